@@ -39,8 +39,8 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.limits import TimeLimits, is_time
 from ft_collectives.communicators.waits import Waits
 from rendezvous.protocol.layout import FIRST_GENERATION
-from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import ProgressWriter
+from rendezvous.protocol.views import View
 
 HINT_AFTER_S = 0.5
 """A failed collective waits so long for a new View before it asks the launcher for one."""

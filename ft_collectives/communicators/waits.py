@@ -9,8 +9,8 @@ from types import TracebackType
 
 from ft_collectives.communicators.channel import Channel
 from ft_collectives.communicators.limits import TimedOut, TimeLimits
-from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, ProgressWriter, Wait, key_of
+from rendezvous.protocol.views import View
 
 EVERYBODY = (0, 0, 0)
 """Members that are not told: all may be waited for."""

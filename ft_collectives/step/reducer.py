@@ -20,7 +20,7 @@ from ft_collectives.communicators.channel import Channel, Pending
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.exact_sum import ExactSum
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 
 @dataclass(slots=True, eq=False)

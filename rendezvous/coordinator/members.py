@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from rendezvous.protocol.effects import Effect, KillRanks
 from rendezvous.protocol.layout import FIRST_GENERATION, Layout
-from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology, View
+from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology
 from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.views import View
 
 
 @dataclass(slots=True)

@@ -16,16 +16,9 @@ from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import changed
 from rendezvous.coordinator.step_log import StepBook
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import (
-    Committed,
-    Decision,
-    Message,
-    Notice,
-    Topology,
-    Verdict,
-    View,
-)
+from rendezvous.protocol.messages import Committed, Decision, Message, Notice, Topology, Verdict
 from rendezvous.protocol.records import PART, Json, Record
+from rendezvous.protocol.views import View
 
 
 class NodeBook:

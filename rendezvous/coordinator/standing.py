@@ -20,8 +20,8 @@ from rendezvous.protocol.messages import (
     Overdue,
     Topology,
     Verdict,
-    View,
 )
+from rendezvous.protocol.views import View
 
 STEPS_KEPT = 16
 """Committed steps of each rank that are told again. The predecessor may have waited for a word of a

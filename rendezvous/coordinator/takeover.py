@@ -29,8 +29,8 @@ from rendezvous.protocol.messages import (
     Overdue,
     Topology,
     Verdict,
-    View,
 )
+from rendezvous.protocol.views import View
 
 TERM_GENERATIONS = 1000
 """A coordinator that has used up its numbers has to ask for another term."""

@@ -32,9 +32,9 @@ from rendezvous.protocol.messages import (
     Report,
     Topology,
     Verdict,
-    View,
 )
 from rendezvous.protocol.register_messages import ConfigurationChange, Ping, Statement
+from rendezvous.protocol.views import View
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.sockets import (
     CALL_MS,

@@ -29,9 +29,9 @@ from rendezvous.protocol.messages import (
     StoreAnswer,
     StoreCall,
     Topology,
-    View,
 )
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.stores import lone_store
 
 OWN, ONE, TWO = "host", "one", "two"

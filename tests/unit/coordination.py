@@ -7,7 +7,6 @@ from rendezvous.protocol.messages import (
     Committed,
     Decision,
     Exited,
-    Identity,
     Message,
     Promise,
     Report,
@@ -16,6 +15,7 @@ from rendezvous.protocol.messages import (
     Verdict,
 )
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity
 
 THREE = ((0,), (1,), (2,))
 PAIRS = ((0, 1), (2, 3), (4, 5))

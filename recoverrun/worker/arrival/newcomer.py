@@ -47,8 +47,8 @@ from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from rendezvous.protocol.arrival_messages import Ready
-from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import Phase
+from rendezvous.protocol.views import View
 
 READY_AGAIN_S = 1.0
 """A message may be lost, and a coordinator be replaced."""

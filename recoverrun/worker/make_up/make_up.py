@@ -34,7 +34,7 @@ from recoverrun.worker.replay.known_state import (
 )
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 FRESH, AGAIN, WHOLE, AUDIT = range(4)
 """What has to become of the microbatches that were made up, the worst of them first; where they are

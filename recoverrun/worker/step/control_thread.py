@@ -23,7 +23,8 @@ from recoverrun.worker.step.stack_dump import show
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.hang_messages import ShowStack
-from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
+from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message
+from rendezvous.protocol.views import View
 
 VIEW_WITHIN_S = 60.0
 """How long a worker waits for the coordinator's first word before it calls that an error."""

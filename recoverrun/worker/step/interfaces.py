@@ -14,7 +14,8 @@ from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity, LostContexts
+from rendezvous.protocol.messages import LostContexts
+from rendezvous.protocol.views import Identity
 
 
 class Replayer(Protocol):

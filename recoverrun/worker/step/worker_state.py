@@ -22,7 +22,7 @@ from recoverrun.worker.step.timing import StepTiming
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 

@@ -13,7 +13,7 @@ from ft_collectives.communicators.channel import Channel, Communicator
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 
 def view(generation: int, ranks: tuple[int, ...] = (0, 1, 2)) -> View:

@@ -14,7 +14,7 @@ from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimedOut, TimeLimits, is_time, limit_of
 from ft_collectives.process_group.point_to_point import Message
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 SHORT = timedelta(milliseconds=20)
 GLOO = "[unbound_buffer.cc:81] Timed out waiting 5000ms for recv operation to complete"

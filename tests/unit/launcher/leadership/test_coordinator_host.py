@@ -18,10 +18,10 @@ from rendezvous.protocol.messages import (
     StoreAnswer,
     StoreCall,
     Topology,
-    View,
 )
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.views import View
 from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store
 

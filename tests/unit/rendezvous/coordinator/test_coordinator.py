@@ -18,9 +18,9 @@ from rendezvous.protocol.messages import (
     Notice,
     PeerFault,
     Topology,
-    View,
 )
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import (
     PAIRS,
     Job,

@@ -3,16 +3,9 @@
 from dataclasses import replace
 
 from rendezvous.protocol.effects import Effect, StopJob
-from rendezvous.protocol.messages import (
-    Committed,
-    Discord,
-    Farewell,
-    Identity,
-    Overdue,
-    PeerFault,
-    Report,
-)
+from rendezvous.protocol.messages import Committed, Discord, Farewell, Overdue, PeerFault, Report
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity
 from tests.unit.coordination import Job
 
 

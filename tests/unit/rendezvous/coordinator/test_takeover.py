@@ -16,9 +16,9 @@ from rendezvous.protocol.messages import (
     Hello,
     Message,
     Topology,
-    View,
 )
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import applied, verdict, waits
 
 REPLICAS = ((0,), (1,), (2,))
