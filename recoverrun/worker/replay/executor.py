@@ -25,7 +25,7 @@ from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, diges
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
-from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
 from recoverrun.worker.replay import surroundings
 from recoverrun.worker.replay.captures import Captures, captured_after
@@ -48,7 +48,7 @@ from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
-from recoverrun.worker.tracking.script_runtime import ScriptRuntime, Unwind
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
 class Executor:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.data.source import Draw
+from recoverrun.worker.errors import Unwind
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.draw_log import DrawLog
 from recoverrun.worker.tracking.idle_loops import IdleLoops
@@ -26,10 +27,6 @@ from rendezvous.protocol.progress_page import ProgressWriter
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
     from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
-
-
-class Unwind(BaseException):
-    """Leaves a region that is being executed again; no script catches it."""
 
 
 class ScriptRuntime(Rank0Gate):
