@@ -271,7 +271,7 @@ class Newcomer:
         others = (one for one in parts.worker.place.joined if one != parts.worker.env.rank)
         self._survivor.meet(others)
         self._record.arrived()
-        parts.driver.returns = self._survivor
+        parts.driver.return_by(self._survivor)
         self._survivor.begins(top, context)
 
     def committed(self) -> None:

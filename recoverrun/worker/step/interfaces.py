@@ -159,13 +159,14 @@ class NoReturn:
 class StrategyHost(Protocol):
     """What a strategy may ask of the driver."""
 
-    unannounced: Strategy | None  # the one that serves a script only once it has seen a step of it
-
     @property
     def worker(self) -> WorkerState: ...
 
     @property
     def replayer(self) -> Replayer: ...
+
+    def watched_by(self, strategy: Strategy) -> None:
+        """`strategy` serves a script that wraps no model, once it has seen a step of it."""
 
     def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
         """`strategy` is to serve a model that is replicated as `layout` says. False if not."""

@@ -72,6 +72,16 @@ class ScriptRuntime(Rank0Gate):
         """
         self.observer, self.on_top, self.feeding = observer, on_top, feeding
 
+    def also_tell(self, on_top: Callable[[Top], None]) -> None:
+        """`on_top` hears of each iteration that begins, too, after those who are told already."""
+        first = self.on_top
+
+        def both(top: Top) -> None:
+            first(top)
+            on_top(top)
+
+        self.on_top = both
+
     @property
     def acting_rank(self) -> int | None:
         """The rank as which code is executed again, None while the script runs by itself."""
