@@ -3,6 +3,7 @@
 The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from ft_collectives.communicators.channel import Accelerator
@@ -192,3 +193,19 @@ class StrategyHost(Protocol):
     @property
     def in_schedule(self) -> bool:
         """True in a step of a pipeline's schedule: its parts are no microbatches."""
+
+
+class HearsBackwards(StrategyHost, Protocol):
+    """Is told of every backward of the script (`driver`)."""
+
+    def backward_begins(self, losses: Any) -> None:
+        """A backward, from these losses. Raises `Unwind` where re-executed code is at its end."""
+
+    def backward_done(self) -> None:
+        """It has returned. Raises `Unwind` likewise."""
+
+    def hooks_gradients(self) -> None:
+        """The script uses gradients while backward runs."""
+
+    def schedule(self) -> AbstractContextManager[None]:
+        """While a step of a pipeline's schedule runs."""
