@@ -55,7 +55,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     runtime.see(TorchObserver(), driver.iteration_begins, sources.feed)
     failover.serve(worker, executor, left)
     arm(env.context)
-    driver.start()
+    driver.control.start()
     made, prologue = MadeObjects(), Prologue()
     if env.returns or env.keeper:
         # Only then: other runs do not pay for these imports.

@@ -93,10 +93,6 @@ class Driver:
         self._failure: RuntimeError | None = None  # of a transaction: none can follow it
         self._usual = 1  # microbatches of the transaction before
 
-    def start(self) -> None:
-        """Hear the launcher from now on."""
-        self.control.start()
-
     # --------------------------------------------------------------------------- switching on
 
     def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
