@@ -29,7 +29,6 @@ LARGE = {
     # Still to be divided:
     "ft_collectives/communicators/fabric.py:Fabric": 28,
     "recoverrun/launcher/job_client.py:JobClient": 29,
-    "recoverrun/launcher/leadership/leadership.py:Leadership": 30,
     "recoverrun/worker/replay/executor.py:Executor": 29,
 }
 

@@ -22,7 +22,7 @@ from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_c
 from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
-from rendezvous.consensus.register_events import RegisterMessage
+from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
 from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Spare, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
@@ -125,7 +125,7 @@ class JobClient:
                 if isinstance(heard, Record):
                     self._record(heard)
                 else:
-                    self._act(self._leadership.witnessed(heard, now), now)
+                    self._act(self._leadership.ballot(heard, now), now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -136,7 +136,7 @@ class JobClient:
         if self._coordinator_host is not None:
             self._send(self._coordinator_host.tick(now), now)
         for ended in self.connections.ask(now):
-            self._act(self._leadership.declare_dead(ended, now), now)
+            self._act(self._leadership.ballot(Dead(ended), now), now)
         self._act(self._leadership.tick(now), now)
         for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
@@ -256,7 +256,7 @@ class JobClient:
         elif self._coordinator_host is not None:
             self._send(self._coordinator_host.receive(sender, message, now), now)
             if isinstance(message, Leaving):
-                self._act(leadership.part(sender, now), now)
+                self._act(leadership.ballot(Part(sender), now), now)
         elif not leadership.leader:
             if word.called:
                 self._search.heard(now)

@@ -19,6 +19,7 @@ import zmq
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope, opened
 from recoverrun.version import __version__
+from rendezvous.consensus.register_events import Dead
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.coordinator.standing import Memory
 from rendezvous.protocol import codec
@@ -161,7 +162,7 @@ class Swarm:
             self._to_drop = deque(self._by_rank.values())
             for one in self._by_rank.values():
                 if one.leadership is not None:
-                    self._send(one, one.leadership.declare_dead(self._leader, time.monotonic()))
+                    self._send(one, one.leadership.ballot(Dead(self._leader), time.monotonic()))
                     self._look(one)
         elif what == "mute" and value in self._by_rank:
             self._by_rank[value].muted = True
