@@ -27,7 +27,6 @@ LARGE = {
     "recoverrun/worker/strategies/ddp.py:Ddp": 30,
     "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 33,
     # Still to be divided:
-    "ft_collectives/communicators/fabric.py:Fabric": 28,
     "recoverrun/launcher/job_client.py:JobClient": 29,
     "recoverrun/worker/replay/executor.py:Executor": 29,
 }
@@ -43,7 +42,7 @@ STATE_OF_MODULES = {
     "recoverrun/worker/__main__.py:_implied_path": "what `-m` put first in `sys.path`",
     "recoverrun/worker/groups/device_support.py:dist_": "torch's, whose stubs lack a part",
     "recoverrun/worker/rewriting/post_import.py:when_imported": "a method of `HOOKS`",
-    "ft_collectives/communicators/fabric.py:_held_memory": "memory that gloo may still write to",
+    "ft_collectives/communicators/left_memory.py:_held": "memory that gloo may still write to",
     "ft_collectives/communicators/fabric.py:_kept_groups": "groups whose threads never end",
     "ft_collectives/communicators/nccl.py:_left_behind": "communicators that cannot be destroyed",
     "ft_collectives/process_group/functional.py:_kept": "work that C++ looks up by its tensor",

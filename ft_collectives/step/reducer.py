@@ -256,6 +256,6 @@ class Reducer:
             memory = [bucket.staging]
             if self.exact_sum is not None:
                 memory = self.exact_sum.let_go(bucket.key)
-            self.fabric.hold(memory, bucket.pending)
+            self.fabric.memory.hold(memory, bucket.pending)
             bucket.staging = None
         bucket.pending = None

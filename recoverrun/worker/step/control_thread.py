@@ -128,7 +128,7 @@ class Control:
         """What the script's thread has to do next. Superseded if the members change meanwhile."""
         worker = self._worker
         with worker.changed:
-            worker.protection.fabric.await_word(
-                lambda: bool(self._agenda), f"transaction {worker.step}"
+            worker.protection.fabric.waits.for_word(
+                worker.changed, lambda: bool(self._agenda), f"transaction {worker.step}"
             )
             return self._agenda.popleft()

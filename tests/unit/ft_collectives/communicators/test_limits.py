@@ -78,7 +78,7 @@ def test_who_waits_for_anothers_word_does_not_wait_longer() -> None:
     fabric = make(SHORT, [])
 
     with fabric.changed, pytest.raises(TimedOut, match="transaction 7 timed out"):
-        fabric.await_word(lambda: False, "transaction 7")
+        fabric.waits.for_word(fabric.changed, lambda: False, "transaction 7")
 
 
 def test_a_message_has_the_limit_of_its_group_unless_the_script_names_another() -> None:
