@@ -28,7 +28,6 @@ LARGE = {
     "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 33,
     # Still to be divided:
     "recoverrun/launcher/job_client.py:JobClient": 29,
-    "recoverrun/worker/replay/executor.py:Executor": 29,
 }
 
 

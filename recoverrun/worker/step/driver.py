@@ -157,7 +157,7 @@ class Driver:
     def iteration_begins(self, top: Top) -> None:
         """A loop's body begins, perhaps a microbatch's. Leave our context for successors."""
         worker = self.worker
-        region = self.replayer.is_region(top)
+        region = worker.runtime.is_region(top)
         worker.progress.at(Phase.MICROBATCH if region else Phase.BETWEEN)
         if not self._watches:
             return

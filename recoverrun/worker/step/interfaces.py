@@ -3,6 +3,7 @@
 The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -25,9 +26,6 @@ class Replayer(Protocol):
     @property
     def compares(self) -> bool:
         """True while gradients may be compared: of first microbatches here, or in a proof."""
-
-    def is_region(self, top: Top) -> bool:
-        """True if a microbatch may be executed again from here, as far as is known."""
 
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
@@ -61,7 +59,8 @@ class Replayer(Protocol):
     def serve(self, strategy: Strategy) -> None:
         """Gradients are those of `strategy` from now on."""
 
-    def look_at_the_clock(self) -> None:
+    @property
+    def look_at_the_clock(self) -> Callable[[], None]:
         """From the control thread: does an execution take too long?"""
 
 

@@ -201,6 +201,10 @@ class ScriptRuntime(Rank0Gate):
         """True if a backward of the script was seen in `loop`."""
         return loop.id in self.training_loops
 
+    def is_region(self, top: Top) -> bool:
+        """True if a microbatch may be executed again from here, as far as is known."""
+        return top.loop.id in self.regions or not self.trains(top.loop)
+
     def tops_around(self) -> list[Top]:
         """Of the iterations that are under way, the innermost first: of loops that are known to
         train, once any is.
