@@ -26,8 +26,6 @@ LARGE = {
     "ft_collectives/process_group/elastic.py:ElasticGroup": 36,
     "recoverrun/worker/strategies/ddp.py:Ddp": 30,
     "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 33,
-    # Still to be divided:
-    "recoverrun/launcher/job_client.py:JobClient": 29,
 }
 
 
