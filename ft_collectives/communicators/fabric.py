@@ -6,7 +6,7 @@ long (ProcessGroupGloo of torch 2.13 does not override `Backend::abort`, and glo
 `Pair::signalException` does not wake unbound buffers in transfer). So no thread that must survive
 blocks in gloo: an operation is launched asynchronously on private staging memory, and the waiting
 thread sleeps until a bell rings, for its completion or for a new View. What is stuck is left
-behind, with its memory, in `_kept_groups` and `_held_memory`; the process ends by `os._exit`.
+behind, with its memory, in `_kept_groups` and `left_memory`; the process ends by `os._exit`.
 
 For every View a builder thread connects every channel anew under a fresh store prefix, so that no
 late byte of an older generation can meet a newer one. Connecting blocks in C++ as well, and happens
@@ -21,8 +21,6 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import torch
-
 from ft_collectives.communicators import gloo_threads
 from ft_collectives.communicators.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.communicators.channel import (
@@ -36,11 +34,12 @@ from ft_collectives.communicators.channel import (
     exchange,
 )
 from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.left_memory import LeftMemory
 from ft_collectives.communicators.limits import TimeLimits, is_time
 from ft_collectives.communicators.waits import Waits
-from rendezvous.coordinator.members import FIRST_GENERATION
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.layout import FIRST_GENERATION
 from rendezvous.protocol.progress_page import ProgressWriter
+from rendezvous.protocol.views import View
 
 HINT_AFTER_S = 0.5
 """A failed collective waits so long for a new View before it asks the launcher for one."""
@@ -50,9 +49,6 @@ HINT_AGAIN_S = 5.0
 
 _kept_groups: list[object] = []
 """Groups that gloo may still use; never freed (see above)."""
-
-_held_memory: dict[int, torch.Tensor] = {}
-"""Memory that gloo may still write to, by identity."""
 
 
 class Fabric:
@@ -83,6 +79,7 @@ class Fabric:
         self.channels: list[Channel] = []  # in the order in which they are connected
         marks = progress or ProgressWriter("")
         self.waits = Waits(rank, limits, lambda: self.view, marks, self.channels)
+        self.memory = LeftMemory(changed)
         self._store = store
         self._on_hint = on_hint
         self._devices: Sequence[Any] = ()
@@ -346,26 +343,6 @@ class Fabric:
             with self.changed:
                 self._bells.remove(pending.bell)
 
-    def hold(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
-        """Keep memory that an operation may still write to after it was left behind.
-
-        It is kept for ever, or until the operation ends after all.
-        """
-        if until is not None and until.on_device is not None:
-            until.on_device.keep(staged)
-            return
-        with self.changed:
-            if until is not None and until.done:
-                return
-            _held_memory.update({id(tensor): tensor for tensor in staged})
-            if until is not None:
-                until.future.add_done_callback(lambda _: self.release(staged))
-
-    def release(self, staged: Sequence[torch.Tensor]) -> None:
-        """Let go of memory of an operation that is complete."""
-        for tensor in staged:
-            _held_memory.pop(id(tensor), None)
-
     def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
         """A peer's socket failed: wait for a new View, or ask for one. Raises Superseded."""
         with self.changed:
@@ -384,14 +361,3 @@ class Fabric:
                     raise self.waits.overdue(channel)
                 self._on_hint(generation, words)
                 patience = HINT_AGAIN_S
-
-    # --------------------------------------------------------------------------- limits of time
-
-    def await_word(self, ready: Callable[[], bool], what: str) -> None:
-        """Wait, with `changed` held, until `ready()`; others bring that about. Raises TimedOut."""
-        if ready():
-            return
-        with self.waits.on(None, 0, what) as within_s:
-            over = self.changed.wait_for(ready, timeout=within_s)
-        if not over:
-            raise self.waits.overdue(None, what)

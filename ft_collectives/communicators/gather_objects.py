@@ -40,12 +40,12 @@ def _all_gather(
     if len(outs) == 1:
         return [tensor]
     staged = [tensor, *outs]
-    fabric.hold(staged)
+    fabric.memory.hold(staged)
     pending = fabric.launch(
         channel, now.generation, lambda group: group.allgather([outs], [tensor])
     )
     fabric.finish([pending], now.generation)
-    fabric.release(staged)
+    fabric.memory.release(staged)
     return outs
 
 

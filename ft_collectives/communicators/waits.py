@@ -4,13 +4,14 @@ While a rank waits, its page of progress says in which operation of which channe
 not joined it can be told from those who have (`rendezvous.membership.standstill`).
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from ft_collectives.communicators.channel import Channel
 from ft_collectives.communicators.limits import TimedOut, TimeLimits
-from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, ProgressWriter, Wait, key_of
+from rendezvous.protocol.views import View
 
 EVERYBODY = (0, 0, 0)
 """Members that are not told: all may be waited for."""
@@ -68,6 +69,15 @@ class Waits:
         others = [rank for rank in ranks if rank != self._rank]
         within_s = self.within_s(channel)
         return self._limits.end(view.generation, self._rank, what, within_s, others)
+
+    def for_word(self, changed: threading.Condition, ready: Callable[[], bool], what: str) -> None:
+        """Wait, with `changed` held, until `ready()`; others bring that about. Raises TimedOut."""
+        if ready():
+            return
+        with self.on(None, 0, what) as within_s:
+            over = changed.wait_for(ready, timeout=within_s)
+        if not over:
+            raise self.overdue(None, what)
 
 
 class _Waiting:

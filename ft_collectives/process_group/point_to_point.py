@@ -21,7 +21,7 @@ from ft_collectives.communicators.c10d import Gloo, Work, WorkBase
 from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import LONGEST_S, TimedOut
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 Call = Literal["send", "recv"]
 

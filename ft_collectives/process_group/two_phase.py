@@ -208,14 +208,14 @@ class TwoPhaseOperations:
         many, row = len(now.members), [*signature.row(), *own]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
-        self.fabric.hold([mine, rows])
+        self.fabric.memory.hold([mine, rows])
         pending = self.fabric.launch(
             self.channel,
             now.generation,
             lambda group: group.alltoall_base(rows, mine, [], [], self._how),
         )
         self.fabric.finish([pending], now.generation)
-        self.fabric.release([mine, rows])
+        self.fabric.memory.release([mine, rows])
         if now.group is None:
             return [own]
         said = rows.view(many, len(row)).tolist()
@@ -238,10 +238,10 @@ class TwoPhaseOperations:
         for one in lost:
             assert fold is not None, "who lends nothing folds nothing"
             fold(staged, one)
-        fabric.hold(staged)  # gloo may write late into what is left behind
+        fabric.memory.hold(staged)  # gloo may write late into what is left behind
         begun = fabric.begin(channel, generation, lambda at: launch(at, staged))
         fabric.finish(begun, generation)
-        fabric.release(staged)
+        fabric.memory.release(staged)
         with fabric.changed:
             if fabric.view.generation != generation:
                 raise Superseded

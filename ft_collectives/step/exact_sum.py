@@ -25,7 +25,7 @@ from ft_collectives.communicators.c10d import Gloo, Work, options
 from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 Shares = Mapping[int, Sequence[Identity]]
 """The identities that each live slot's replica computes of a step, by slot."""

@@ -49,11 +49,11 @@ from ft_collectives.step.step_events import (
     Vote,
     Voted,
 )
-from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.arrival_messages import Held
-from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Identity, Phase, Report, View
+from rendezvous.protocol.layout import FIRST_GENERATION, Layout
+from rendezvous.protocol.messages import Committed, Decision, Phase, Report
 from rendezvous.protocol.quota import standing_quota, standing_shares
+from rendezvous.protocol.views import Identity, View
 from rendezvous.transport.apart import unequal
 
 RESEND_AFTER_S = 0.5

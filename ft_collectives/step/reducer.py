@@ -20,7 +20,7 @@ from ft_collectives.communicators.channel import Channel, Pending
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.exact_sum import ExactSum
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 
 @dataclass(slots=True, eq=False)
@@ -256,6 +256,6 @@ class Reducer:
             memory = [bucket.staging]
             if self.exact_sum is not None:
                 memory = self.exact_sum.let_go(bucket.key)
-            self.fabric.hold(memory, bucket.pending)
+            self.fabric.memory.hold(memory, bucket.pending)
             bucket.staging = None
         bucket.pending = None

@@ -7,7 +7,8 @@ effects out (`recoverrun.worker.step`); the simulator does the same with a model
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.messages import Decision, Identity, Message, View
+from rendezvous.protocol.messages import Decision, Message
+from rendezvous.protocol.views import Identity, View
 
 # ------------------------------------------------------------------------------------- events
 

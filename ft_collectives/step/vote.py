@@ -227,11 +227,11 @@ class VoteGroup:
         on_launch: Callable[[], None],
     ) -> None:
         fabric = self._fabric
-        fabric.hold(staged)
+        fabric.memory.hold(staged)
         pending = fabric.launch(self.channel, generation, launch)
         on_launch()
         fabric.finish([pending], generation)
-        fabric.release(staged)
+        fabric.memory.release(staged)
 
 
 def _rounded(length: int) -> int:

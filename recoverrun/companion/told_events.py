@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from recoverrun.text import named_signals, sanitize
-from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import PART, Json
 
 CLASS_OF: Mapping[str, str] = {
     "replica.lost": "loss",

@@ -33,10 +33,10 @@ from recoverrun.launcher.output.recorder import FLUSH_S, Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.arrival_messages import StartAgain
-from rendezvous.protocol.effects import Json, Record, notice
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.messages import Kill, Leaving, Message, Stop
+from rendezvous.protocol.records import Json, Record, notice
 from rendezvous.protocol.snapshot_messages import Keep
 from rendezvous.transport.links import Router
 from rendezvous.transport.station import Station

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, assert_never, get_args
 from recoverrun.config.run_config import RunConfig
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
-from recoverrun.launcher.leadership.coordinator_search import CoordinatorSearch
 from recoverrun.launcher.leadership.launchers import formation_of
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.leadership.node_agent import NodeAgent
+from recoverrun.launcher.leadership.place_search import PlaceSearch
 from recoverrun.launcher.network.connections import Connections, Word, other_door
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
 from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
-from rendezvous.consensus.register_events import RegisterMessage
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Spare, Start
+from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
+from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
     Committed,
@@ -33,6 +32,7 @@ from rendezvous.protocol.messages import (
     Message,
     StoreAnswer,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Copied, Copy, Ping, Statement, Whole
 from rendezvous.transport.station import Station
 
@@ -70,7 +70,7 @@ class JobClient:
         )
         self._coordinator_host: CoordinatorHost | None = None
         self._heartbeat = heartbeat(config.nnodes)
-        self._search = CoordinatorSearch(self._heartbeat)
+        self._search = PlaceSearch(agent, self.connections, self._heartbeat)
         self._cut_off = False  # from the job
         self._node_records = NodeRecords(record, lambda: self._coordinator_host is not None)
         self._beat_at = began_at
@@ -125,7 +125,7 @@ class JobClient:
                 if isinstance(heard, Record):
                     self._record(heard)
                 else:
-                    self._act(self._leadership.witnessed(heard, now), now)
+                    self._act(self._leadership.ballot(heard, now), now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -136,12 +136,11 @@ class JobClient:
         if self._coordinator_host is not None:
             self._send(self._coordinator_host.tick(now), now)
         for ended in self.connections.ask(now):
-            self._act(self._leadership.declare_dead(ended, now), now)
+            self._act(self._leadership.ballot(Dead(ended), now), now)
         self._act(self._leadership.tick(now), now)
         for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
-        for silent_s in self._search.tick(now):
-            self._seek(silent_s, now)
+        self._search.tick(now)
         if now >= self._beat_at:
             self._beat_at = now + self._heartbeat.beat_s
             self._beat(now)
@@ -256,11 +255,10 @@ class JobClient:
         elif self._coordinator_host is not None:
             self._send(self._coordinator_host.receive(sender, message, now), now)
             if isinstance(message, Leaving):
-                self._act(leadership.part(sender, now), now)
+                self._act(leadership.ballot(Part(sender), now), now)
         elif not leadership.leader:
-            if word.called:
-                self._search.heard(now)
-                self._wait(word, now)
+            if word.called and self._search.hear(message, now):
+                self._take(word, now)
         elif isinstance(message, ContextBuffer):
             self._act(leadership.hear(sender, message, now), now)
         elif leadership.obeys(sender, message):
@@ -270,24 +268,6 @@ class JobClient:
             self.connections.send(sender, NOBODY, other_door(place))
         else:
             leadership.keep_for_coordinator(sender, message)
-
-    def _wait(self, word: Word, now: float) -> None:
-        """Hear what concerns one that has no place yet."""
-        message = word.message
-        if isinstance(message, Redirect):
-            self.connections.turn_to((message.host, message.port))
-            return
-        if isinstance(message, Spare) and self._search.learn(message.places):
-            self._agent.waiting.be_spare_elsewhere()
-        self._take(word, now)
-
-    def _seek(self, silent_s: float, now: float) -> None:
-        """Nobody answers where we wait. Others know who coordinates, or soon will."""
-        place = self._search.next_place(now)
-        if place is not None:
-            self.connections.turn_to(place)
-        elif self._agent.local_workers is None:
-            self._agent.waiting.lose_sight(silent_s)
 
     def _take(self, word: Word, now: float) -> None:
         for rank in word.ranks:
@@ -307,7 +287,10 @@ class JobClient:
                 case TakeOver():
                     self._take_over(act, now)
                 case Follow(leader=leader):
-                    self._follow(leader, now)
+                    self._coordinator_host = None
+                    self.connections.forget_backlog()
+                    self.connections.call([leader], now)
+                    self._ask_again(now)
                 case Inquire(serial=serial, call=call, job=job):
                     assert self._etcd is not None, "nobody else makes requests"
                     self._etcd.ask(serial, call, job)
@@ -339,13 +322,6 @@ class JobClient:
             self._send(coordinator_host.receive(sender, message, now), now)
         self._ask_again(now)
 
-    def _follow(self, leader: str, now: float) -> None:
-        """The job is coordinated from another node now."""
-        self._coordinator_host = None
-        self.connections.forget_backlog()
-        self.connections.call([leader], now)
-        self._ask_again(now)
-
     def _ask_again(self, now: float) -> None:
         """What our workers asked the store, the coordinator before may not have answered."""
         local_workers = self._agent.local_workers
@@ -359,7 +335,7 @@ class JobClient:
             self._node_records.said(message, now)
             local_workers = self._agent.local_workers
             if isinstance(message, Committed) and local_workers is not None:
-                self._entrust(local_workers, message)
+                _entrust(self.connections, self._leadership.keepers(), local_workers, message)
             if self._coordinator_host is not None:
                 self._send(self._coordinator_host.receive(self._incarnation, message, now), now)
             elif not self._leadership.leader:
@@ -368,14 +344,6 @@ class JobClient:
                 self._leadership.keep_for_coordinator(self._incarnation, message)
             else:
                 self.connections.queue(message, self._leadership.leader)
-
-    def _entrust(self, local_workers: LocalWorkers, committed: Committed) -> None:
-        """Have other nodes keep what a worker would leave behind, in case this one is lost."""
-        keepers = self._leadership.keepers()
-        context_buffer = local_workers.context_buffer(committed) if keepers else None
-        if context_buffer is not None:
-            for keeper in keepers:
-                self.connections.send(keeper, NOBODY, context_buffer)
 
     def _send(self, envelopes: Sequence[Envelope], now: float) -> None:
         """Send what the coordinator host wants sent: first to others, because ours may end us."""
@@ -393,3 +361,16 @@ class JobClient:
         for envelope in envelopes:
             if envelope.to == self._incarnation:
                 self._agent.take(envelope.rank, envelope.message, now)
+
+
+def _entrust(
+    connections: Connections,
+    keepers: Sequence[str],
+    local_workers: LocalWorkers,
+    committed: Committed,
+) -> None:
+    """Have other nodes keep what a worker would leave behind, in case this one is lost."""
+    context_buffer = local_workers.context_buffer(committed) if keepers else None
+    if context_buffer is not None:
+        for keeper in keepers:
+            connections.send(keeper, NOBODY, context_buffer)

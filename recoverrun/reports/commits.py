@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rendezvous.journal.reader import Entry
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.text import span
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 Bucket = Literal[
     "useful", "degraded", "imbalance", "data", "alone", "long", "startup", "warm-up", "stall",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 DeathKind = Literal["exit", "signal", "exception", "hang", "node-lost"]
 

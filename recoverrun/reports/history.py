@@ -14,9 +14,9 @@ from recoverrun.reports.recoveries import recovery_in
 from recoverrun.reports.returns import ON_NO_LIFE, Returns
 from recoverrun.reports.steps_back import StepsBack
 from recoverrun.reports.time_book import TimeBook
-from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.protocol.incarnations import birth_of
+from rendezvous.protocol.records import PART
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from recoverrun.reports.commits import Commit, same_account
-from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities
+from rendezvous.protocol.views import Identity
 
 MOST = 1_000_000
 """Microbatches of one replica in one step that are written out; more is not a count but damage."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from recoverrun.reports.history import History
 from recoverrun.reports.postmortem import Postmortem
 from recoverrun.text import sanitize
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 STEPS, RECOVERIES, REPLICAS = 1, 2, 3
 """Groups of tracks ("processes" of a trace)."""

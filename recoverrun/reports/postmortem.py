@@ -21,7 +21,7 @@ from recoverrun.reports.root_cause import LossCause, blind_spot, losses_of, root
 from recoverrun.reports.steps_back import StepBack, went_back
 from recoverrun.text import plural, ranks, run_title, sanitize, span
 from rendezvous.journal.reader import RunLog
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 Outcome = Literal["completed", "failed", "stopped", "unfinished", "empty"]
 State = Literal["absent", "alive", "lost", "gone"]

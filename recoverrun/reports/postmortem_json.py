@@ -8,7 +8,7 @@ from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import LossReport, Postmortem
 from recoverrun.reports.proof import Proof
 from recoverrun.reports.returns import Way
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 SCHEMA = 1
 

@@ -25,7 +25,7 @@ from recoverrun.reports.postmortem import (
 from recoverrun.reports.proof import Proof
 from recoverrun.reports.return_table import return_table
 from recoverrun.reports.root_cause import also
-from recoverrun.reports.status_screen import BAD, GOOD, QUIET, REDUCED, STRONG, time_of_day, words
+from recoverrun.reports.screen_style import BAD, GOOD, QUIET, REDUCED, STRONG, time_of_day, words
 from recoverrun.reports.time_table import time_table
 from recoverrun.text import UNICODE, Glyphs, ascii_only, plural, ranges, sanitize, span
 

@@ -15,7 +15,7 @@ from recoverrun.reports.history import History, recovery_of
 from recoverrun.reports.joined_account import part_fault
 from recoverrun.text import plural, ranges, sanitize
 from rendezvous.journal.reader import Gap, RunLog
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 SHOWN = 8  # identities of a step that are named; the rest is counted
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from recoverrun.reports.commits import identities_of
 from recoverrun.reports.happenings import Recovery
 from recoverrun.text import plural, span
-from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry
+from rendezvous.protocol.records import PART
 
 PARTS = ("detect", "agree", "rebuild", "redo", "reduce", "vote")
 """Phases of a recovery, as the fields `<part>_ms` of recovery.done name them."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from recoverrun.reports.returns import Way
-from recoverrun.reports.status_screen import QUIET, REDUCED, time_of_day, words
+from recoverrun.reports.screen_style import QUIET, REDUCED, time_of_day, words
 from recoverrun.text import Glyphs, ranges, ranks, span
 
 HEADS = ("when", "replica", "ranks", "ready after", "at step", "back after", "others held")

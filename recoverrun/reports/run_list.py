@@ -15,7 +15,7 @@ from recoverrun.reports.find_run import PATTERN, has_journal
 from recoverrun.reports.postmortem import STOPPED, meaning
 from recoverrun.text import plural, run_title, sanitize
 from rendezvous.journal.step_lines import STEPS
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 END_BYTES = 64 << 10
 """Of each end of a journal that is looked at."""

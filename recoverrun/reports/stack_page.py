@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from recoverrun.reports.hang_stacks import HangStack
-from recoverrun.reports.status_screen import QUIET, STRONG, cut, frame, words
+from recoverrun.reports.screen_style import QUIET, STRONG, cut, frame, words
 from recoverrun.text import Glyphs
 
 NONE = "no stacks are kept: launchers leave them where a rank keeps others waiting (docs/hangs.md)"

@@ -19,10 +19,9 @@ from recoverrun.reports.returns import is_back, on_the_way
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.reports.standing_still import StandingStill
 from recoverrun.text import plural, run_title, sanitize
-from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import PART, Json
 
 SCHEMA = 1
 STEPS = 64  # committed steps that are kept for step times

@@ -1,8 +1,9 @@
 """How a `Status` is told to a pipe or a log: plain lines."""
 
 from recoverrun.reports.goodput import goodput_line
+from recoverrun.reports.screen_style import time_of_day
 from recoverrun.reports.status import Status
-from recoverrun.reports.status_screen import EVENTS, choose, progress, silence, time_of_day
+from recoverrun.reports.status_screen import EVENTS, choose, progress, silence
 from recoverrun.text import ascii_only, in_order, plural, ranks, sanitize, span
 
 

@@ -5,23 +5,29 @@ terminal's own foreground or dim. What is in order folds; what is not comes firs
 """
 
 import math
-import time
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from recoverrun.reports.goodput import goodput_line
+from recoverrun.reports.screen_style import (
+    BAD,
+    GOOD,
+    QUIET,
+    REDUCED,
+    STRONG,
+    cut,
+    frame,
+    time_of_day,
+    words,
+)
 from recoverrun.reports.status import Happening, Health, Kind, Replica, Status
 from recoverrun.text import (
-    ASCII,
     UNICODE,
     Glyphs,
-    ascii_only,
     clock,
     in_order,
     plural,
@@ -33,8 +39,6 @@ ROWS = 16  # replicas that are shown one by one
 SHARDS = 16  # shards that are shown one by one
 EVENTS = 8
 
-GOOD, REDUCED, BAD, QUIET, STRONG = "green", "yellow", "red", "bright_black", "bold"
-
 _HEALTH = {
     "waiting": QUIET,
     "starting": QUIET,
@@ -43,34 +47,6 @@ _HEALTH = {
     "ended": GOOD,
     "failed": BAD,
 }
-
-
-def glyphs(console: Console) -> Glyphs:
-    """The characters that this console can carry."""
-    return ASCII if console.options.ascii_only else UNICODE
-
-
-def frame(body: RenderableType, title: str, signs: Glyphs) -> Panel:
-    """Our panel: quiet border, title at the left."""
-    shape = box.ROUNDED if signs is UNICODE else box.ASCII
-    heading = Text(title, style=QUIET)
-    return Panel(body, title=heading, title_align="left", border_style=QUIET, box=shape)
-
-
-def words(text: str, style: str, signs: Glyphs) -> Text:
-    """Text from a journal, safe to print: no escapes, no markup, ASCII where it must be."""
-    clean = sanitize(text)
-    return Text(clean if signs is UNICODE else ascii_only(clean), style=style)
-
-
-def cut(signs: Glyphs) -> Literal["ellipsis", "crop"]:
-    """How a line ends that is too long: rich has no ellipsis in ASCII."""
-    return "ellipsis" if signs is UNICODE else "crop"
-
-
-def time_of_day(ts: float, utc_offset_s: int) -> str:
-    """hh:mm:ss of an instant in the zone of the reader."""
-    return time.strftime("%H:%M:%S", time.gmtime(ts + utc_offset_s))
 
 
 def sparkline(values: Sequence[float], columns: int, signs: Glyphs) -> str:

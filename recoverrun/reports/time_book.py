@@ -17,8 +17,8 @@ from typing import NamedTuple
 from recoverrun.reports.goodput import BUCKETS, RECOVERY, Bucket, Goodput
 from recoverrun.reports.recoveries import recovery_in
 from recoverrun.reports.step_spans import StepSpans, beyond_usual
-from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry
+from rendezvous.protocol.records import PART
 
 AGREED = 2
 """Parts of a recovery before members do anything for it."""

@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from recoverrun.reports.goodput import Goodput, ratios_line, rows
-from recoverrun.reports.status_screen import GOOD, QUIET, REDUCED, cut, words
+from recoverrun.reports.screen_style import GOOD, QUIET, REDUCED, cut, words
 from recoverrun.text import Glyphs, span
 
 BAR, FROM = 20, 100

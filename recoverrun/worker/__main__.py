@@ -11,13 +11,26 @@ _implied_path = None if sys.flags.safe_path else sys.path.pop(0)
 if _implied_path is not None:
     sys.path.append(_implied_path)
 
+from functools import partial  # noqa: E402
+from typing import Any  # noqa: E402
+
 from recoverrun.worker.boot import run_script, worker  # noqa: E402
 
+
+def _assemble(*parts: Any) -> Any:
+    """See `boot.worker.Assemble`."""
+    # Only now: its imports take as long as all else before the script's first line.
+    from recoverrun.worker.boot.assembly import assemble
+
+    return assemble(*parts)
+
+
 if __name__ == "__main__":
+    start = partial(worker.start, assemble=_assemble)
     if sys.argv[1:2] == ["--spare"]:
         from recoverrun.worker.boot import spare
 
-        arguments, start = spare.wait(int(sys.argv[2]), worker.start)
-        run_script.main(arguments, start=start, implied_path=_implied_path)
+        arguments, start_later = spare.wait(int(sys.argv[2]), start)
+        run_script.main(arguments, start=start_later, implied_path=_implied_path)
     else:
-        run_script.main(sys.argv[1:], start=worker.start, implied_path=_implied_path)
+        run_script.main(sys.argv[1:], start=start, implied_path=_implied_path)

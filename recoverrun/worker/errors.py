@@ -10,3 +10,7 @@ class NotReachable(BaseException):
 
     No script catches it: code of the script may be under way that goes on after errors.
     """
+
+
+class Unwind(BaseException):
+    """Leaves a region that is being executed again; no script catches it."""

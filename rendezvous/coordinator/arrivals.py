@@ -19,8 +19,9 @@ from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.revivals import Revivals
 from rendezvous.protocol.arrival_messages import Arrival, Held
-from rendezvous.protocol.effects import Effect, Json, Record, ToRank
+from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.records import Json, Record
 
 INVITE_AGAIN_S, INVITE_RANKS = 1.0, 1000
 """Who is not held is invited again: messages may be lost. So many members within that."""

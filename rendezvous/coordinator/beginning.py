@@ -10,9 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rendezvous.coordinator.guarantees import Promises
-from rendezvous.protocol.effects import Effect, Json, Record
+from rendezvous.protocol.effects import Effect
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Hello, PeerFault, Verdict
+from rendezvous.protocol.records import Json, Record
 
 DEATH_WAIT_S = 2.0
 """How long a collective that failed before recovery could begin waits for the death behind it."""

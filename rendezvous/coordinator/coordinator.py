@@ -26,14 +26,14 @@ from rendezvous.coordinator.job_events import Received as Received
 from rendezvous.coordinator.job_events import Resumed as Resumed
 from rendezvous.coordinator.job_events import Tick as Tick
 from rendezvous.coordinator.losses import Loss, code_of
-from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.coordinator.way_parts import parts
 from rendezvous.membership.hang_events import Tick as TimePassed
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN, Held, Ready
-from rendezvous.protocol.effects import Effect, Json, Record, ToRank
+from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
 from rendezvous.protocol.incarnations import birth_of
+from rendezvous.protocol.layout import FIRST_GENERATION
 from rendezvous.protocol.messages import (
     Broken,
     Committed,
@@ -51,6 +51,7 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
+from rendezvous.protocol.records import Json, Record
 
 EXIT_USAGE = 2
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import Membership
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.records import Json, Record
 
 DIFFER = "digest.differ"
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from rendezvous.coordinator.ledger import Ledger
 from rendezvous.coordinator.members import Membership
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Decision, Identity, Report
+from rendezvous.protocol.messages import Decision, Report
 from rendezvous.protocol.quota import share_out
+from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.views import Identity
 from rendezvous.transport.apart import unequal
 
 RESEND_AFTER_S = 0.5

@@ -18,8 +18,10 @@ from rendezvous.coordinator.members import Membership, changed
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.step_decisions import Ended, StepDecisions
 from rendezvous.coordinator.step_log import StepBook
-from rendezvous.protocol.effects import Effect, Record, StopJob, ToRank
-from rendezvous.protocol.messages import Stop, View
+from rendezvous.protocol.effects import Effect, StopJob, ToRank
+from rendezvous.protocol.messages import Stop
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 
 EXIT_ERROR, EXIT_INVARIANT = 1, 85
 

@@ -6,8 +6,8 @@ It is said once all have spoken, and again where a later step shows that it was 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.messages import Promise, Verdict
+from rendezvous.protocol.records import Json, Record
 
 WEAKEST_FIRST: tuple[Promise, ...] = (
     "unprotected",

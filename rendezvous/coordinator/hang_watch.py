@@ -24,9 +24,10 @@ from rendezvous.membership.hang_events import (
     Tick,
 )
 from rendezvous.membership.standstill import Standstill
-from rendezvous.protocol.effects import Effect, Inspection, Json, Record
+from rendezvous.protocol.effects import Effect, Inspection
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, Stack
 from rendezvous.protocol.progress_page import Phase
+from rendezvous.protocol.records import Json, Record
 
 EXIT_PARTED = 93
 

@@ -7,8 +7,8 @@ ledger per step in flight; it believes what survivors report, never what it had 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities
+from rendezvous.protocol.views import Identity
 
 
 @dataclass(slots=True)

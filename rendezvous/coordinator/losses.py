@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from rendezvous.coordinator.consequences import tells_of_another
 from rendezvous.protocol.arrival_messages import EXIT_AWAY
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited
+from rendezvous.protocol.records import Json, Record
 
 EXIT_BELOW_MIN, EXIT_HANG = 81, 82
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.effects import Effect, Json, KillRanks, Record
-from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology, View
-
-FIRST_GENERATION = 1
-"""The only generation that everybody has a plan for without asking: all slots at home."""
+from rendezvous.protocol.effects import Effect, KillRanks
+from rendezvous.protocol.layout import FIRST_GENERATION, Layout
+from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology
+from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.views import View
 
 
 @dataclass(slots=True)

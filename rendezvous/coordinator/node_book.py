@@ -15,20 +15,10 @@ from rendezvous.coordinator.guarantees import Promises
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import changed
 from rendezvous.coordinator.step_log import StepBook
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import (
-    Committed,
-    Decision,
-    Message,
-    Notice,
-    Topology,
-    Verdict,
-    View,
-)
-
-PART = "part"
-"""The field of a record that says no more than one node knows."""
+from rendezvous.protocol.messages import Committed, Decision, Message, Notice, Topology, Verdict
+from rendezvous.protocol.records import PART, Json, Record
+from rendezvous.protocol.views import View
 
 
 class NodeBook:

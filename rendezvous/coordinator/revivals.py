@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from rendezvous.coordinator.members import Membership
 from rendezvous.protocol.arrival_messages import StartAgain
-from rendezvous.protocol.effects import Effect, Json, Record, StartRanks, notice
+from rendezvous.protocol.effects import Effect, StartRanks
+from rendezvous.protocol.records import Json, Record, notice
 
 BACKOFF_S = (0.0, 2.0, 20.0)
 """How long a replica waits for its first, second and third start in `HOUR_S`. It has no fourth."""

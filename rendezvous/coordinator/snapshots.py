@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order, Restored
 from rendezvous.snapshots.identity import NONE, SnapshotId
 from rendezvous.snapshots.restore_plan import plan

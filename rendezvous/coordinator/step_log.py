@@ -15,10 +15,11 @@ from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.step_spending import StepSpending
 from rendezvous.coordinator.stragglers import Stragglers
 from rendezvous.journal.step_lines import step_reason
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Identity
+from rendezvous.protocol.messages import Committed, Decision
 from rendezvous.protocol.quota import identities, standing_quota
+from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.views import Identity
 
 PATIENCE = 2
 """A statement is given up when its rank has spoken of a step this much newer."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median_low
 
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.records import Json, Record
 
 EVERY = 256
 """Steps in one line."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.records import Json, Record
 
 WINDOW = 32
 """Steps that a score is the mean of."""

@@ -1,7 +1,7 @@
 """How long it took a rank to take its place, as it says with the first step that it commits."""
 
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.records import Json, Record
 
 TIMES = ("transfer", "place")
 """Milliseconds: until it had the others' state, and from there to the top of its first step."""

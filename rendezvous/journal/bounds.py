@@ -8,8 +8,8 @@ list as long as one says: only as long as the lines are.
 
 from collections.abc import Mapping
 
-from rendezvous.protocol.effects import Json
 from rendezvous.protocol.number_bounds import COUNT_MOST, RANK_MOST
+from rendezvous.protocol.records import Json
 
 Bound = tuple[int, int]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rendezvous.journal.events import ENVELOPE, ESSENTIAL, EVENTS, FORMAT
 from rendezvous.journal.step_lines import STEPS, StepWriter
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 
 TEXT_LIMIT = 4096
 """Characters that one string of a record may have; longer ones are clipped at the writer."""

@@ -16,8 +16,8 @@ from rendezvous.journal.bounds import beyond
 from rendezvous.journal.clock_alignment import Clocks, merged
 from rendezvous.journal.events import ENVELOPE, EVENTS, FORMAT
 from rendezvous.journal.step_lines import STEPS, StepReader
-from rendezvous.protocol.effects import Json
 from rendezvous.protocol.number_bounds import COUNT_MOST
+from rendezvous.protocol.records import Json
 
 LINE_LIMIT = 1 << 20
 """Bytes of a line that the reader keeps; longer lines are skipped."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from rendezvous.journal.journal_file import JournalFile
 from rendezvous.journal.lines import Line, Lines, Missing, joined
 from rendezvous.journal.spool import Spool
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 
 OPENING_S = 0.5
 """How long the beginning waits to hear that the file cannot be had at all."""

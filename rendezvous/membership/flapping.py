@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join, Refusal
+from rendezvous.protocol.records import Record
 
 HOUR_S = 3600.0
 STRIKES = 3

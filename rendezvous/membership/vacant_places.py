@@ -9,7 +9,8 @@ node rank of a lost one comes before the others.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rendezvous.protocol.formation_messages import Join, Peer, Start
+from rendezvous.protocol.formation_messages import Join, Start
+from rendezvous.protocol.peer import Peer
 
 
 def assigned(start: Start, vacant: Iterable[int], waiting: Sequence[Join]) -> dict[int, Join]:

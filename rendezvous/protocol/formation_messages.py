@@ -5,6 +5,7 @@ Part of the protocol that `messages` collects. L is a launcher, C the coordinato
 
 from dataclasses import dataclass
 
+from rendezvous.protocol.peer import Peer
 from rendezvous.protocol.snapshot_messages import Held
 
 
@@ -28,11 +29,6 @@ class Join:
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     holding: tuple[Held, ...] = ()  # the parts of snapshots in this node's memory
     address: str = ""  # whence this message came: filled in by whoever receives it
-
-
-Peer = tuple[str, str, int, int]
-"""A launcher of the job: incarnation, host, port, workers. No host: where the others have called it
-to join, at the endpoint of their command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

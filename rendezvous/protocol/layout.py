@@ -6,6 +6,9 @@ keeps its place in it. See docs/recovery.md, "Failure domain".
 
 from dataclasses import dataclass, field
 
+FIRST_GENERATION = 1
+"""The only generation that everybody has a plan for without asking: all slots at home."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 
 def identities(slots: Iterable[int], microbatches: int) -> tuple[Identity, ...]:

@@ -5,7 +5,7 @@ Part of the protocol that `messages` collects. docs/rendezvous.md explains what 
 
 from dataclasses import dataclass
 
-from rendezvous.protocol.formation_messages import Peer
+from rendezvous.protocol.peer import Peer
 
 # ---------------------------------------------------------------------------- the c10d store
 
@@ -167,7 +167,7 @@ class Statement:
     begun: bool
     part: int
     parts: int
-    frames: tuple[bytes, ...]  # messages of and to its workers, see `takeover.Memory`
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `standing.Memory`
     node_rank: int = -1
     node: str = ""
     peer: tuple[Peer, ...] = ()

@@ -18,9 +18,10 @@ from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.version import __version__
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join, Start
-from rendezvous.protocol.messages import Decision, Message, View
+from rendezvous.protocol.messages import Decision, Message
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.station import Station
 from tests.bench.swarm import RUN_ID, STEPS, commits, promise, report

@@ -26,9 +26,9 @@ from rendezvous.protocol.messages import (
     Report,
     Topology,
     Verdict,
-    View,
 )
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.views import View
 from tests.bench import machine
 
 

@@ -21,6 +21,7 @@ MODULES = (
     "recoverrun.worker.step.control_thread",
     "recoverrun.worker.step.worker_state",
     "recoverrun.worker.tracking.loop_tracker",
+    "recoverrun.worker.tracking.script_runtime",
     "recoverrun.worker.replay.executor",
     "recoverrun.worker.verification.drift_check",
     "recoverrun.worker.replay.captures",

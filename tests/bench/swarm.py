@@ -19,8 +19,9 @@ import zmq
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope, opened
 from recoverrun.version import __version__
+from rendezvous.consensus.register_events import Dead
 from rendezvous.coordinator.recovery_policy import USUAL
-from rendezvous.coordinator.takeover import Memory
+from rendezvous.coordinator.standing import Memory
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.heartbeat import heartbeat
@@ -32,9 +33,9 @@ from rendezvous.protocol.messages import (
     Report,
     Topology,
     Verdict,
-    View,
 )
 from rendezvous.protocol.register_messages import ConfigurationChange, Ping, Statement
+from rendezvous.protocol.views import View
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.sockets import (
     CALL_MS,
@@ -161,7 +162,7 @@ class Swarm:
             self._to_drop = deque(self._by_rank.values())
             for one in self._by_rank.values():
                 if one.leadership is not None:
-                    self._send(one, one.leadership.declare_dead(self._leader, time.monotonic()))
+                    self._send(one, one.leadership.ballot(Dead(self._leader), time.monotonic()))
                     self._look(one)
         elif what == "mute" and value in self._by_rank:
             self._by_rank[value].muted = True

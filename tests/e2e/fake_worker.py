@@ -22,8 +22,8 @@ from rendezvous.protocol.messages import (
     StoreCall,
     Topology,
     Verdict,
-    View,
 )
+from rendezvous.protocol.views import View
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 

@@ -16,7 +16,7 @@ from ft_collectives.communicators import nccl
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.communicators.nccl import DeviceCommunicator, Nccl, NcclChannel
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 pytestmark = pytest.mark.gpu
 

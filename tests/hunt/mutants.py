@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         name="assumed starts are believed",
         module="recoverrun.worker.make_up.make_up",
-        old="if assumed and not self._starts_there(",
-        new="if False and not self._starts_there(",
+        old="if assumed and not self._positions.starts_there(",
+        new="if False and not self._positions.starts_there(",
         choices={
             "world": 3,
             "accumulation": "no-sync-3",

@@ -31,10 +31,12 @@ from ft_collectives.step.step_events import (
     Voted,
 )
 from rendezvous.coordinator.coordinator import Coordinator, Received
-from rendezvous.protocol.effects import Record, StopJob, ToRank
+from rendezvous.protocol.effects import StopJob, ToRank
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Decision, Exited, Identity, Message, Topology, View
+from rendezvous.protocol.messages import Decision, Exited, Message, Topology
 from rendezvous.protocol.quota import identities
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity, View
 from tests.unit.coordination import verdict
 
 STEPS = 3

@@ -27,8 +27,8 @@ from recoverrun.reports.status_lines import plain_lines
 from recoverrun.reports.status_screen import render as status_screen
 from rendezvous.journal.bounds import BOUNDS
 from rendezvous.journal.reader import read_run
-from rendezvous.protocol.effects import Json
 from rendezvous.protocol.number_bounds import COUNT_MOST, RANK_MOST
+from rendezvous.protocol.records import Json
 from tests.unit import journals
 
 NUMBERS: tuple[Json, ...] = (

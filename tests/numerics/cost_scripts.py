@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ft_collectives.communicators import fabric as fabric_module
-from ft_collectives.communicators import gloo_threads
+from ft_collectives.communicators import gloo_threads, left_memory
 from ft_collectives.process_group.elastic import ElasticGroup
 from tests.numerics.elastic_scripts import operate
 from tests.numerics.worlds import Member
@@ -39,7 +39,7 @@ def growth(member: Member) -> list[int]:
                 operate(name, number, member.rank, member.size, 64)
         counts += [
             len(fabric_module._kept_groups),
-            len(fabric_module._held_memory),
+            len(left_memory._held),
             len(ElasticGroup.instances),
             threading.active_count(),
         ]

@@ -15,7 +15,7 @@ from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.step.reducer import Bucket, Reducer
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 RANKS = (0, 1)
 

@@ -23,8 +23,8 @@ from ft_collectives.step.exact_sum import (
     fold,
     partial_sums,
 )
-from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities, share_out, standing_shares
+from rendezvous.protocol.views import Identity
 
 SIZE = 11  # of a bucket: divides by no number of members
 

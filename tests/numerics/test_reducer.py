@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators import left_memory
 from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
 from tests.numerics.reducer_world import SIZES, Wire, World, view
@@ -174,7 +174,7 @@ def test_a_generation_that_ends_in_the_middle_starts_all_again_on_fresh_memory()
 
 
 def test_what_is_left_behind_is_kept_for_a_late_writer() -> None:
-    before = set(fabric_module._held_memory)
+    before = set(left_memory._held)
     world = World({"a": 4})
     world.wires[1].by_itself = False
     world.reducer.offer("a", 1)
@@ -183,11 +183,11 @@ def test_what_is_left_behind_is_kept_for_a_late_writer() -> None:
 
     world.reducer.finish(2)
 
-    kept = set(fabric_module._held_memory) - before
+    kept = set(left_memory._held) - before
     world.wires[1].begun[0].end()  # after all
 
     assert kept == {id(staging)}
-    assert set(fabric_module._held_memory) == before
+    assert set(left_memory._held) == before
 
 
 def test_an_accumulator_that_was_final_before_a_loss_has_to_be_offered_again() -> None:
@@ -218,7 +218,7 @@ def test_an_offer_of_an_older_generation_starts_nothing() -> None:
 
 def test_a_step_reuses_the_memory_of_the_one_before() -> None:
     world = World(SIZES)
-    kept = set(fabric_module._held_memory)
+    kept = set(left_memory._held)
     pointers = []
     for _ in range(50):
         world.reducer.include(SIZES)
@@ -230,7 +230,7 @@ def test_a_step_reuses_the_memory_of_the_one_before() -> None:
         world.reducer.begin()
 
     assert all(one == pointers[0] for one in pointers)
-    assert set(fabric_module._held_memory) == kept
+    assert set(left_memory._held) == kept
 
 
 def test_gradients_that_become_views_are_not_reduced_over() -> None:

@@ -30,7 +30,7 @@ from ft_collectives.process_group.elastic import ElasticGroup, as_one
 from ft_collectives.process_group.substitution_policy import NO_POLICY, SubstitutionPolicy
 from recoverrun.worker.groups import process_groups
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 HERE = "127.0.0.1"
 LONG_S = 600.0  # gloo's own timeout: longer than any test, so that nothing is saved by it

@@ -19,8 +19,8 @@ import msgpack
 
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from rendezvous.protocol import codec, number_bounds
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record
 from tests.security.arena import Arena, Peer, close_stations
 from tests.security.host import join_of, make_coordinator_host
 

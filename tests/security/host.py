@@ -18,9 +18,9 @@ from recoverrun.launcher.network.addresses import understood
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.messages import Notice
+from rendezvous.protocol.records import Record
 from rendezvous.transport.keys import parse
 from rendezvous.transport.links import Hub
 from rendezvous.transport.station import Station

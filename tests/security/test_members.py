@@ -14,7 +14,6 @@ from rendezvous.coordinator.ledger import Ledger
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
@@ -30,8 +29,9 @@ from rendezvous.protocol.messages import (
     StoreAnswer,
     StoreCall,
     Topology,
-    View,
 )
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.stores import lone_store
 
 OWN, ONE, TWO = "host", "one", "two"

@@ -16,8 +16,9 @@ from ft_collectives.step.step_events import (
     Voted,
 )
 from rendezvous.journal.events import EVENTS
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
+from rendezvous.protocol.messages import Committed, Message, Stop, Topology, Verdict
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity, View
 from tests.sim.plan import Plan
 from tests.sim.plane import Collective, Key
 from tests.sim.returns import Returns

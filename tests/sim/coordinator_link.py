@@ -10,8 +10,8 @@ from rendezvous.protocol.messages import (
     PeerFault,
     Topology,
     Verdict,
-    View,
 )
+from rendezvous.protocol.views import View
 from tests.sim.plan import Plan
 from tests.sim.plane import Key
 

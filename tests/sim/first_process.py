@@ -7,7 +7,7 @@ it promises.
 
 from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.step_events import Send
-from rendezvous.protocol.messages import Identity, View
+from rendezvous.protocol.views import Identity, View
 from tests.sim.plane import Key
 from tests.sim.worker import Worker
 

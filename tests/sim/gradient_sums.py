@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity, View
+from rendezvous.protocol.views import Identity, View
 from tests.sim.plane import Key, Plane
 
 

@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from ft_collectives.step.step_events import Effect, Event
 from rendezvous.coordinator.coordinator import Coordinator, Received, Tick
 from rendezvous.protocol.effects import Effect as Wish
-from rendezvous.protocol.effects import KillRanks, Record, StartRanks, StopJob, ToRank
-from rendezvous.protocol.messages import (
-    Committed,
-    Farewell,
-    Message,
-    Report,
-    Stop,
-    Topology,
-    View,
-)
+from rendezvous.protocol.effects import KillRanks, StartRanks, StopJob, ToRank
+from rendezvous.protocol.messages import Committed, Farewell, Message, Report, Stop, Topology
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.sim.book import Book
 from tests.sim.engine import Engine
 from tests.sim.faults import Faults

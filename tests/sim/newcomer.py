@@ -7,7 +7,8 @@ cannot change before the vote of the step, and that needs the newcomer.
 
 from ft_collectives.step.machine import StepMachine
 from rendezvous.protocol.arrival_messages import EXIT_AWAY, Ready
-from rendezvous.protocol.messages import Message, View
+from rendezvous.protocol.messages import Message
+from rendezvous.protocol.views import View
 from tests.sim.worker import Surroundings, Worker
 
 READY_AGAIN_S = 1.0

@@ -13,8 +13,9 @@ from ft_collectives.step.step_events import (
     Voted,
 )
 from rendezvous.protocol.arrival_messages import Arrival, Held, Ready
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Decision, Message, Report, View
+from rendezvous.protocol.messages import Decision, Message, Report
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 
 
 class RarePaths:

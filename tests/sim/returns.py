@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from math import ceil
 
 from rendezvous.protocol.arrival_messages import Held, Ready
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Exited, Farewell, Message, View
+from rendezvous.protocol.messages import Exited, Farewell, Message
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.sim.plan import Plan
 from tests.sim.plane import Key
 from tests.sim.violation import demand

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rendezvous.coordinator.coordinator import Coordinator, Received
-from rendezvous.coordinator.takeover import Memory, Standing, Vacancy, new_coordinator
+from rendezvous.coordinator.standing import Memory, Standing, Vacancy
+from rendezvous.coordinator.takeover import new_coordinator
 from rendezvous.protocol.effects import Effect, StopJob
-from rendezvous.protocol.messages import Committed, Message, Stop, Topology, Verdict, View
+from rendezvous.protocol.messages import Committed, Message, Stop, Topology, Verdict
+from rendezvous.protocol.views import View
 from tests.sim.book import Book
 from tests.sim.engine import Engine
 from tests.sim.plan import Plan

@@ -33,12 +33,8 @@ from ft_collectives.step.step_events import (
 )
 from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import (
-    Decision,
-    Identity,
-    Message,
-    View,
-)
+from rendezvous.protocol.messages import Decision, Message
+from rendezvous.protocol.views import Identity, View
 from tests.sim.coordinator_link import CoordinatorLink, Wire
 from tests.sim.engine import Engine
 from tests.sim.gradient_sums import GradientSums

@@ -6,7 +6,7 @@ from functools import partial
 from recoverrun.launcher.leadership.acts import Act, TakeOver
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope
-from rendezvous.consensus.register_events import OnSilence
+from rendezvous.consensus.register_events import Dead, OnSilence
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import (
@@ -75,7 +75,7 @@ class Launchers:
         self.alive[name] = False
         for other in self.names if proved else ():
             if self.alive[other]:
-                self.carry_out(other, self.machines[other].declare_dead(name, self.now))
+                self.carry_out(other, self.machines[other].ballot(Dead(name), self.now))
 
     def succeeded(self, name: str) -> list[TakeOver]:
         return [act for act in self.acts[name] if isinstance(act, TakeOver)]

@@ -21,10 +21,10 @@ from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rewriting.loop_transformer import instrument
 from recoverrun.worker.rng.streams import Streams, restore_streams
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.loop_tracker import LoopTracker
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.loaders import ORIGINAL_ITER
 
 SEED = 11
@@ -62,11 +62,12 @@ class Process:
         self.runtime.see(TorchObserver(), self._top, self.sources.feed)
         names = BackwardNames(frozenset({"train", "batch", "epoch"}), frozenset())
         made = instrument(ast.parse(text), "s.py", names)
+        tracker = LoopTracker(self.runtime)
         for loop in made.loops:
-            self.runtime.register(loop)
+            tracker.register(loop)
         self._code = made.code
         self.names: dict[str, Any] = {
-            RUNTIME_NAME: self.runtime, "__name__": "__main__", "train": self.train, **given
+            RUNTIME_NAME: tracker, "__name__": "__main__", "train": self.train, **given
         }  # fmt: skip
         self.noted: list[Any] = []
         self._line, self._left = line, number

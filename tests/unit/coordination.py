@@ -2,12 +2,11 @@
 
 from rendezvous.coordinator.coordinator import Coordinator, Event, Received
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
-from rendezvous.protocol.effects import Effect, Record, StopJob, ToRank
+from rendezvous.protocol.effects import Effect, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
     Decision,
     Exited,
-    Identity,
     Message,
     Promise,
     Report,
@@ -15,6 +14,8 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity
 
 THREE = ((0,), (1,), (2,))
 PAIRS = ((0, 1), (2, 3), (4, 5))

@@ -5,7 +5,6 @@ from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.membership.formation import Formation
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
@@ -13,6 +12,7 @@ from rendezvous.protocol.messages import (
     Message,
     Topology,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.snapshots.restore_plan import planned
 from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 
 WALL = 1_790_000_000.0  # 2026-09-21 14:13:20 UTC
 REPLICAS = ((0, 1), (2, 3), (4, 5))

@@ -12,7 +12,8 @@ from ft_collectives.step.step_events import (
     Voted,
 )
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Decision, Identity, Report, View
+from rendezvous.protocol.messages import Decision, Report
+from rendezvous.protocol.views import Identity, View
 
 LAYOUT = Layout(((0,), (1,), (2,)))
 FIRST = View(generation=1, live=(0, 1, 2), live_ranks=(0, 1, 2), losses=())

@@ -3,7 +3,8 @@
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.arrival_messages import Arrival, Held, Ready, StartAgain
 from rendezvous.protocol.effects import Effect, KillRanks, StartRanks
-from rendezvous.protocol.messages import Exited, Hello, View
+from rendezvous.protocol.messages import Exited, Hello
+from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, THREE, Job, applied, told, waits
 
 __all__ = ["PAIRS", "THREE", "ReturningJob", "killed", "started"]

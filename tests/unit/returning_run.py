@@ -13,8 +13,9 @@ from rendezvous.coordinator.node_book import NodeBook
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.journal.reader import RunLog, read_run
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Effect, Json, Record, StopJob, ToRank
+from rendezvous.protocol.effects import Effect, StopJob, ToRank
 from rendezvous.protocol.messages import Committed, Exited, Topology
+from rendezvous.protocol.records import Json, Record
 from tests.unit.returning_job import THREE, ReturningJob
 
 BEGAN = 1_750_000_000.0

@@ -32,15 +32,17 @@ class Reducer:
 class Host:
     """A driver with one reducer, in the transaction after the first."""
 
-    unannounced: Any = None
-
     def __init__(self) -> None:
+        self.watching: Any = None
         self.reducer = Reducer()
         self.worker = SimpleNamespace(
             strategy=None, refusal="", acting=False, machine=None, step=1, lost=False,
             runtime=SimpleNamespace(active=True, microbatches=[], begin_step=lambda: None),
             failpoints=SimpleNamespace(armed=False),
         )  # fmt: skip
+
+    def watched_by(self, strategy: Any) -> None:
+        self.watching = strategy
 
     def serve(self, strategy: Any, layout: Any, over: Any) -> bool:
         self.worker.strategy = strategy

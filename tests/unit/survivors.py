@@ -27,8 +27,9 @@ from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity, LostContexts
+from rendezvous.protocol.messages import LostContexts
 from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check
+from rendezvous.protocol.views import Identity
 from tests.unit.contexts import at
 from tests.unit.workers import protected
 

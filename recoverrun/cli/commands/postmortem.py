@@ -20,10 +20,10 @@ from recoverrun.reports.history import history
 from recoverrun.reports.postmortem import judged
 from recoverrun.reports.postmortem_json import SCHEMA, proof_json, to_json
 from recoverrun.reports.postmortem_screen import render, render_proof
-from recoverrun.reports.status_screen import glyphs
+from recoverrun.reports.screen_style import glyphs
 from recoverrun.version import versions
 from rendezvous.journal.reader import read_run
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 WIDEST = 132  # Longer lines are hard to read, whatever the terminal has.
 

@@ -23,11 +23,11 @@ from rich.live import Live
 from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run
 from recoverrun.reports.hang_stacks import hang_stacks
+from recoverrun.reports.screen_style import glyphs
 from recoverrun.reports.stack_page import stack_page
 from recoverrun.reports.status import Status, Watch, to_json
 from recoverrun.reports.status_fit import fitted
 from recoverrun.reports.status_lines import plain_lines
-from recoverrun.reports.status_screen import glyphs
 from rendezvous.journal.reader import RunTail
 
 PERIOD_S = 0.5

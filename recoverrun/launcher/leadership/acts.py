@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus.etcd_api import Call
-from rendezvous.coordinator.takeover import Standing, Vacancy
-from rendezvous.protocol.effects import Record
+from rendezvous.coordinator.standing import Standing, Vacancy
 from rendezvous.protocol.messages import Message, StoreAnswer
+from rendezvous.protocol.records import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,17 @@ before recovery could help: all that is lost is the beginning. But a job that ne
 is not started for ever.
 """
 
-from typing import NamedTuple
-
+from recoverrun.launcher.leadership.next_attempt import NextAttempt
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.losses import SIGNALLED
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Stop
+from rendezvous.protocol.records import Json, Record
 
 EARLY_RESTARTS = 3
 """For a loss before recovery can help, which do not count."""
 
 EARLY = "{}, before the first step was over: all ranks are started again"
-
-
-class Again(NamedTuple):
-    reason: str
-    counts: bool
 
 
 class Attempts:
@@ -51,18 +45,18 @@ class Attempts:
 
     def judge(
         self, stop: Stop, job: Coordinator | None, *, enough: bool, changing: bool
-    ) -> Again | None:
+    ) -> NextAttempt | None:
         """What follows where `job` wants to stop; None: that is the end.
 
         `enough`: nodes are left for another attempt. `changing`: it is one of them that is gone.
         """
         if changing and enough:
-            return Again(stop.reason, counts=False)
+            return NextAttempt(stop.reason, counts=False)
         if enough and is_early(stop, job) and self._early < EARLY_RESTARTS:
             self._early += 1
-            return Again(EARLY.format(stop.reason), counts=False)
+            return NextAttempt(EARLY.format(stop.reason), counts=False)
         self.ends.append(stop.reason)
-        return Again(stop.reason, counts=True) if self.restarts < self.most else None
+        return NextAttempt(stop.reason, counts=True) if self.restarts < self.most else None
 
 
 def is_early(stop: Stop, job: Coordinator | None) -> bool:
@@ -72,3 +66,12 @@ def is_early(stop: Stop, job: Coordinator | None) -> bool:
     """
     starting = job is not None and job.starting and not job.members.finished
     return starting and (stop.exit_code > SIGNALLED or stop.root_rank < 0)
+
+
+def survives(job: Coordinator, ranks: range) -> bool:
+    """True if enough replicas would be left without these ranks."""
+    layout = job.members.layout
+    if layout is None or not job.protected or job.stopped is not None:
+        return False
+    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
+    return len(left) >= job.min_replicas

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
-from recoverrun.launcher.leadership.attempts import Attempts
+from recoverrun.launcher.leadership.attempts import Attempts, survives
 from recoverrun.launcher.leadership.first_failure import FirstFailure
 from recoverrun.launcher.leadership.host_voice import HostVoice
-from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, survives, verdict
+from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, verdict
 from recoverrun.launcher.leadership.newcomers import Newcomers
 from recoverrun.launcher.leadership.rollbacks import OF_SNAPSHOTS, Rollbacks
 from recoverrun.launcher.network.frames import NOBODY, Envelope
@@ -25,14 +25,16 @@ from recoverrun.launcher.network.job_fingerprint import differences
 from rendezvous.coordinator import coordinator
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
-from rendezvous.coordinator.takeover import Standing, Vacancy, new_coordinator
+from rendezvous.coordinator.standing import Standing, Vacancy
+from rendezvous.coordinator.takeover import new_coordinator
 from rendezvous.membership import failure_detector
 from rendezvous.membership.failure_detector import Detector
 from rendezvous.membership.formation import Formation, Formed
-from rendezvous.protocol.effects import Effect, Record, StopJob
+from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore

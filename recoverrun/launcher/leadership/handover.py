@@ -7,7 +7,7 @@ until the leader speaks. What is said to the coordinator meanwhile is kept for i
 from collections.abc import Callable, Iterable, Sequence
 
 from recoverrun.launcher.network.frames import NOBODY
-from rendezvous.coordinator.takeover import RETOLD, Memory, Standing
+from rendezvous.coordinator.standing import RETOLD, Memory, Standing
 from rendezvous.protocol import codec
 from rendezvous.protocol.chunks import shares
 from rendezvous.protocol.messages import ContextBuffer, Message

@@ -8,22 +8,16 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.version import __version__
-from rendezvous.coordinator.coordinator import Coordinator, NodeLost
+from rendezvous.coordinator.job_events import NodeLost
 from rendezvous.membership.formation import Formation
 from rendezvous.membership.vacant_places import name_of, start_of, with_peer
 from rendezvous.protocol.arrival_messages import Ready, StartAgain
-from rendezvous.protocol.effects import (
-    Inspection,
-    Json,
-    KillRanks,
-    Record,
-    StartRanks,
-    ToRank,
-)
+from rendezvous.protocol.effects import Inspection, KillRanks, StartRanks, ToRank
 from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Kill, Message, Stop
+from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.protocol.snapshot_messages import Held
 from rendezvous.store.replicated_store import Effect as StoreEffect
@@ -181,15 +175,6 @@ def is_past(message: Message, attempt: int) -> bool:
     if not isinstance(message, Hello | Ready | Exited | ContextBuffer | Progress | Evidence):
         return False
     return attempt_of(message.incarnation) != attempt
-
-
-def survives(job: Coordinator, ranks: range) -> bool:
-    """True if enough replicas would be left without these ranks."""
-    layout = job.members.layout
-    if layout is None or not job.protected or job.stopped is not None:
-        return False
-    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
-    return len(left) >= job.min_replicas
 
 
 def verdict(stop: Stop, tries: Sequence[str]) -> Stop:

@@ -30,21 +30,17 @@ from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.register_events import (
     Admit,
-    Answered,
     Cut,
-    Dead,
     Elected,
     Enrolled,
     Event,
     Heard,
     OnSilence,
-    Part,
     RegisterMessage,
     Request,
     Settled,
     Tick,
     To,
-    WitnessSeen,
 )
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.protocol.formation_messages import Beat, Start
@@ -83,7 +79,7 @@ class Leadership:
         self._register: Register | LeasedRegister | None = None
         self._policy = USUAL
         self.attempt = OwnAttempt()
-        self._term = 0
+        self.term = 0  # how often the coordinator has changed, counted from 1
         self._handover = Handover()
         self._warned = False
         self._spoken = False  # has the coordinator of this term spoken to us?
@@ -107,7 +103,7 @@ class Leadership:
             if start.succeeds:
                 self._outside_until = now + OUTSIDE_S
             self.leader, self._spoken = start.leader or self.own, True
-            self._term = 1 if founding else 0
+            self.term = 1 if founding else 0
             if not founding:
                 self.store = ReplicatedStore(founder=False)
             if several:
@@ -119,7 +115,7 @@ class Leadership:
         members = set(self._register.configuration.members if self._register is not None else ())
         news = [name for name in self.attempt.nodes if name not in members]
         if self.leader == self.own:
-            acts += [act for name in news for act in self._ballot(Admit(name), now)]
+            acts += [act for name in news for act in self.ballot(Admit(name), now)]
         return acts
 
     def _agreement(self, configuration: Configuration, now: float) -> Register | LeasedRegister:
@@ -145,18 +141,13 @@ class Leadership:
         )
         return self.attempt.absent(members)
 
-    @property
-    def term(self) -> int:
-        """How often the coordinator has changed, counted from 1."""
-        return self._term
-
     # --------------------------------------------------------------------------- what is said
 
     def said(self, message: Message, now: float) -> list[Act]:
         """A worker of this node said so, or its end was seen."""
         self.attempt.memory.said(message)
         moved = self.attempt.moved(message, self.own, now)
-        return [] if moved is None else self._ballot(moved, now)
+        return [] if moved is None else self.ballot(moved, now)
 
     def heard(self, message: Message) -> None:
         """A worker of this node is told so."""
@@ -183,7 +174,7 @@ class Leadership:
         """True if this is the word of our coordinator."""
         if sender != self.leader or self._handover.pending:
             return False
-        if isinstance(message, Beat) and message.term == self._term:
+        if isinstance(message, Beat) and message.term == self.term:
             self._spoken = True
         return True
 
@@ -193,41 +184,29 @@ class Leadership:
         """What another launcher says that is not for workers, and not for a coordinator's ears."""
         match message:
             case Copy() | Whole() | Copied():
-                acts = self._stored(self.store.hear(sender, message, now))
+                acts = _stored(self.store.hear(sender, message, now))
                 return [*acts, *self._settle(now)]
             case Statement():
                 return self._state(sender, message)
             case Start():  # Another launcher has taken a lost one's place.
                 news = self.attempt.learn(message)
                 admit = news if self.leader == self.own else []
-                return [act for name in admit for act in self._ballot(Admit(name), now)]
+                return [act for name in admit for act in self.ballot(Admit(name), now)]
             case ContextBuffer(rank=rank):
                 if self.attempt.hosts(sender, rank):
                     self.attempt.memory.said(message)
                 return []
             case _ if isinstance(message, RegisterMessage):
-                return self._ballot(Heard(sender, message), now)
+                return self.ballot(Heard(sender, message), now)
         return []
 
     def keep_for_coordinator(self, sender: str, message: Message) -> None:
         """A word for the coordinator that we are about to be."""
         self._handover.keep(sender, message)
 
-    def witnessed(self, event: WitnessSeen | Heard | Answered, now: float) -> list[Act]:
-        """The witness is there or has answered, or etcd has."""
-        return self._ballot(event, now)
-
-    def declare_dead(self, node: str, now: float) -> list[Act]:
-        """The host of that launcher says that it is gone."""
-        return self._ballot(Dead(node), now)
-
-    def part(self, node: str, now: float) -> list[Act]:
-        """That launcher leaves as planned."""
-        return self._ballot(Part(node), now)
-
     def tick(self, now: float) -> list[Act]:
         """Time passed."""
-        acts = self._ballot(Tick(self._chance()), now)
+        acts = self.ballot(Tick(self._chance()), now)
         if now >= self._outside_until:
             self._outside_until = float("inf")
             words = f"for {OUTSIDE_S:.0f} s nobody let it in who knew that it had a place"
@@ -245,7 +224,8 @@ class Leadership:
 
     # --------------------------------------------------------------------------- the register
 
-    def _ballot(self, event: Event, now: float) -> list[Act]:
+    def ballot(self, event: Event, now: float) -> list[Act]:
+        """The launchers' agreement is told of `event`: one is gone or leaves, a witness answers."""
         register = self._register
         if register is None:
             return []
@@ -285,7 +265,7 @@ class Leadership:
         came = self.attempt.nodes.keys() & set(configuration.members) - self._present
         self._present |= came
         acts: list[Act] = self._warnings()
-        if configuration.term != self._term:
+        if configuration.term != self.term:
             acts += self._change_over(configuration, now)
         elif configuration.leader == self.own:
             acts += self._lend_store(now, anew=False)
@@ -304,14 +284,14 @@ class Leadership:
         return [records.alone(map(self.attempt.name, sorted(register.abandoned)))]
 
     def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
-        self._term, self.leader = configuration.term, configuration.leader
+        self.term, self.leader = configuration.term, configuration.leader
         leading = self.leader == self.own
         self._handover.begin(pending=leading)
         self._spoken = leading
         anew = leading and not self.store.holds(self.attempt.number)
         acts = self._lend_store(now, anew=anew)
         if leading:
-            for part in self.attempt.statement(self._term):
+            for part in self.attempt.statement(self.term):
                 self._handover.take(self.own, part)
             return acts
         return [*acts, Follow(self.leader), *self._send_statement(now)]
@@ -320,38 +300,30 @@ class Leadership:
 
     def _lend_store(self, now: float, *, anew: bool) -> list[Act]:
         """Have the store lead or follow, as we do."""
-        term = max(1, self._term)
+        term = max(1, self.term)
         if self.leader == self.own:
             followers = self.callees()
-            return self._stored(
-                self.store.lead(self.attempt.number, term, followers, now, anew=anew)
-            )
-        return self._stored(self.store.follow(self.attempt.number, term, self.leader, now))
-
-    def _stored(self, effects: Iterable[StoreEffect]) -> list[Act]:
-        return [
-            Envelope(effect.to, NOBODY, effect.message) if isinstance(effect, Say) else effect
-            for effect in effects
-        ]
+            return _stored(self.store.lead(self.attempt.number, term, followers, now, anew=anew))
+        return _stored(self.store.follow(self.attempt.number, term, self.leader, now))
 
     def _settle(self, now: float) -> list[Act]:
         register = self._register
         if register is None or register.settled or not self.store.complete:
             return []
-        return self._ballot(Settled(), now)
+        return self.ballot(Settled(), now)
 
     # --------------------------------------------------------------------------- statements
 
     def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
-        return [Envelope(self.leader, NOBODY, part) for part in self.attempt.statement(self._term)]
+        return [Envelope(self.leader, NOBODY, part) for part in self.attempt.statement(self.term)]
 
     def _state(self, sender: str, part: Statement) -> list[Act]:
-        if part.term != self._term or self.leader != self.own:
+        if part.term != self.term or self.leader != self.own:
             return []
         if not self._handover.pending:  # It has not heard that we have begun.
             name = self.attempt.name(self.own)
-            beat = Beat(node=name, incarnation=self.own, term=self._term)
+            beat = Beat(node=name, incarnation=self.own, term=self.term)
             return [Envelope(sender, NOBODY, beat)]
         self.attempt.believe(sender, part)
         self._handover.take(sender, part)
@@ -375,9 +347,9 @@ class Leadership:
         if whole:
             members, dead = register.configuration.members, register.peers.dead
             vacancy = self.attempt.vacancy(
-                self.own, self._term, policy=self._policy, members=members, dead=dead
+                self.own, self.term, policy=self._policy, members=members, dead=dead
             )
-        record = records.taken_over(self.attempt.name(self.own), self._term)
+        record = records.taken_over(self.attempt.name(self.own), self.term)
         return [record, TakeOver(vacancy, standings, max(attempts), early)]
 
 
@@ -386,3 +358,11 @@ def _first_configuration(start: Start, *, etcd: bool) -> Configuration:
     followers = (peer[0] for peer in start.peers if peer[0] != start.leader)
     witness = witness_of(start.leader) if etcd else ""
     return Configuration(1, 1, (start.leader, *followers), witness)
+
+
+def _stored(effects: Iterable[StoreEffect]) -> list[Act]:
+    """What the store wants said, as envelopes."""
+    return [
+        Envelope(effect.to, NOBODY, effect.message) if isinstance(effect, Say) else effect
+        for effect in effects
+    ]

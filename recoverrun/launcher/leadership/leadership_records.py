@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from rendezvous.consensus.configuration import Configuration
-from rendezvous.protocol.effects import Record, notice
+from rendezvous.protocol.records import Record, notice
 
 WAYS_ON = (
     "it goes on alone if the others are proved dead, with a witness, or with "

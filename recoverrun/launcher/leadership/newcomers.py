@@ -14,8 +14,8 @@ from rendezvous.membership import formation
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply, Waiting
 from rendezvous.membership.vacant_places import assigned
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare
+from rendezvous.protocol.records import Record
 
 SPARES_MOST = 256
 """Launchers that may wait for a place: what comes back again and again must not fill the memory."""

@@ -2,19 +2,26 @@
 
 from typing import Protocol
 
-from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.node.workers import LocalWorkers
 from rendezvous.protocol.formation_messages import Join
-from rendezvous.protocol.messages import (
-    Message,
-)
+from rendezvous.protocol.messages import Message
+
+
+class Waits(Protocol):
+    """Waits for a place in the job (`network.job_wait`)."""
+
+    def be_spare_elsewhere(self) -> None:
+        """Who coordinates has changed while we wait as a spare."""
+
+    def lose_sight(self, silent_s: float) -> None:
+        """Nobody answers where we wait, nor anywhere else. Raises RecoverrunError as a spare."""
 
 
 class NodeAgent(Protocol):
     """For whom it speaks: the agent of this node."""
 
     @property
-    def waiting(self) -> JobWait:
+    def waiting(self) -> Waits:
         """Its wait for a place in the job."""
 
     @property

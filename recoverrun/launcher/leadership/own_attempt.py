@@ -7,7 +7,7 @@ from recoverrun.launcher.leadership.handover import statement
 from recoverrun.launcher.leadership.launchers import Member, members_of
 from rendezvous.consensus.register_events import Moved
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
-from rendezvous.coordinator.takeover import Memory, Vacancy
+from rendezvous.coordinator.standing import Memory, Vacancy
 from rendezvous.membership.vacant_places import with_peer
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Committed, Message

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from recoverrun.errors import ExitCode
-from recoverrun.launcher.leadership.attempts import Again
 from recoverrun.launcher.leadership.launchers import AttemptMembers
+from recoverrun.launcher.leadership.next_attempt import NextAttempt
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.losses import SIGNALLED
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import Exited, Message, Stop
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Holding, Restored
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ class Rollbacks:
         if self._book is not None:
             self._book.lose(launcher)
 
-    def judge(self, stop: Stop, *, enough: bool) -> Again | None:
+    def judge(self, stop: Stop, *, enough: bool) -> NextAttempt | None:
         """What follows where the job would end; None if no snapshot changes that.
 
         `enough`: nodes are left for another attempt.
         """
         goes_back = self._book is not None and enough and is_loss(stop) and self._book.grant()
-        return Again(stop.reason, counts=False) if goes_back else None
+        return NextAttempt(stop.reason, counts=False) if goes_back else None
 
     def _is_present(self, incarnation: int) -> bool:
         return self._start is not None and attempt_of(incarnation) == self._start.attempt

@@ -14,7 +14,7 @@ from recoverrun.launcher.network.blocking_calls import BlockingCalls
 from rendezvous.consensus import etcd_api
 from rendezvous.consensus.etcd_api import Answer, Call, Failed, Look
 from rendezvous.consensus.register_events import Answered
-from rendezvous.protocol.effects import Record, notice
+from rendezvous.protocol.records import Record, notice
 from rendezvous.transport.station import Station
 
 TIMEOUT_S = 0.8

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.version import __version__
-from rendezvous.protocol.effects import Record, notice
 from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held
 
 _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)

@@ -16,9 +16,9 @@ from recoverrun.launcher.network.witness_files import Unusable, WitnessFiles
 from rendezvous.consensus.register_events import Heard, RegisterMessage, WitnessSeen
 from rendezvous.consensus.timeouts import WITNESS_SILENT_S
 from rendezvous.protocol import codec
-from rendezvous.protocol.effects import Record, notice
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.register_messages import Testimony
 from rendezvous.transport.links import Dealer
 from rendezvous.transport.station import Station

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.process import Guardian, children
-from rendezvous.protocol.effects import Record, notice
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held
 from rendezvous.transport.station import Station
 

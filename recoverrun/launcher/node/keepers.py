@@ -19,7 +19,6 @@ from recoverrun.launcher.node.process import Child, spawn
 from rendezvous.bays import memory, packets
 from rendezvous.bays.packets import Closed
 from rendezvous.protocol.codec import RemoteProtocolError
-from rendezvous.protocol.effects import Record, notice
 from rendezvous.protocol.keeper_messages import (
     BayDropped,
     BayMade,
@@ -30,6 +29,7 @@ from rendezvous.protocol.keeper_messages import (
     Serve,
 )
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order
 from rendezvous.snapshots.holdings import is_settled
 from rendezvous.snapshots.identity import NO_ORDER, NONE

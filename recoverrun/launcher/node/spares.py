@@ -13,7 +13,7 @@ from pathlib import Path
 
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.process import Child, spawn
-from rendezvous.protocol.effects import Record, notice
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.spare_order import READY, SpareOrder, encode
 from rendezvous.transport.station import Station
 

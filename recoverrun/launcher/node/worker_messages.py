@@ -9,7 +9,6 @@ from pathlib import Path
 from recoverrun.launcher.node.process import Child
 from rendezvous.protocol import codec
 from rendezvous.protocol.arrival_messages import Held, Ready
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.hang_messages import Stack
 from rendezvous.protocol.messages import (
     Broken,
@@ -27,6 +26,7 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Restored
 from rendezvous.transport.links import Incoming, Router
 

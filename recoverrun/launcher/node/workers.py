@@ -42,7 +42,6 @@ from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol import shared_memory
 from rendezvous.protocol.arrival_messages import StartAgain
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect, ShowStack, Stack
 from rendezvous.protocol.messages import (
@@ -54,6 +53,7 @@ from rendezvous.protocol.messages import (
     Message,
     Stop,
 )
+from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.snapshot_messages import Keep
 from rendezvous.transport.links import Router
 from rendezvous.transport.sockets import QUEUE

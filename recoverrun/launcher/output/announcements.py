@@ -13,10 +13,9 @@ from recoverrun.launcher.output.return_news import ReturnNews
 from recoverrun.reports.recoveries import recovery_in, step_complete
 from recoverrun.text import in_order, named_signals, plural, ranges, ranks, sanitize, span
 from recoverrun.version import __version__
-from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.formation_messages import Restart, Start
+from rendezvous.protocol.records import PART, Json, Record
 
 FOLD_S = 0.2
 """How long a loss is held back for others like it."""

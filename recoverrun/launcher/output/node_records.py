@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from rendezvous.coordinator.node_book import NodeBook
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record
 
 
 class NodeRecords:

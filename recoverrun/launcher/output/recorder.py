@@ -15,7 +15,7 @@ from recoverrun.launcher.output.journal_news import JournalNews
 from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.version import __version__
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 
 FLUSH_S = 10.0
 """How long the end of a run waits for a disk that stalls."""

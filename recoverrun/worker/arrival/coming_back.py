@@ -16,10 +16,10 @@ def serve(parts: PlaceParts) -> Prologue:
     ElasticGroup.record = record
     survivor = Survivor(parts, record)
     if not worker.env.birth:
-        parts.driver.returns = survivor
+        parts.driver.return_by(survivor)
         return Prologue()
     newcomer = Newcomer(parts, survivor, record)
-    parts.driver.returns = newcomer
+    parts.driver.return_by(newcomer)
     winding = Winding(worker.runtime, newcomer.outermost, newcomer)
     worker.runtime.winds = newcomer.winding = winding
     return Prologue(newcomer.store, record.objects)

@@ -13,8 +13,7 @@ from types import FrameType
 from typing import Any
 
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 
 WRITES_THROUGH = sys.version_info >= (3, 13)

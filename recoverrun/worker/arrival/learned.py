@@ -15,8 +15,8 @@ from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rng.registry import REGISTRY
-from recoverrun.worker.step.driver import Driver
 from recoverrun.worker.step.interfaces import Learns, Returns
+from recoverrun.worker.step.take_over import PlaceTaker
 from recoverrun.worker.step.worker_state import WorkerState
 
 
@@ -25,7 +25,7 @@ class PlaceParts:
     """Of recovery in one worker, as far as a place is made of them."""
 
     worker: WorkerState
-    driver: Driver
+    driver: PlaceTaker
     executor: Executor
     left: LeftContexts
     make_up: Learns

@@ -44,12 +44,11 @@ from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step import take_over
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.protection import Protection
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from rendezvous.protocol.arrival_messages import Ready
-from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import Phase
+from rendezvous.protocol.views import View
 
 READY_AGAIN_S = 1.0
 """A message may be lost, and a coordinator be replaced."""
@@ -272,7 +271,7 @@ class Newcomer:
         others = (one for one in parts.worker.place.joined if one != parts.worker.env.rank)
         self._survivor.meet(others)
         self._record.arrived()
-        parts.driver.returns = self._survivor
+        parts.driver.return_by(self._survivor)
         self._survivor.begins(top, context)
 
     def committed(self) -> None:

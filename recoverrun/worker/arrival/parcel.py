@@ -42,8 +42,7 @@ from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import holds_part, parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.known_state import State, in_words
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 
 LONG_TENSOR_BYTES = 1 << 20
 """Of a variable that is no parameter: larger ones are data, or results of the last step."""

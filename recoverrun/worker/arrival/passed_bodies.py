@@ -24,7 +24,7 @@ from recoverrun.worker.context.values import put as put_member
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.replay.known_state import State, differing
-from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 
 LARGE = 1 << 63

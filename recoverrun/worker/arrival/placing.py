@@ -20,7 +20,7 @@ from recoverrun.worker.context.values import copied, put
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.replay import local_shards as shares
 from recoverrun.worker.replay.known_state import differing
-from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import LoopFrame
 
 Hold = Callable[[HeldIterator, Any, Mapping[str, Any]], Any]
 """Gives the iterator that a variable is to hold, which holds another one now."""

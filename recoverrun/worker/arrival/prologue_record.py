@@ -31,7 +31,7 @@ from ft_collectives.process_group.call_record import Asked, Group
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import bytes_tensor, tensor_bytes
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
 RESULT_BYTES = 1 << 20

@@ -25,7 +25,7 @@ from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, PASSING_S, Loade
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 FORGOTTEN_AFTER = 64
 """So many items are passed until what sources keep of them is dropped."""

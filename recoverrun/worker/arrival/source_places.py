@@ -19,7 +19,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams
-from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import LoopFrame
 
 OriginOf = Callable[[LoaderIterator], Origin | None]
 """Returns where the slot made the iterator that is this one here; None: nobody knows."""

@@ -19,8 +19,8 @@ from recoverrun.worker.arrival.source_places import OriginOf, SourcePlace, told_
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.microbatches import LoopFrame
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 HELD = (list, tuple, dict, str, set, frozenset, bytes)
 """Kinds whose items are there: to pass one costs nothing, and does nothing."""

@@ -21,7 +21,7 @@ from recoverrun.worker.step.driver import Driver
 from recoverrun.worker.step.hung_thread import leave_hung
 from recoverrun.worker.step.stack_dump import arm
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.mutual_proof import MutualProof
 from recoverrun.worker.verification.nonfinite import NonfiniteCheck
@@ -55,7 +55,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     runtime.see(TorchObserver(), driver.iteration_begins, sources.feed)
     failover.serve(worker, executor, left)
     arm(env.context)
-    driver.start()
+    driver.control.start()
     made, prologue = MadeObjects(), Prologue()
     if env.returns or env.keeper:
         # Only then: other runs do not pay for these imports.

@@ -2,7 +2,7 @@
 
 import os
 
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
 def forget_in_children(runtime: ScriptRuntime) -> None:

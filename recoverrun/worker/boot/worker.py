@@ -2,14 +2,14 @@
 
 Neither torch nor ZeroMQ is imported here: a script that never wants torch pays nothing for what it
 is not given, and every script gets to its first line sooner. As soon as the script imports torch,
-the worker speaks to its launcher, and recovery is put together (`assembly`). To
-the launcher, a worker that never spoke is a program like any other.
+the worker speaks to its launcher, and recovery is put together (`assembly`, which `__main__` hands
+in). To the launcher, a worker that never spoke is a program like any other.
 """
 
 import atexit
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,20 @@ from recoverrun.worker.instrumentation import Started
 from recoverrun.worker.patches import frameworks
 from recoverrun.worker.rewriting.post_import import when_imported
 from recoverrun.worker.rng.registry import REGISTRY
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.loop_tracker import LoopTracker
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.progress_page import ProgressWriter, page_beside
 from rendezvous.protocol.worker_env import WorkerEnv
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.step.driver import Driver
+    from rendezvous.transport.worker_link import WorkerLink
+
+Assemble = Callable[[WorkerEnv, "WorkerLink", ScriptRuntime], "Driver"]
+"""Puts recovery together, once the script has imported torch."""
 
 
-def start(environ: Mapping[str, str]) -> Started:
+def start(environ: Mapping[str, str], assemble: Assemble) -> Started:
     """Set up the hooks. Inert without the endpoint of a launcher, or if protection is off.
 
     Raises EnvError if the launcher's variables are not what they should be.
@@ -36,11 +41,11 @@ def start(environ: Mapping[str, str]) -> Started:
     env = WorkerEnv.from_environ(environ)
     if env is None or not env.protect:
         return Started(runtime=None, finish=_nothing)
-    worker = _Worker(env)
+    worker = _Worker(env, assemble)
     when_imported("random", REGISTRY.watch_random)
     when_imported("torch", worker.torch_arrived)
     return Started(
-        runtime=worker.runtime,
+        runtime=LoopTracker(worker.runtime),
         finish=worker.finish,
         failing=worker.failing,
         hints=frameworks.HINTS,
@@ -54,8 +59,9 @@ def _nothing(_code: int) -> None:
 class _Worker:
     """One protected worker, from its first line to its last."""
 
-    def __init__(self, env: WorkerEnv) -> None:
+    def __init__(self, env: WorkerEnv, assemble: Assemble) -> None:
         self.env = env
+        self._assemble = assemble
         page = page_beside(env.context) if env.context else ""
         self.runtime = ScriptRuntime(env.rank, ProgressWriter(page))
         self.driver: Driver | None = None
@@ -64,7 +70,6 @@ class _Worker:
     def torch_arrived(self, module: ModuleType) -> None:
         """The script has imported torch."""
         # Only now: together they take as long as all else before the first line of the script.
-        from recoverrun.worker.boot.assembly import assemble
         from rendezvous.protocol.messages import Hello
         from rendezvous.transport.worker_link import WorkerLink
 
@@ -72,7 +77,7 @@ class _Worker:
         link = WorkerLink(env.endpoint, env.rank, env.incarnation)
         version = str(getattr(module, "__version__", ""))
         link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
-        self.driver = assemble(env, link, self.runtime)
+        self.driver = self._assemble(env, link, self.runtime)
 
     def failing(self, error: BaseException) -> None:
         """The script failed. If a peer's death is all that it says, it is not worth saying; and a

@@ -14,12 +14,7 @@ from typing import Any
 
 from recoverrun.worker.context.values import bits, is_simple
 from recoverrun.worker.data import generator_wrapper
-from recoverrun.worker.data.cycle_source import CycleSource
-from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.data.loader_iterator import LoaderIterator
-
-RANK_AWARE = (LoaderIterator, GeneratorSource, CycleSource)
-"""They know who is asking."""
+from recoverrun.worker.data.source import RankAware
 
 BUILT_IN = frozenset({"builtins", "itertools"})
 UNCOPIED = (types.GeneratorType, itertools.chain)
@@ -41,7 +36,7 @@ def copied_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def is_plain_iterator(value: Any) -> bool:
     """An iterator that knows nothing of ranks."""
-    if not hasattr(type(value), "__next__") or isinstance(value, RANK_AWARE):
+    if not hasattr(type(value), "__next__") or isinstance(value, RankAware):
         return False
     if isinstance(value, types.GeneratorType):
         return value.gi_code.co_filename != generator_wrapper.__file__  # a feed is behind those
@@ -52,7 +47,7 @@ def is_plain_iterator(value: Any) -> bool:
 
 def copied_iterator(value: Any) -> Any:
     """Return an iterator that goes on as `value` would, or `Uncopyable`; `value` stays as it is."""
-    if isinstance(value, RANK_AWARE) or not hasattr(type(value), "__next__"):
+    if isinstance(value, RankAware) or not hasattr(type(value), "__next__"):
         return value
     if isinstance(value, types.GeneratorType) and not is_plain_iterator(value):
         return value

@@ -11,12 +11,12 @@ from typing import Any
 from recoverrun.worker.data.batch_substitution import substituted
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.runtime import GeneratorRuntime
-from recoverrun.worker.data.source import Draw
+from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 
-class CycleSource:
+class CycleSource(RankAware):
     """A `Source` that stands in for `itertools.cycle(items)`."""
 
     ended = False

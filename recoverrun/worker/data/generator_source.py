@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 from recoverrun.worker.data.batch_substitution import contains, pairs_for_rank, substituted
 from recoverrun.worker.data.runtime import GeneratorRuntime
-from recoverrun.worker.data.source import Draw
+from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
@@ -48,7 +48,7 @@ class GivenItem:
     after: Streams | None
 
 
-class GeneratorSource:
+class GeneratorSource(RankAware):
     """A `Source` that stands between the script and one of its generators."""
 
     ended = False

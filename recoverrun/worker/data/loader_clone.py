@@ -6,7 +6,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
-from recoverrun.worker.data.object_copy import Copier, shallow_copy
+from recoverrun.worker.data.object_copy import Copier
 from recoverrun.worker.data.rank_substitution import (
     RankPair,
     copied_samplers,
@@ -14,6 +14,7 @@ from recoverrun.worker.data.rank_substitution import (
     worker_init_as,
 )
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
+from recoverrun.worker.data.shallow_copy import shallow_copy
 
 WORKER_TIMEOUT_S = 60.0
 """How long a batch of another rank's worker processes is waited for."""

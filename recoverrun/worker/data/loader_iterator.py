@@ -22,8 +22,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ft_collectives.communicators.errors import Superseded
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_opening import LoaderOpening, RankIterator
-from recoverrun.worker.data.loader_workers import GeneratorTrace, checked, next_item
+from recoverrun.worker.data.loader_workers import checked, next_item
 from recoverrun.worker.data.runtime import DataRuntime
+from recoverrun.worker.data.source import RankAware
+from recoverrun.worker.data.worker_item import GeneratorTrace
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
 
@@ -38,7 +40,7 @@ RAISED = "the data set {}, read as rank {}, raised {}"
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class LoaderIterator:
+class LoaderIterator(RankAware):
     """The iterator of `loader`, number `number` of this process."""
 
     loader: "DataLoader[Any]"

@@ -13,7 +13,6 @@ whether the script seeds workers by something that a copy does not know (`worker
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -22,7 +21,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from recoverrun.worker.data.loader_clone import with_workers
-from recoverrun.worker.data.object_copy import shallow_copy
+from recoverrun.worker.data.shallow_copy import shallow_copy
+from recoverrun.worker.data.worker_item import WorkerItem
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.host_streams import read_hosts
@@ -33,35 +33,6 @@ GIVEN_UP = ("DataLoader timed out", "DataLoader worker (pid")
 """Beginnings of torch's messages if worker processes gave nothing in time, or have died."""
 
 INHERITED = "the data set {} draws from a generator of its own in worker processes"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerItem:
-    """An item as a worker process gives it."""
-
-    item: Any
-    drew: bool  # numbers for it or an item before it, that follow from the worker's seed
-    inherited: bool  # numbers from a generator of the process that began the worker
-    made: bool  # the data set made a generator since the worker began
-    state: bytes  # digest of all generators except inherited ones
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratorTrace:
-    """The generators of a worker process after item `index`."""
-
-    index: int
-    state: bytes
-    drew: bool
-    made: bool  # the data set made one of them in that process
-
-    @staticmethod
-    def of(index: int, read: WorkerItem) -> "GeneratorTrace":
-        return GeneratorTrace(index, read.state, read.drew, read.made)
-
-    def pack(self) -> list[Any]:
-        """Plain values for msgpack, in the order of the fields."""
-        return [self.index, self.state, self.drew, self.made]
 
 
 class FixedOrder:

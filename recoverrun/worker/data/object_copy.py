@@ -18,7 +18,7 @@ import threading
 import types
 from collections.abc import Callable, Container, Iterator
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -55,19 +55,8 @@ COUNTERS: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), t
 """Iterators of `ITERATOR_MODULES` that can be copied."""
 
 
-T = TypeVar("T")
-
-
 class NotCopyable(Exception):
     """An object holds something that may change and cannot be copied; the text says what."""
-
-
-def shallow_copy(owner: T) -> T:
-    """Return a shallow copy with its own `__dict__`: some `__setstate__` keep that of `owner`."""
-    clone = copy.copy(owner)
-    if vars(clone) is vars(owner):
-        object.__setattr__(clone, "__dict__", dict(vars(owner)))
-    return clone
 
 
 def copied(owner: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from recoverrun.worker.data.object_copy import shallow_copy
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
+from recoverrun.worker.data.shallow_copy import shallow_copy
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from rendezvous.protocol.layout import Layout

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_workers import WorkerItem
 from recoverrun.worker.data.source import Draw, Source
+from recoverrun.worker.data.worker_item import WorkerItem
 from rendezvous.protocol.layout import Layout
 
 

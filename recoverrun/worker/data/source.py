@@ -29,6 +29,12 @@ class Source(Protocol):
         """Forget items before `floor`: they belong to steps that are over."""
 
 
+class RankAware:
+    """Base of the iterators that know who is asking: they answer each rank by themselves."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True, eq=False)
 class Draw:
     """One item that the script took from a rank-dependent source."""

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from recoverrun.worker.data.object_copy import shallow_copy
 from recoverrun.worker.data.samplers import samplers_of
+from recoverrun.worker.data.shallow_copy import shallow_copy
 from recoverrun.worker.errors import NotReplayable
 
 SubsetRows = range | bytes | str

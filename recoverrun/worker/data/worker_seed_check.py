@@ -18,9 +18,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_workers import GeneratorTrace, WorkerItem
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.data.worker_item import GeneratorTrace, WorkerItem
 from recoverrun.worker.errors import NotReplayable
 
 OTHERWISE = (

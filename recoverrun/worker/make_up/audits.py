@@ -20,7 +20,7 @@ from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.make_up.noted_evidence import disowned
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.worker_state import WorkerState
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 FIRST, EVERY = 1, 512
 """Transactions after a loss until the first audit, and from one audit to the next at most."""

@@ -9,8 +9,8 @@ that whoever was at it has given up, because it did not end or would have ended 
 from collections.abc import Iterable
 
 from recoverrun.worker.context.context_buffer import Which
-from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.shared_memory import Doing
+from rendezvous.protocol.views import Identity
 
 MOST = 2
 """Ranks that may die in one microbatch."""

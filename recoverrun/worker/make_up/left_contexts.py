@@ -81,6 +81,11 @@ class LeftContexts:
         """True if lost microbatches are made up with their own samples."""
         return self._worker.guarantee.exact
 
+    def absorb_of(self, rank: int) -> None:
+        """Take in what lost `rank` left, once that is there."""
+        self.await_contexts(rank)
+        self.absorb()
+
     def absorb(self) -> None:
         """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
         with self._came:

@@ -6,7 +6,7 @@ from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.worker_state import WorkerState
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 
 @dataclass(slots=True)

@@ -21,20 +21,17 @@ from recoverrun.worker.make_up.deadly_microbatches import KILLS, which
 from recoverrun.worker.make_up.doubts import Doubts
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
+from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
     Lacking,
-    Moved,
-    Words,
-    digest_of,
     from_words,
-    in_words,
     lacking,
 )
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 FRESH, AGAIN, WHOLE, AUDIT = range(4)
 """What has to become of the microbatches that were made up, the worst of them first; where they are
@@ -47,14 +44,6 @@ REPEATS = (
     "mean of a survivor's own stands for them: {}"
 )
 
-End = tuple[int, int, bytes, bool, list[str], int, Words]
-"""Lost rank, microbatch, its context at the end; whether its start was assumed, what it drew from
-since, a digest of the start, and what is not known at the end.
-"""
-
-Start = tuple[int, bytes, Words]
-"""Lost rank, its context as its first microbatch of the transaction began, what is not known."""
-
 
 class MakeUp:
     """What this rank makes up for lost ones."""
@@ -65,6 +54,7 @@ class MakeUp:
         self._left = left
         self._made: dict[Identity, Made] = {}  # in the present transaction
         self._folded: set[Identity] = set()  # of those, what reducers have
+        self._positions = ToldPositions(worker, executor, left)
         self._audits = Audits(worker, executor)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
         self._doubts = Doubts(worker, executor)
@@ -180,7 +170,7 @@ class MakeUp:
         rounds = 0
         while self._telling:
             ends, starts = self._exchange(generation)
-            bad = self._bad(ends, self._begun(starts), rounds)
+            bad = self._bad(ends, self._positions.begun(starts), rounds)
             whole = AUDIT if self._executors and self._audits.due else WHOLE
             worst = min(bad.values(), default=whole) if self._left.exact else FRESH
             verdict = worker.protection.vote_group.least(generation, worst)
@@ -201,12 +191,12 @@ class MakeUp:
         lost ranks began, as only those know who did in their place what they do alone.
         """
         protection = self._worker.protection
-        ends = [end for one in self._made.values() if (end := self._end_of(one))]
+        ends = [end for one in self._made.values() if (end := self._positions.end_of(one))]
         heard = gather(
             protection.fabric,
             protection.peers,
             generation,
-            {"ends": ends, "starts": self._starts()},
+            {"ends": ends, "starts": self._positions.starts()},
         )
         self._executors = {
             (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
@@ -215,48 +205,6 @@ class MakeUp:
             sorted(tuple(end) for one in heard.values() for end in one["ends"]),
             sorted(tuple(start) for one in heard.values() for start in one["starts"]),
         )
-
-    def _starts(self) -> list[Start]:
-        """Of lost ranks in whose place this one has drawn since the transaction before."""
-        top = self._own_all[0].top.context if self._own_all else None
-        if top is None:
-            return []
-        starts = []
-        for rank, lost in sorted(self._executor.lost.items()):
-            state = lost.states.get(top.point)
-            if lost.drawn and state is not None and not state.torch_known and not state.assumed:
-                starts.append((rank, state.context.pack(), in_words(state.unknown, "")))
-        return starts
-
-    def _begun(self, starts: list[Start]) -> set[int]:
-        """Learn where lost ranks began: those of which this rank did not know it."""
-        news = set()
-        for rank, packed, words in starts:
-            self._absorbed(rank)
-            theirs, lost = Context.unpack(packed), self._executor.lost.get(rank)
-            mine = self._executor.captures.at(theirs.point)
-            if lost is None or mine is None:
-                continue
-            known = lost.states.get(theirs.point)
-            if known is None or known.torch_known:
-                lost.learn(theirs, mine, lacking=from_words(words))
-                news.add(rank)
-        return news
-
-    def _absorbed(self, rank: int) -> None:
-        self._left.await_contexts(rank)
-        self._left.absorb()
-
-    def _end_of(self, made: Made) -> End | None:
-        """What is told of a microbatch that was executed exactly, as far as this rank knows."""
-        if made.executed is None or made.executed.after is None or made.start is None:
-            return None
-        start, after = made.start.context, made.executed.after
-        used = Moved.between(start, after, seeded=False).names
-        digest = digest_of(start, used, self._executor.influence.matters)
-        assumed = made.start.assumed and not made.failed
-        words = in_words(*lacking(made.start, after))
-        return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
 
     def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
         """What is to become of what another survivor has executed, too."""
@@ -306,10 +254,10 @@ class MakeUp:
     def _bad(self, ends: list[End], news: set[int], rounds: int) -> dict[Identity, int]:
         """Learn where lost ranks have ended. What this rank has made up that is not right."""
         for rank in sorted({end[0] for end in ends}):
-            self._absorbed(rank)
+            self._left.absorb_of(rank)
         step, wrong, told = self._worker.step, set[tuple[int, int]](), set[tuple[int, int]]()
         for rank, index, packed, assumed, used, digest, words in ends:
-            if assumed and not self._starts_there(rank, index, used, digest):
+            if assumed and not self._positions.starts_there(rank, index, used, digest):
                 wrong.add((rank, index))
             else:
                 told.add((rank, index))
@@ -338,19 +286,6 @@ class MakeUp:
     @property
     def _own_all(self) -> list[Microbatch]:
         return self._worker.runtime.microbatches
-
-    def _starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
-        """True if lost `rank` began microbatch `index` where its executor had assumed."""
-        lost, top = self._executor.lost.get(rank), self._own(index).top.context
-        if lost is None or top is None:
-            return False
-        lost.states.pop(top.point, None)
-        try:
-            state = lost.at(top.point, self._executor.captures.points)
-        except NotReplayable:
-            return False
-        here = digest_of(state.context, used, self._executor.influence.matters)
-        return not state.assumed and here == digest
 
     def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
         """All survivors do again what has to be, as any rank of a replica says."""

@@ -7,7 +7,7 @@ from recoverrun.worker.groups.prologue import Prologue
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.step.driver import Driver
+from recoverrun.worker.step.interfaces import HearsBackwards
 from recoverrun.worker.step.worker_state import WorkerState
 
 
@@ -16,7 +16,7 @@ class Parts:
     """Of one worker."""
 
     worker: WorkerState
-    driver: Driver
+    driver: HearsBackwards
     executor: Executor
     left: LeftContexts
     sources: DataSources

@@ -26,9 +26,9 @@ from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rng.private_draws import draw_sites
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
 from recoverrun.worker.tracking.python_frames import find_frame
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 KEPT_STEPS = 2
 """Transactions whose points are kept: a lost rank may have stopped one before."""

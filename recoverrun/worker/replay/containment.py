@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Never, TypeVar
+from typing import Never, Protocol, TypeVar
 
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
-from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.replay import script_locations
 from recoverrun.worker.replay.exit_calls import Interrupts, refused
+from recoverrun.worker.replay.influence import Modules
 from recoverrun.worker.step.time_limits import SERVING_LEAST_S, ExecutionTimer, limit_s
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
 
 RAISED = "{}: executed as rank {}, the script's code raised {!r}{}"
 ENDS = "{}: executed as rank {}, the script's code would end this process by {}{}"
@@ -34,12 +34,21 @@ class GivenUp(NotReplayable):
     """That microbatch is not tried again, by nobody."""
 
 
+class Spoils(Modules, Protocol):
+    """Knows whether code that is executed again is not its microbatch."""
+
+    spoiled: str
+
+    def spoil(self, reason: str) -> None:
+        """It is not, for this reason; the first one counts."""
+
+
 class Containment:
     """Around code of another rank; `region` is the loop that it belongs to."""
 
     def __init__(
         self,
-        runtime: ScriptRuntime,
+        script: Spoils,
         leave: Callable[[str], Never],
         others_wait_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -49,7 +58,7 @@ class Containment:
         """
         self._end, self._others_wait_s = leave, others_wait_s
         self.timer = ExecutionTimer(self._late)
-        self._runtime = runtime
+        self._script = script
         self._interrupts = Interrupts()
         self._region, self._rank = "", -1
         self._given_up = False
@@ -62,14 +71,14 @@ class Containment:
         """
         limit_s = min(limit_s, SHARE * self._others_wait_s())
         self._region, self._rank, self._given_up = region, rank, False
-        own = self._runtime.own_modules
+        own = self._script.own_modules
         with self._interrupts.noted(), refused(self._refuse, own):
             with self.timer.within(limit_s, self._interrupt):
                 yield
 
     def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:
         """Data of `rank`, read by the script's own data sets. Raises NotReplayable."""
-        self._runtime.spoiled = ""
+        self._script.spoiled = ""
         try:
             with self.of(region, rank, limit_s(longest_s, SERVING_LEAST_S)):
                 return work()
@@ -86,28 +95,28 @@ class Containment:
         users = isinstance(error, KeyboardInterrupt) and self._interrupts.came
         if users or "gloo" in str(error):
             raise error
-        where = script_locations.of_error(error, self._runtime.own_modules)
+        where = script_locations.of_error(error, self._script.own_modules)
         words = RAISED.format(self._region, self._rank, error, where)
         raise (NotReplayable if isinstance(error, Exception) else GivenUp)(words) from error
 
     def failure(self) -> NotReplayable:
         """What became of an execution that was left by Unwind, and is no microbatch."""
-        return (GivenUp if self._given_up else NotReplayable)(self._runtime.spoiled)
+        return (GivenUp if self._given_up else NotReplayable)(self._script.spoiled)
 
     def _late(self, thread: int, took_s: float) -> Never:
         """From the control thread: the script's thread cannot be interrupted."""
-        where = script_locations.of_thread(thread, self._runtime.own_modules) or SOMEWHERE
+        where = script_locations.of_thread(thread, self._script.own_modules) or SOMEWHERE
         self._end(LATE.format(self._region, self._rank, took_s, where))
 
     def _refuse(self, name: str, frame: FrameType) -> Never:
-        where = script_locations.of_frame(frame, self._runtime.own_modules)
+        where = script_locations.of_frame(frame, self._script.own_modules)
         self._leave(ENDS.format(self._region, self._rank, name, where))
 
     def _interrupt(self, frame: FrameType | None, took_s: float) -> Never:
-        where = script_locations.of_frame(frame, self._runtime.own_modules) or SOMEWHERE
+        where = script_locations.of_frame(frame, self._script.own_modules) or SOMEWHERE
         self._leave(LATE.format(self._region, self._rank, took_s, where))
 
     def _leave(self, words: str) -> Never:
         self._given_up = True
-        self._runtime.spoil(words)
+        self._script.spoil(words)
         raise Unwind(words)

@@ -14,13 +14,14 @@ from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for, with_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_workers import CheckedItems, WorkerItem, watched
+from recoverrun.worker.data.loader_workers import CheckedItems, watched
 from recoverrun.worker.data.rank_substitution import RankPair
 from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.data.worker_item import WorkerItem
 from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
 

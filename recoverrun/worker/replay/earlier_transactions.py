@@ -157,6 +157,19 @@ class Weights:
             yield
 
 
+@contextmanager
+def held_weights(
+    optimizers: Iterable[torch.optim.Optimizer], *, rewritten: bool
+) -> Iterator[Weights | None]:
+    """Afterwards parameters are what they were, if code is known to change them (`rewritten`)."""
+    if not rewritten:
+        yield None
+        return
+    weights = Weights(trained(optimizers))
+    with weights.held():
+        yield weights
+
+
 def _at(tensor: Tensor) -> int:
     """Where the memory of this rank's part is."""
     local: Tensor = getattr(tensor, "_local_tensor", tensor)

@@ -25,12 +25,12 @@ from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, diges
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
-from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
 from recoverrun.worker.replay import surroundings
 from recoverrun.worker.replay.captures import Captures, captured_after
 from recoverrun.worker.replay.containment import Containment
-from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, trained
+from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, held_weights
 from recoverrun.worker.replay.executed import CROWDED, TALKS, Executed, NothingReached
 from recoverrun.worker.replay.influence import Influence
 from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing, require
@@ -47,8 +47,8 @@ from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
 class Executor:
@@ -68,6 +68,7 @@ class Executor:
         self.constants = RankConstants()
         self._substitution = Substitution(runtime, self.influence, self.shares)
         self.containment = Containment(runtime, leave, others_wait_s)
+        self.look_at_the_clock = self.containment.timer.look
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
         self.rewrites = False  # code between a top and a backward changes parameters
@@ -101,17 +102,13 @@ class Executor:
 
     # --------------------------------------------------------------------------- own work
 
-    def is_region(self, top: Top) -> bool:
-        """True if a microbatch may be executed again from here, as far as is known."""
-        return top.loop.id in self.runtime.regions or not self.runtime.trains(top.loop)
-
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
     ) -> Context | None:
         """Where this rank stands, if a microbatch may be executed again from here. It is noted,
         too, if that is `wanted` for a proof.
         """
-        region = self.is_region(top)
+        region = self.runtime.is_region(top)
         if not region and not wanted:
             return None
         context = self.captures.top(step, index, attempt, top)
@@ -136,10 +133,6 @@ class Executor:
     def transaction_ends(self) -> None:
         """Gradients are what the transaction left: re-executed code may find them."""
         self.earlier.ended(self.runtime.microbatches, self.optimizers)
-
-    def look_at_the_clock(self) -> None:
-        """From the control thread: does an execution take too long?"""
-        self.containment.timer.look()
 
     def last_after(self) -> Context | None:
         """Where this rank stood as its last backward ended."""
@@ -203,7 +196,7 @@ class Executor:
         restore_streams(theirs.streams)
         item = self._item(top, rank)
         if top.body is not None:  # what making an iterator draws is not drawn again
-            self._restore_body(top, theirs, mine)
+            _restore_body(top, theirs, mine)
         with (
             as_rank(rank),
             self.constants.of(rank),
@@ -211,13 +204,6 @@ class Executor:
             undo_log.training(),
         ):
             return self._run(top, names, item, microbatch, step)
-
-    def _restore_body(self, top: Top, theirs: Context, mine: Context) -> None:
-        assert top.body is not None, "an iterator was made in the header"
-        moved = skip_ahead(theirs.streams, mine.streams, top.body, hosts=False)
-        if moved is None:
-            raise NotReplayable(UNTOLD)
-        restore_streams(moved.hosted(read_hosts()))
 
     def execute_fresh(self, microbatch: Microbatch) -> Executed:
         """Compute one more microbatch as ourselves, on our own next data (equal-count).
@@ -310,24 +296,12 @@ class Executor:
         optimizers, mine = self.optimizers, self.runtime.own_modules
         buffers = self._strategy.buffers() if self._strategy is not None else []
         with surroundings.unchanged(top, names, mine, optimizers, buffers, fresh=self.fresh):
-            with self._weights_held():
+            with held_weights(self.optimizers, rewritten=self.rewrites) as self._weights:
                 try:
                     yield
                 finally:
                     self.earlier.take_back()
-
-    @contextmanager
-    def _weights_held(self) -> Iterator[None]:
-        """Parameters are what they are, if the code is known to change them."""
-        if not self.rewrites:
-            yield
-            return
-        self._weights = Weights(trained(self.optimizers))
-        try:
-            with self._weights.held():
-                yield
-        finally:
-            self._weights = None
+                    self._weights = None
 
     # --------------------------------------------------------------------------- on the way
 
@@ -398,3 +372,12 @@ class Executor:
         """There is nothing more to run."""
         self._reached = True
         raise Unwind("backward")
+
+
+def _restore_body(top: Top, theirs: Context, mine: Context) -> None:
+    """Streams are where theirs stood as the body began. Raises NotReplayable if that is unknown."""
+    assert top.body is not None, "an iterator was made in the header"
+    moved = skip_ahead(theirs.streams, mine.streams, top.body, hosts=False)
+    if moved is None:
+        raise NotReplayable(UNTOLD)
+    restore_streams(moved.hosted(read_hosts()))

@@ -1,6 +1,6 @@
 """Which variables and attributes of the script can bear on a microbatch's gradient."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
@@ -10,15 +10,20 @@ from recoverrun.worker.analysis.program_slice import (
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Top
+
+
+class Modules(Protocol):
+    """Knows which modules are the script's own."""
+
+    own_modules: frozenset[str]
 
 
 class Influence:
     """Asks the script's own text (`program_slice`), and what was tried (`proofs`)."""
 
-    def __init__(self, runtime: ScriptRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, script: Modules) -> None:
+        self._script = script
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
@@ -43,7 +48,7 @@ class Influence:
 
     def _reads_of(self, region: Loop) -> SliceNames | None:
         """What is read before the backward of `region`, by the modules that are loaded now."""
-        own = self._runtime.own_modules
+        own = self._script.own_modules
         known = self._reads.get(region.id)
         if known is None or known[0] != own:
             known = self._reads[region.id] = (

@@ -21,12 +21,11 @@ from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.influence import Influence
+from recoverrun.worker.replay.influence import Influence, Modules
 from recoverrun.worker.replay.known_state import named
 from recoverrun.worker.replay.local_shards import LocalShards, unmarked
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Top
 
 
@@ -69,8 +68,8 @@ def _fill(container: Any, content: Iterable[Any]) -> None:
 class Substitution:
     """Changes namespaces and objects of the script, and notes in a `UndoRecord` what they were."""
 
-    def __init__(self, runtime: ScriptRuntime, influence: Influence, shares: LocalShards) -> None:
-        self._runtime = runtime
+    def __init__(self, script: Modules, influence: Influence, shares: LocalShards) -> None:
+        self._script = script
         self._influence = influence
         self._shares = shares
 
@@ -89,7 +88,7 @@ class Substitution:
             undo.globals = dict(module)
         names = self.namespace(top)
         visible = {**module, **top.names}
-        owners = [owner for _, owner in owners_of(visible, self._runtime.own_modules)]
+        owners = [owner for _, owner in owners_of(visible, self._script.own_modules)]
         undo.attributes = [(owner, dict(members(owner))) for owner in owners]
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
@@ -236,7 +235,7 @@ class Substitution:
         kept = [
             # Their counts are of the script's own microbatches.
             (members(owner), dict(members(owner)))
-            for _, owner in owners_of(visible, self._runtime.own_modules)
+            for _, owner in owners_of(visible, self._script.own_modules)
             if is_framework(owner)
         ]
         undo = UndoRecord(read_streams(), {})

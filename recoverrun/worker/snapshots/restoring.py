@@ -28,7 +28,7 @@ from recoverrun.worker.snapshots import loose_values, rank_tensors, scene
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
-from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 from rendezvous.protocol.snapshot_messages import Restored
 

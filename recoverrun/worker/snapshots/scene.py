@@ -24,8 +24,7 @@ from recoverrun.worker.snapshots import loose_values
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.piece_table import Scene
 from recoverrun.worker.snapshots.rank_tensors import trained
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 
 FETCH_AHEAD = ("accelerate",)
 """Packages whose loaders read an item before they give the one before it."""

@@ -12,7 +12,6 @@ from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.microbatches import Top
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.incarnations import attempt_of
 
@@ -24,22 +23,16 @@ def serve(parts: PlaceParts) -> None:
     """
     worker, runtime = parts.worker, parts.worker.runtime
     env = worker.env
-    steps = UnvotedSteps(runtime)
+    steps = UnvotedSteps(runtime, lambda losses: taker.backward_begins(losses))
     client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
     attempt = attempt_of(env.incarnation)
     taker = Taker(parts, steps, client, _pace(worker, attempt), attempt)
     worker.unvoted = steps
-    steps.on_backward = taker.backward_begins
-    goes_on = runtime.on_top
-
-    def on_top(top: Top) -> None:
-        goes_on(top)
-        taker.begins(top)
 
     def updated(*_: object) -> None:
         steps.updated = True
 
-    runtime.on_top = on_top
+    runtime.also_tell(taker.begins)
     register_optimizer_step_pre_hook(lambda *_: taker.fence())
     register_optimizer_step_post_hook(updated)
     if env.restore:

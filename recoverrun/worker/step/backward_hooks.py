@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from recoverrun.worker.step.driver import Driver
+from recoverrun.worker.step.interfaces import HearsBackwards
 
 
 class BackwardHooks:
     """Tells the driver, and before that whoever looks for gradients that are reduced by hand."""
 
-    def __init__(self, driver: Driver, look: Callable[[], None]) -> None:
+    def __init__(self, driver: HearsBackwards, look: Callable[[], None]) -> None:
         """`look` is called after each backward of a script of which no model is served."""
         self._driver = driver
         self._look = look

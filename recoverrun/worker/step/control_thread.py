@@ -23,7 +23,8 @@ from recoverrun.worker.step.stack_dump import show
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.hang_messages import ShowStack
-from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
+from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message
+from rendezvous.protocol.views import View
 
 VIEW_WITHIN_S = 60.0
 """How long a worker waits for the coordinator's first word before it calls that an error."""
@@ -127,7 +128,7 @@ class Control:
         """What the script's thread has to do next. Superseded if the members change meanwhile."""
         worker = self._worker
         with worker.changed:
-            worker.protection.fabric.await_word(
-                lambda: bool(self._agenda), f"transaction {worker.step}"
+            worker.protection.fabric.waits.for_word(
+                worker.changed, lambda: bool(self._agenda), f"transaction {worker.step}"
             )
             return self._agenda.popleft()

@@ -75,8 +75,8 @@ class Driver:
         policy: SubstitutionPolicy,
     ) -> None:
         """`policy` holds for all groups that lose members."""
-        self.returns: Returns = NoReturn()
-        self.unannounced: Strategy | None = None  # which serves a script that wraps no model
+        self._returns: Returns = NoReturn()
+        self.unannounced: Strategy | None = None  # see `watched_by`
         self.worker = worker
         self.replayer = replayer
         self._left = left
@@ -92,10 +92,6 @@ class Driver:
         self._attempt = 0  # iterations since the last backward
         self._failure: RuntimeError | None = None  # of a transaction: none can follow it
         self._usual = 1  # microbatches of the transaction before
-
-    def start(self) -> None:
-        """Hear the launcher from now on."""
-        self.control.start()
 
     # --------------------------------------------------------------------------- switching on
 
@@ -148,6 +144,10 @@ class Driver:
         ATTACHED.training = True
         self.begin_transaction()
 
+    def watched_by(self, strategy: Strategy) -> None:
+        """`strategy` serves a script that wraps no model, once it has seen a step of it."""
+        self.unannounced = strategy
+
     def new_reducer(self) -> Reducer:
         """One for the gradients of a model; all ranks make theirs in the same order."""
         return self._reducers.new()
@@ -157,7 +157,7 @@ class Driver:
     def iteration_begins(self, top: Top) -> None:
         """A loop's body begins, perhaps a microbatch's. Leave our context for successors."""
         worker = self.worker
-        region = self.replayer.is_region(top)
+        region = worker.runtime.is_region(top)
         worker.progress.at(Phase.MICROBATCH if region else Phase.BETWEEN)
         if not self._watches:
             return
@@ -182,7 +182,7 @@ class Driver:
                 self._verifier.begins(context)
             self._left.follow(context)
             if not index and region:
-                self.returns.begins(top, context)
+                self._returns.begins(top, context)
 
     @property
     def _watches(self) -> bool:
@@ -200,7 +200,7 @@ class Driver:
         if worker.strategy is None or (worker.refusal and not worker.protected):
             return
         if not worker.protected:
-            self.returns.first_forward()
+            self._returns.first_forward()
         index = len(worker.runtime.microbatches)
         worker.progress.at(Phase.MICROBATCH, worker.step, index)
         self._note(index)
@@ -262,7 +262,7 @@ class Driver:
         if self._failure is not None:
             raise self._failure
         if strategy is None and self._watches and worker.runtime.active:
-            self.returns.first_forward()  # nobody has told of it before
+            self._returns.first_forward()  # nobody has told of it before
         if strategy is None or not worker.runtime.active:
             return
         microbatches = worker.runtime.microbatches
@@ -348,7 +348,7 @@ class Driver:
             reducer.deliver()
         self.replayer.transaction_ends()
         self._make_up.end_step(step)
-        self.returns.committed()
+        self._returns.committed()
         worker.progress.at(Phase.PROOF)
         self._verifier.committed()
         self.begin_transaction()
@@ -366,6 +366,10 @@ class Driver:
         self._between.forget()
 
     # --------------------------------------------------------------------------- lost ranks return
+
+    def return_by(self, returns: Returns) -> None:
+        """Lost ranks take part again by way of `returns` from now on."""
+        self._returns = returns
 
     def learned(self) -> list[int]:
         """Where this rank stands at the top of a step, for one that takes a lost rank's place."""

@@ -18,7 +18,8 @@ from ft_collectives.step.exact_sum import ExactSum
 from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.error_file import write_error_file
 from recoverrun.worker.step.strategy import Strategy
-from rendezvous.protocol.messages import Identity, Promise
+from rendezvous.protocol.messages import Promise
+from rendezvous.protocol.views import Identity
 from rendezvous.protocol.worker_env import WorkerEnv
 
 SERVED = ("ddp", "fsdp2")

@@ -3,6 +3,8 @@
 The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from ft_collectives.communicators.channel import Accelerator
@@ -14,7 +16,8 @@ from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity, LostContexts
+from rendezvous.protocol.messages import LostContexts
+from rendezvous.protocol.views import Identity
 
 
 class Replayer(Protocol):
@@ -23,9 +26,6 @@ class Replayer(Protocol):
     @property
     def compares(self) -> bool:
         """True while gradients may be compared: of first microbatches here, or in a proof."""
-
-    def is_region(self, top: Top) -> bool:
-        """True if a microbatch may be executed again from here, as far as is known."""
 
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
@@ -59,7 +59,8 @@ class Replayer(Protocol):
     def serve(self, strategy: Strategy) -> None:
         """Gradients are those of `strategy` from now on."""
 
-    def look_at_the_clock(self) -> None:
+    @property
+    def look_at_the_clock(self) -> Callable[[], None]:
         """From the control thread: does an execution take too long?"""
 
 
@@ -158,13 +159,14 @@ class NoReturn:
 class StrategyHost(Protocol):
     """What a strategy may ask of the driver."""
 
-    unannounced: Strategy | None  # the one that serves a script only once it has seen a step of it
-
     @property
     def worker(self) -> WorkerState: ...
 
     @property
     def replayer(self) -> Replayer: ...
+
+    def watched_by(self, strategy: Strategy) -> None:
+        """`strategy` serves a script that wraps no model, once it has seen a step of it."""
 
     def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
         """`strategy` is to serve a model that is replicated as `layout` says. False if not."""
@@ -190,3 +192,19 @@ class StrategyHost(Protocol):
     @property
     def in_schedule(self) -> bool:
         """True in a step of a pipeline's schedule: its parts are no microbatches."""
+
+
+class HearsBackwards(StrategyHost, Protocol):
+    """Is told of every backward of the script (`driver`)."""
+
+    def backward_begins(self, losses: Any) -> None:
+        """A backward, from these losses. Raises `Unwind` where re-executed code is at its end."""
+
+    def backward_done(self) -> None:
+        """It has returned. Raises `Unwind` likewise."""
+
+    def hooks_gradients(self) -> None:
+        """The script uses gradients while backward runs."""
+
+    def schedule(self) -> AbstractContextManager[None]:
+        """While a step of a pipeline's schedule runs."""

@@ -4,12 +4,14 @@ Each of these is said without waiting for an answer.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
     Broken,
     Discord,
     Farewell,
+    Message,
     Notice,
     Overdue,
     PeerFault,
@@ -17,14 +19,20 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
-from rendezvous.transport.worker_link import WorkerLink
+
+
+class Sends(Protocol):
+    """The way to the launcher (`transport.worker_link`)."""
+
+    def send(self, message: Message) -> bool:
+        """From any thread, without a wait. False if the launcher does not read."""
 
 
 class Reporter:
     """`generation` tells in which generation this rank is."""
 
     def __init__(
-        self, link: WorkerLink, rank: int, generation: Callable[[], int], *, exact: bool
+        self, link: Sends, rank: int, generation: Callable[[], int], *, exact: bool
     ) -> None:
         """`exact`: the user asked for sums that no loss changes."""
         self._exact = exact

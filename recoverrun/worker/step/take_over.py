@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any, Never, Protocol
 
 from ft_collectives.communicators.c10d import GroupMember
 from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
@@ -15,14 +15,29 @@ from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step.control_thread import Control
-from recoverrun.worker.step.interfaces import Replayer
+from recoverrun.worker.step.interfaces import Learns, Replayer, Returns
 from recoverrun.worker.step.protection import Protection
+from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 
 RESTART_WITHIN_S = 60.0
 """How long a rank waits to be started again where another one was lost before all could serve."""
 
 LOST_FIRST = "a rank was lost as protection began, and this one was not started again"
+
+
+class PlaceTaker(Learns, Protocol):
+    """What a process that takes a lost rank's place needs of its driver."""
+
+    control: Control
+    policy: SubstitutionPolicy
+    unannounced: Strategy | None  # serves a script that wraps no model, once it has seen a step
+
+    def return_by(self, returns: Returns) -> None:
+        """Lost ranks take part again by way of `returns` from now on."""
+
+    def begin_transaction(self) -> None:
+        """Nothing of the present one is done."""
 
 
 def connect(worker: WorkerState) -> Fabric:

@@ -27,12 +27,14 @@ class Tracks(Protocol):
 class UnvotedSteps:
     """Of one worker, while gradients are torch's to reduce."""
 
-    def __init__(self, runtime: Tracks) -> None:
+    def __init__(
+        self, runtime: Tracks, on_backward: Callable[[Any], None] = lambda losses: None
+    ) -> None:
+        """`on_backward` hears of each backward that is about to begin, from its losses."""
         self._runtime = runtime
+        self.on_backward = on_backward
         self.index = 0  # updates so far, those of one iteration as one
         self.updated = False  # since the present step began
-        self.on_backward: Callable[[Any], None] = lambda losses: None
-        """Hears of each backward that is about to begin, from these losses."""
 
     def backward_done(self) -> None:
         """A backward of the script has ended."""

@@ -20,9 +20,9 @@ from recoverrun.worker.step.reporter import Reporter
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.timing import StepTiming
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 

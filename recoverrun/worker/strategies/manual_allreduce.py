@@ -57,7 +57,7 @@ class ManualAllReduce(DividesOnce):
         self._open = False  # a backward is over, and its gradients are not reduced yet
         self._modules: list[torch.nn.Module] = []
         self._places: dict[int, torch.Tensor] | None = None  # parameters, by their gradient's place
-        host.unannounced = self
+        host.watched_by(self)
 
     # --------------------------------------------------------------------------- hooks
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from recoverrun.worker.step.backward_hooks import BackwardHooks
-from recoverrun.worker.step.driver import Driver
+from recoverrun.worker.step.interfaces import HearsBackwards
 
 MODULE = "torch.distributed.pipelining"
 
@@ -20,7 +20,7 @@ MODULE = "torch.distributed.pipelining"
 class Pipelines:
     """Stands around `step` of every schedule and `scale_grads` of every stage."""
 
-    def __init__(self, driver: Driver, backwards: BackwardHooks) -> None:
+    def __init__(self, driver: HearsBackwards, backwards: BackwardHooks) -> None:
         self._driver = driver
         self._backwards = backwards
         self._unscaled: list[Callable[[], None]] | None = None  # while a step runs

@@ -6,45 +6,13 @@ its loops are put aside and taken up again where they go on.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
 
-from recoverrun.worker.data.source import Draw
-from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
-
-if TYPE_CHECKING:
-    from recoverrun.worker.rng.streams import Streams
 
 ASLEEP = 16
 """Loops of generators that may go on; of a generator that was dropped nobody says so."""
-
-
-@dataclass(slots=True, eq=False)
-class LoopFrame:
-    """A loop that is under way, at its present iteration."""
-
-    loop: Loop
-    frame_id: int
-    iteration: int = -1
-    item: Any = None
-    streams: "Streams | None" = None
-    draws: list[Draw] = field(default_factory=list)
-    ahead: list[Draw] = field(default_factory=list)
-    held: list[Draw] = field(default_factory=list)  # before it, of what it goes over
-    adopted: int = 0  # iterators of the process when this iteration began
-    heard: int = 0
-    backwards: int = 0  # in this iteration
-    seeded: bool = False
-    counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
-    tested: dict[int, int] | None = None  # of items, by source, for the test of a `while`
-    opened: int = 0  # iterators of loaders that the process had made by then
-    trained: dict[int, str] = field(default_factory=dict)  # loops in this iteration, by number
-    number: int = -1  # of the loops of this process, in the order in which they began
-    top: Top | None = None
-    fetches: bool = False  # a `for` asks for its next item
 
 
 class LoopStack:

@@ -5,17 +5,15 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
-from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack
-from recoverrun.worker.tracking.winds import Winds
-from rendezvous.protocol.progress_page import Phase, ProgressWriter
+from recoverrun.worker.tracking.microbatches import LoopFrame
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
+from rendezvous.protocol.progress_page import Phase
 
 
 class Hears(Protocol):
     """What is told of a loop."""
 
-    loop_stack: LoopStack
-    progress: ProgressWriter
-    winds: Winds | None
+    script: ScriptRuntime
 
     def goes_over(self, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         """The loop begins."""
@@ -28,10 +26,10 @@ class Hears(Protocol):
 
 
 class LoopIterator:
-    """The iterator of an instrumented `for`: tells the runtime where each iteration begins."""
+    """The iterator of an instrumented `for`: tells the tracker where each iteration begins."""
 
-    def __init__(self, runtime: Hears, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
-        self._runtime = runtime
+    def __init__(self, tracker: Hears, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
+        self._tracker = tracker
         self._iterable = iterable
         self._loop_frame = loop_frame
         self._items: Iterator[Any] | None = None
@@ -46,33 +44,33 @@ class LoopIterator:
     def __next__(self) -> Any:
         first = self._items is None
         if not self._counts:
-            self._runtime.progress.at(Phase.FIRST_DATA if first else Phase.DATA)
+            self._tracker.script.progress.at(Phase.FIRST_DATA if first else Phase.DATA)
         items = self._items
         if items is None:
             items = self._begin(sys._getframe(1))
-        self._runtime.loop_stack.trim(self._loop_frame)
+        self._tracker.script.loop_stack.trim(self._loop_frame)
         if not self._counts:
-            self._runtime.begin_iteration(self._loop_frame)
+            self._tracker.begin_iteration(self._loop_frame)
             self._loop_frame.fetches = True
         try:
             item = next(items)
         except StopIteration:
-            self._runtime.pop(self._loop_frame)
+            self._tracker.pop(self._loop_frame)
             raise
         self._loop_frame.fetches = False
         if self._counts:
-            self._runtime.begin_iteration(self._loop_frame)
+            self._tracker.begin_iteration(self._loop_frame)
         self._loop_frame.item = item
         return item
 
     def _begin(self, frame: FrameType) -> Iterator[Any]:
-        winds = self._runtime.winds
+        winds = self._tracker.script.winds
         if winds is not None:
             winds.before(self._loop_frame.loop.id)
         items = iter(self._iterable)
-        self._runtime.loop_stack.push(self._loop_frame, frame)
+        self._tracker.script.loop_stack.push(self._loop_frame, frame)
         if not self._counts:
-            self._runtime.goes_over(self._loop_frame, self._iterable)
+            self._tracker.goes_over(self._loop_frame, self._iterable)
         if winds is not None:
             self._loop_frame.fetches = not self._counts
             items = winds.begins(self._loop_frame, self._iterable, items)

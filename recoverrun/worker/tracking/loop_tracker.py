@@ -1,163 +1,90 @@
-"""Where the script is: its loops, and the microbatches of the present transaction.
+"""What the instrumented code of a script calls: which loop begins, goes on and ends.
 
-The instrumented loops of the script call this object (`script.Runtime`). It keeps the stack of
-loops that are under way and, as each iteration begins, a snapshot of what its body can see (`Top`):
-enough to execute that body again (`executor`). A microbatch is one backward of the script's own;
-it is known by the iterations around it and by how many backwards came before it in each of them.
+As each iteration begins, a snapshot is kept of what its body can see (`Top`): enough to execute
+that body again (`executor`). Where the script is, `ScriptRuntime` knows.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from recoverrun.worker.context.attached_state import ATTACHED
-from recoverrun.worker.data.generator_wrapper import same_kind
-from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.draw_log import DrawLog
-from recoverrun.worker.tracking.idle_loops import IdleLoops
-from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
-from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
-from recoverrun.worker.tracking.mode import ExecutionMode
-from recoverrun.worker.tracking.process_observer import Observer
-from recoverrun.worker.tracking.rank0_gate import Rank0Gate
-from recoverrun.worker.tracking.winds import Winds
-from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.progress_page import ProgressWriter
-
-if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
-    from recoverrun.worker.data.source import Source
-    from recoverrun.worker.rng.streams import Streams
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
-class Unwind(BaseException):
-    """Leaves a region that is being executed again; no script catches it."""
+class LoopTracker:
+    """Implements `instrumentation.Runtime`."""
 
-
-class ScriptRuntime(Rank0Gate):
-    """The `script.Runtime` of a protected worker. `own_rank` is that of this process."""
-
-    Unwind: ClassVar[type[BaseException]] = Unwind
-
-    def __init__(self, own_rank: int, progress: ProgressWriter | None = None) -> None:
-        super().__init__(own_rank, progress)
+    def __init__(self, script: ScriptRuntime) -> None:
+        self.script = script
         self.loops: dict[str, Loop] = {}
-        self.refusals: list[str] = []
-        self.own_modules: frozenset[str] = frozenset({"__main__"})
-        self.loop_stack = LoopStack()
-        self.microbatches: list[Microbatch] = []
-        self.previous: Microbatch | None = None  # the first one of the transaction before
-        self.outward: dict[str, int] = {}
-        self.regions: set[str] = set()  # loops whose bodies are executed again
-        """By loop around a backward: which of the iterations around it is executed again."""
-        self.observer: Observer | None = None  # None until the script has imported torch
-        self.mode = ExecutionMode()
-        self.layout: Layout | None = None  # once the replicas are known
-        self.unwrapped_steps = 0  # of an optimizer, before a model is served
-        self.sources: list[Source] = []
-        self.adopted = 0  # sources so far
-        self.opened = 0  # iterators of loaders so far
-        self.winds: Winds | None = None  # of a process that takes a lost rank's place, until it has
-        self.heard = 0  # collectives in which ranks may have said different things
-        self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
-        self.spoiled = ""  # why what is being executed as another rank is not its microbatch
-        self.on_top: Callable[[Top], None] = lambda top: None
-        self.draws = DrawLog(lambda: len(self.microbatches))
-        self.idle = IdleLoops()
-        self.training_loops: set[str] = set()  # around a backward
-        self._last: Microbatch | None = None
-        self._over: list[Source] = []  # ended before this step; what they gave may be used in it
-
-    def see(
-        self,
-        observer: Observer,
-        on_top: Callable[[Top], None],
-        feeding: Callable[[Any, str], Any],
-    ) -> None:
-        """The script has imported torch: `on_top` hears of each iteration that begins, `feeding`
-        is given the generators of the script's own generator functions.
-        """
-        self.observer, self.on_top, self.feeding = observer, on_top, feeding
-
-    @property
-    def acting_rank(self) -> int | None:
-        """The rank as which code is executed again, None while the script runs by itself."""
-        return self.mode.acting_rank
-
-    @property
-    def active(self) -> bool:
-        """False in what the script forks, and where it cannot be served."""
-        return self.mode.active
-
-    # --------------------------------------------------------------------------- script.Runtime
+        # They look at the frame that calls them: nothing may stand between.
+        self.first, self.stands_in, self.leading = script.first, script.stands_in, script.leading
+        self.hand_on, self.waits, self.generator = script.hand_on, script.waits, script.generator
+        self.Unwind = script.Unwind
 
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
     def own(self, module: str) -> None:
         """`module` is the script's own: its objects belong to what a slot is."""
-        self.own_modules |= {module}
+        self.script.own_modules |= {module}
 
     def refuse(self, filename: str, reason: str) -> None:
-        self.refusals.append(f"{filename}: {reason}")
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing is noted: no torch yet, another rank is stood in for, or this is no rank."""
-        here = self.observer is not None and self.active and not self.lone
-        return not here or self.acting_rank is not None
-
-    @property
-    def speaker(self) -> int | None:
-        """The other rank whose code runs here, also in its child processes."""
-        return self.mode.speaks_as if self.acting_rank is None else self.acting_rank
+        self.script.refusals.append(f"{filename}: {reason}")
 
     def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
-        if self.quiet:
+        if self.script.quiet:
             return iter(iterable)
         loop_frame = LoopFrame(self.loops[loop_id], id(sys._getframe(1)))
         return LoopIterator(self, loop_frame, iterable)
 
     def enter(self, loop_id: str) -> None:
-        if not self.quiet:
+        if not self.script.quiet:
             frame = sys._getframe(1)
-            if self.winds is not None:
-                self.winds.before(loop_id)
+            if self.script.winds is not None:
+                self.script.winds.before(loop_id)
             loop_frame = LoopFrame(self.loops[loop_id], id(frame))
-            self.loop_stack.push(loop_frame, frame)
-            if self.winds is not None:
-                self.winds.enters(loop_frame)
-            loop_frame.counts = {id(source): source.count for source in self.sources}
+            self.script.loop_stack.push(loop_frame, frame)
+            if self.script.winds is not None:
+                self.script.winds.enters(loop_frame)
+            loop_frame.counts = {id(source): source.count for source in self.script.sources}
 
     def leave(self, loop_id: str) -> None:
-        loop_frame = None if self.quiet else self.loop_stack.under_way(loop_id, sys._getframe(1))
+        loop_frame = (
+            None
+            if self.script.quiet
+            else self.script.loop_stack.under_way(loop_id, sys._getframe(1))
+        )
         if loop_frame is not None:
             self.pop(loop_frame)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
-        if self.quiet:
+        if self.script.quiet:
             return
-        loop_frame = self.loop_stack.under_way(loop_id, sys._getframe(1))
+        loop_frame = self.script.loop_stack.under_way(loop_id, sys._getframe(1))
         if loop_frame is None:
             return
         if loop_frame.loop.kind != "for":
             self.begin_iteration(loop_frame)
-        if self.winds is not None:
-            self.winds.top(loop_frame, local, global_)
+        if self.script.winds is not None:
+            self.script.winds.top(loop_frame, local, global_)
         if loop_frame.streams is None:
             return
         loop_frame.top = self._top(loop_frame, local, global_)
         if not loop_frame.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
-        self.on_top(loop_frame.top)
+        self.script.on_top(loop_frame.top)
 
     def _top(self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]) -> Top:
-        assert self.observer is not None and loop_frame.streams is not None, "not quiet"
-        self.draws.end_header()
+        assert self.script.observer is not None and loop_frame.streams is not None, "not quiet"
+        self.script.draws.end_header()
         names = {**self._snapshot(loop_frame.loop, local), **ATTACHED.names()}
-        attributes = self.observer.attributes(
-            self._around(loop_frame, global_, names), self.own_modules, self.given()
+        attributes = self.script.observer.attributes(
+            self._around(loop_frame, global_, names), self.script.own_modules, self.script.given()
         )
         read = {name: local[name] for name in loop_frame.loop.live_in if name in local}
         carried = loop_frame.loop.carried & names.keys()
@@ -167,13 +94,15 @@ class ScriptRuntime(Rank0Gate):
             iteration=loop_frame.iteration,
             item=loop_frame.item,
             streams=loop_frame.streams,
-            body=self.observer.streams() if loop_frame.adopted != self.adopted else None,
+            body=self.script.observer.streams()
+            if loop_frame.adopted != self.script.adopted
+            else None,
             names=names,
             globals=global_,
             attributes=attributes,
-            bulk=self.observer.bulk({name: names[name] for name in carried}),
-            iterators=self.observer.iterators(global_, read),
-            positions=[(source, source.count) for source in self.sources],
+            bulk=self.script.observer.bulk({name: names[name] for name in carried}),
+            iterators=self.script.observer.iterators(global_, read),
+            positions=[(source, source.count) for source in self.script.sources],
             draws=loop_frame.draws[:],
             ahead=loop_frame.ahead,
             heard=loop_frame.heard,
@@ -185,65 +114,43 @@ class ScriptRuntime(Rank0Gate):
         """Where objects are looked for as an iteration begins; None: those of the last time are
         read. What the header of the loop binds comes with its item.
         """
-        if self.microbatches:
+        if self.script.microbatches:
             return None
         return {k: v for k, v in {**global_, **names}.items() if k not in loop_frame.loop.targets}
 
-    def given(self) -> list[Any]:
-        """What iterators have given of late: data, whatever holds them now."""
-        items = [loop_frame.item for loop_frame in self.stack]
-        return [*items, *(draw.item for draw in self.draws.before_now)]
-
-    def generator(self, function: Any) -> Any:
-        """A generator function of the script, whose generators may be sources of data."""
-
-        def serve(*args: Any, **kwargs: Any) -> Any:
-            made = function(*args, **kwargs)
-            feeding = self.feeding
-            return made if self.quiet or feeding is None else feeding(made, function.__qualname__)
-
-        return same_kind(function, serve)
-
-    # --------------------------------------------------------------------------- the stack
-
-    @property
-    def stack(self) -> list[LoopFrame]:
-        """Loops that are under way, the outermost first."""
-        return self.loop_stack.stack
-
     def pop(self, loop_frame: LoopFrame) -> None:
-        self.draws.in_header = False  # it may have been the header that ended the loop
-        self.loop_stack.pop(loop_frame)
+        self.script.draws.in_header = False  # it may have been the header that ended the loop
+        self.script.loop_stack.pop(loop_frame)
 
     def begin_iteration(self, loop_frame: LoopFrame) -> None:
         loop_frame.iteration += 1
         loop_frame.backwards, loop_frame.heard, loop_frame.seeded, loop_frame.top = (
             0,
-            self.heard,
+            self.script.heard,
             False,
             None,
         )
-        assert self.observer is not None, "not quiet"
+        assert self.script.observer is not None, "not quiet"
         # Until something has trained, any loop may be the one that does.
-        passed = loop_frame.loop.id not in self.training_loops and self.idle.passes(
+        passed = loop_frame.loop.id not in self.script.training_loops and self.script.idle.passes(
             loop_frame.loop.id
         )
-        loop_frame.streams = None if passed else self.observer.streams()
-        loop_frame.adopted, loop_frame.opened = self.adopted, self.opened
+        loop_frame.streams = None if passed else self.script.observer.streams()
+        loop_frame.adopted, loop_frame.opened = self.script.adopted, self.script.opened
         loop_frame.trained = {}
-        counts = {id(source): source.count for source in self.sources}
+        counts = {id(source): source.count for source in self.script.sources}
         if loop_frame.tested is None:  # its first iteration here
             begun = loop_frame.counts  # as a `while` was entered
             loop_frame.tested = {key: count - begun.get(key, 0) for key, count in counts.items()}
         loop_frame.counts = counts
-        loop_frame.draws, ahead = self.draws.begin_iteration(first=not loop_frame.iteration)
+        loop_frame.draws, ahead = self.script.draws.begin_iteration(first=not loop_frame.iteration)
         loop_frame.ahead = loop_frame.held + [draw for draw in ahead if draw not in loop_frame.held]
 
     def goes_over(self, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         """A loop begins. Items that it holds already are held until it ends: so are their draws."""
-        draws = self.draws.before_now
-        if draws and self.observer is not None:
-            loop_frame.held = self.observer.drawn_for(iterable, draws)
+        draws = self.script.draws.before_now
+        if draws and self.script.observer is not None:
+            loop_frame.held = self.script.observer.drawn_for(iterable, draws)
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -253,135 +160,7 @@ class ScriptRuntime(Rank0Gate):
         else:
             gone = loop.assigned - loop.carried - loop.targets
             seen = {name: value for name, value in local.items() if name not in gone}
-        assert self.observer is not None, "not quiet"
+        assert self.script.observer is not None, "not quiet"
         for name in loop.carried & seen.keys():
-            seen[name] = self.observer.copied(seen[name])
+            seen[name] = self.script.observer.copied(seen[name])
         return seen
-
-    # --------------------------------------------------------------------------- data
-
-    def adopt(self, source: "Source") -> None:
-        """A new rank-dependent iterator of the script."""
-        self.sources = [known for known in self.sources if not getattr(known, "gone", False)]
-        self.sources.append(source)
-        self.adopted += 1
-
-    def drawn(self, source: "Source", index: int, item: Any) -> None:
-        """Note an item taken in normal work; it belongs to the iteration that has just begun."""
-        self.draws.note(Draw(source, index, item))
-
-    def hears(self) -> None:
-        """The ranks are about to say something to each other that may be different."""
-        self.heard += 1
-
-    def seeding(self) -> None:
-        """Torch's numbers are about to be seeded: were any drawn since the iteration began?"""
-        if self.observer is None or not self.active:
-            return
-        if self.acting_rank is not None:
-            if self.mode.untold is not None and self._undrawn(self.mode.untold):
-                self.mode.untold = None
-            return
-        for loop_frame in self.stack:
-            if (
-                loop_frame.streams is not None
-                and not loop_frame.seeded
-                and self._undrawn(loop_frame.streams)
-            ):
-                loop_frame.seeded = True
-                if loop_frame.top is not None:
-                    loop_frame.top.seeded = True
-
-    def _undrawn(self, began: "Streams") -> bool:
-        assert self.observer is not None, "torch is there"
-        now = self.observer.streams()
-        return (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda)
-
-    def waits(self, reason: str, _value: object = None) -> None:
-        """Code that is executed again is about to wait for whom the script's own would."""
-        self.spoil(reason)
-        raise Unwind("wait")
-
-    def spoil(self, reason: str) -> None:
-        """What is being executed as another rank is not its microbatch, for this reason."""
-        self.spoiled = self.spoiled or reason
-
-    # --------------------------------------------------------------------------- microbatches
-
-    def note_backward(self) -> Microbatch | None:
-        """A backward of normal work is done: the microbatch, None if no loop is around it."""
-        places = []
-        frame = sys._getframe(1)
-        self.loop_stack.drop_stale(frame)
-        for loop_frame in reversed(self.stack):
-            if loop_frame.top is not None:
-                loop_frame.top.drew = len(loop_frame.draws) > len(loop_frame.top.draws)
-                loop_frame.top.seeded = loop_frame.seeded
-                places.append(
-                    Place(loop_frame.top, loop_frame.backwards, line_of(loop_frame, frame))
-                )
-                self.training_loops.add(loop_frame.loop.id)
-            loop_frame.backwards += 1
-        if not places:
-            return None
-        microbatch = Microbatch(len(self.microbatches), tuple(places))
-        microbatch.chosen = self.outward.get(places[0].top.loop.id, 0)
-        self.microbatches.append(microbatch)
-        self._last = microbatch
-        self.loop_stack.note_backward()
-        return microbatch
-
-    def trains(self, loop: Loop) -> bool:
-        """True if a backward of the script was seen in `loop`."""
-        return loop.id in self.training_loops
-
-    def tops_around(self) -> list[Top]:
-        """Of the iterations that are under way, the innermost first: of loops that are known to
-        train, once any is.
-        """
-        under_way = [
-            loop_frame for loop_frame in reversed(self.stack) if loop_frame.top is not None
-        ]
-        training = [
-            loop_frame for loop_frame in under_way if loop_frame.loop.id in self.training_loops
-        ]
-        return [
-            loop_frame.top for loop_frame in training or under_way if loop_frame.top is not None
-        ]
-
-    def top_around(self) -> Top | None:
-        """The iteration from which what runs now would be executed again."""
-        tops = self.tops_around()
-        if not tops:
-            return None
-        return tops[min(self.outward.get(tops[0].loop.id, 0), len(tops) - 1)]
-
-    def under_way(self) -> list[LoopFrame]:
-        """Iterations that have begun and from which the next microbatch may be executed again, the
-        outermost first: a loop within one may have transactions of its own.
-        """
-        return [
-            loop_frame
-            for loop_frame in self.stack
-            if loop_frame.top is not None and loop_frame.loop.id in self.regions
-        ]
-
-    def begin_step(self) -> None:
-        around = self.under_way()
-        counts = around[0].counts if around else {}
-        self.previous = self.microbatches[0] if self.microbatches else None
-        self.microbatches = []
-        self.draws.begin_step()
-        over, self._over = self._over, [s for s in self.sources if getattr(s, "ended", False)]
-        self.sources = [source for source in self.sources if source not in over]
-        for source in self.sources:
-            source.begin_step(counts.get(id(source), source.count))
-
-    def why_no_loop(self) -> str:
-        """Why no loop of the script is known around its backward."""
-        if self.refusals:
-            return self.refusals[0]
-        idle = [why for loop_frame in self.stack if (why := self.idle.why(loop_frame.loop.id))]
-        if idle:
-            return idle[-1]
-        return "no loop of the script's own code was seen around its backward pass"

@@ -1,4 +1,5 @@
-"""What is kept of the iterations around a backward: enough to execute it again (`replay`)."""
+"""What is kept of loops that are under way and of the iterations around a backward: enough to
+execute it again (`replay`)."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,31 @@ class Top:
     context: "Context | None" = None  # captured then
     evidence: "Evidence | None" = None  # of what the iteration does
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class LoopFrame:
+    """A loop that is under way, at its present iteration."""
+
+    loop: Loop
+    frame_id: int
+    iteration: int = -1
+    item: Any = None
+    streams: "Streams | None" = None
+    draws: list[Draw] = field(default_factory=list)
+    ahead: list[Draw] = field(default_factory=list)
+    held: list[Draw] = field(default_factory=list)  # before it, of what it goes over
+    adopted: int = 0  # iterators of the process when this iteration began
+    heard: int = 0
+    backwards: int = 0  # in this iteration
+    seeded: bool = False
+    counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
+    tested: dict[int, int] | None = None  # of items, by source, for the test of a `while`
+    opened: int = 0  # iterators of loaders that the process had made by then
+    trained: dict[int, str] = field(default_factory=dict)  # loops in this iteration, by number
+    number: int = -1  # of the loops of this process, in the order in which they began
+    top: Top | None = None
+    fetches: bool = False  # a `for` asks for its next item
 
 
 LEVELS = 3

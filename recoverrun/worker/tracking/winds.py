@@ -1,12 +1,9 @@
 """What the tracker asks of a process that has to come into the middle of the script's loops."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-
-if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
-    from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.tracking.microbatches import LoopFrame
 
 
 class Winds(Protocol):
@@ -26,7 +23,7 @@ class Winds(Protocol):
     def top(self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]) -> None:
         """An iteration begins, and the tracker has not looked around. `local` may be written to."""
 
-    def opens(self, number: int) -> "Callable[[LoaderIterator], Iterator[Any]] | None":
+    def opens(self, number: int) -> Callable[[Any], Iterator[Any]] | None:
         """The script makes an iterator of a loader, its `number`-th. Return how to make its own
-        half late; None if it is to be made as ever.
+        half late, given the whole (a `LoaderIterator`); None if it is to be made as ever.
         """

@@ -26,7 +26,8 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
-from rendezvous.protocol.messages import Notice, View
+from rendezvous.protocol.messages import Notice
+from rendezvous.protocol.views import View
 
 SAME, UNTOLD, SPOILT = 0, 1, 2
 """What re-execution shows. The least that any rank finds holds for all: not finite in one shard is

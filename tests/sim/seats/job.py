@@ -13,10 +13,11 @@ from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope
 from recoverrun.launcher.network.inquiries import Inquiry
 from rendezvous.consensus.configuration import Configuration
+from rendezvous.consensus.register_events import Dead
 from rendezvous.coordinator.recovery_policy import USUAL
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record
 from tests.sim.engine import Engine
 from tests.sim.seats.lines import Lines
 from tests.sim.seats.plan import Plan
@@ -119,7 +120,7 @@ class Job:
                 self._hear(seat, sender, message)
             for name in self._ended(seat):
                 self._say(seat, f"knows that {name} has ended")
-                self._carry_out(seat, seat.leadership.declare_dead(name, now))
+                self._carry_out(seat, seat.leadership.ballot(Dead(name), now))
             self._carry_out(seat, seat.leadership.tick(now))
         self._plan_turn(seat)
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rendezvous.coordinator.snapshots import SnapshotBook, ToKeepers
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.incarnations import incarnation
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Holding, Order
 from rendezvous.snapshots import restore_plan
 from rendezvous.snapshots.identity import NONE, SnapshotId

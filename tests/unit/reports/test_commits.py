@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from recoverrun.reports.commits import Claims, Commit, same_account
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 
 COMMIT = Commit(
     ts=0.0,

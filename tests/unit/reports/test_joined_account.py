@@ -9,7 +9,7 @@ from recoverrun.reports.proof import prove
 from recoverrun.reports.status import Status, status_of
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 from tests.unit.journals import WALL, Scene
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")

@@ -9,8 +9,8 @@ from recoverrun.reports.postmortem import Postmortem, postmortem
 from recoverrun.reports.proof import Proof
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
-from rendezvous.protocol.effects import Json
 from rendezvous.protocol.incarnations import incarnation
+from rendezvous.protocol.records import Json
 from tests.unit import journals
 from tests.unit.journals import Scene, two_steps
 

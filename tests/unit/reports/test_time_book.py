@@ -14,7 +14,7 @@ from recoverrun.reports.goodput import RECOVERY
 from recoverrun.reports.history import History, history
 from recoverrun.reports.time_book import SPENT
 from rendezvous.journal.reader import Entry, read_run
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 from tests.unit import journals
 
 USUAL_US = 120_000  # divisible by all quotas

@@ -14,7 +14,7 @@ from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.communicators.nccl import NcclChannel
 from ft_collectives.step.reducer import Bucket, Reducer
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 GARBAGE = -1e9
 OTHERS = 10.0  # what all other members together add to every element

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators import left_memory
 from ft_collectives.communicators.channel import Channel, Communicator
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 
 def view(generation: int, ranks: tuple[int, ...] = (0, 1, 2)) -> View:
@@ -99,9 +100,9 @@ def test_a_builder_that_fails_asks_for_a_new_meeting(monkeypatch: pytest.MonkeyP
 
 def test_memory_that_is_held_is_found_again_by_itself_not_by_its_list() -> None:
     fabric, tensor = make(), torch.ones(1)
-    before = set(fabric_module._held_memory)
+    before = set(left_memory._held)
 
-    fabric.hold([tensor])
-    fabric.release([tensor])
+    fabric.memory.hold([tensor])
+    fabric.memory.release([tensor])
 
-    assert set(fabric_module._held_memory) == before
+    assert set(left_memory._held) == before

@@ -39,6 +39,7 @@ class Fabric:
         self.ends = ends
         self.launched = 0
         self.held: list[torch.Tensor] = []  # what a hanging operation may still write to
+        self.memory = self  # it keeps that, too
 
     def meet(self, channel: Any) -> Communicator:
         return self.now

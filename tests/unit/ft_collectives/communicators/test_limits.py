@@ -14,7 +14,7 @@ from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimedOut, TimeLimits, is_time, limit_of
 from ft_collectives.process_group.point_to_point import Message
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 SHORT = timedelta(milliseconds=20)
 GLOO = "[unbound_buffer.cc:81] Timed out waiting 5000ms for recv operation to complete"
@@ -78,7 +78,7 @@ def test_who_waits_for_anothers_word_does_not_wait_longer() -> None:
     fabric = make(SHORT, [])
 
     with fabric.changed, pytest.raises(TimedOut, match="transaction 7 timed out"):
-        fabric.await_word(lambda: False, "transaction 7")
+        fabric.waits.for_word(fabric.changed, lambda: False, "transaction 7")
 
 
 def test_a_message_has_the_limit_of_its_group_unless_the_script_names_another() -> None:

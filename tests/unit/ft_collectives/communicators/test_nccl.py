@@ -263,7 +263,7 @@ def test_members_that_cannot_connect_ask_for_a_new_meeting(
 def test_memory_of_an_operation_that_failed_as_it_began_is_never_used_again() -> None:
     crash, staging = Pending(on_device=nccl.FailedLaunch("no")), torch.ones(1)
 
-    make().hold([staging], crash)
+    make().memory.hold([staging], crash)
 
     assert any(
         one is staging for held in nccl._left_behind if isinstance(held, list) for one in held

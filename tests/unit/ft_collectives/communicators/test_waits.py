@@ -8,8 +8,8 @@ import pytest
 from ft_collectives.communicators.channel import Channel, Communicator
 from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.communicators.waits import EVERYBODY, Waits
-from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, ProgressWriter, Wait, key_of, read_page
+from rendezvous.protocol.views import View
 
 VIEW = View(generation=4, live=(0, 1, 2), live_ranks=(0, 2, 4), losses=())
 

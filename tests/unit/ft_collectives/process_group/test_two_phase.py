@@ -9,7 +9,7 @@ from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 RANKS = (0, 1, 2)
 

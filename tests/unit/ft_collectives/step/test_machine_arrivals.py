@@ -15,7 +15,8 @@ from ft_collectives.step.step_events import (
     Voted,
 )
 from rendezvous.protocol.arrival_messages import Held
-from rendezvous.protocol.messages import Committed, View
+from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.views import View
 from tests.unit.one_rank import COUNTS, LAYOUT, SECOND, THIRD, Rank, said
 
 BACK = View(generation=3, live=(0, 1, 2), live_ranks=(0, 1, 2), losses=(), joined=(2,), from_step=1)

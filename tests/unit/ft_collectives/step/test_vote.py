@@ -54,7 +54,7 @@ def tallies(
             open=lambda name, ranks, aligned: name,
             meet=lambda channel: Communicator(1, members, group),
             launch=lambda channel, generation, launch: launch(group),
-            hold=lambda staged: None, release=lambda staged: None,
+            memory=SimpleNamespace(hold=lambda staged: None, release=lambda staged: None),
             finish=lambda pending, generation: None,
         )  # fmt: skip
         ballot, digest = [1] * many, digests[group.rank]

@@ -8,7 +8,6 @@ from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
     Exited,
@@ -19,9 +18,10 @@ from rendezvous.protocol.messages import (
     StoreAnswer,
     StoreCall,
     Topology,
-    View,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.views import View
 from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store
 

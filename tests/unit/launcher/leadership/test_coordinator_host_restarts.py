@@ -5,16 +5,9 @@ import pytest
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.protocol.formation_messages import Beat, Refusal, Restart, Spare, Start
-from rendezvous.protocol.messages import (
-    Exited,
-    Leaving,
-    Message,
-    Stop,
-    StoreAnswer,
-    StoreCall,
-    View,
-)
+from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.views import View
 from tests.unit.hosted_job import Job, of
 
 SIGNS = (Beat(node="far", incarnation="far"), Ping(number=1, sent_at=0.5, fenced=False))

@@ -7,14 +7,8 @@ from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.beginning import DEATH_WAIT_S
 from rendezvous.protocol.formation_messages import Restart, Start
-from rendezvous.protocol.messages import (
-    Exited,
-    Farewell,
-    PeerFault,
-    Stop,
-    Topology,
-    View,
-)
+from rendezvous.protocol.messages import Exited, Farewell, PeerFault, Stop, Topology
+from rendezvous.protocol.views import View
 from tests.unit.coordination import verdict
 from tests.unit.hosted_job import Job, of
 

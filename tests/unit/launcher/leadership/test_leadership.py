@@ -5,18 +5,12 @@ import pytest
 from recoverrun.launcher.leadership.acts import CutOff, Departed, Follow
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus import timeouts
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.heartbeat import QUICK
-from rendezvous.protocol.messages import (
-    Committed,
-    ContextBuffer,
-    StoreAnswer,
-    StoreCall,
-    Topology,
-    View,
-)
+from rendezvous.protocol.messages import Committed, ContextBuffer, StoreAnswer, StoreCall, Topology
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Statement
+from rendezvous.protocol.views import View
 from tests.unit.agreeing_launchers import NAMES, STEP_S, Launchers
 
 

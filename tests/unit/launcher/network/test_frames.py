@@ -6,7 +6,7 @@ import zmq
 from recoverrun.launcher.network.frames import NOBODY, Envelope, opened, packets, ranks
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat, Roster, Start
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 
 VIEW = View(generation=2, live=(0,), live_ranks=(0, 1), losses=(2,))
 

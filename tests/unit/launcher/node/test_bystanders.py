@@ -11,7 +11,7 @@ from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.launcher.node.bystanders import Bystanders
 from rendezvous.bays.client import KeeperClient
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 from rendezvous.transport.station import Station
 
 pytestmark = pytest.mark.rest

@@ -11,8 +11,8 @@ import pytest
 
 from recoverrun.launcher.node.keepers import STARTS, NodeKeeper
 from rendezvous.bays.client import KeeperClient, SnapshotMissed
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Holding
 from rendezvous.transport.station import Station
 

@@ -13,7 +13,7 @@ import pytest
 from recoverrun.launcher.node.process import Child
 from recoverrun.launcher.node.processes import Processes
 from recoverrun.launcher.node.spares import ROOM_BYTES, Spares
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.spare_order import SpareOrder, decode, encode
 from rendezvous.transport.station import Station
 

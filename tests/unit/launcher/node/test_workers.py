@@ -19,7 +19,6 @@ from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.run_dir import make_private_dir
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.arrival_messages import StartAgain
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.incarnations import incarnation
@@ -34,6 +33,7 @@ from rendezvous.protocol.messages import (
     Stop,
     StoreCall,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.transport.station import Station
 
 ATTEMPT = 2

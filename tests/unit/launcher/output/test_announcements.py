@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from recoverrun.launcher.output.announcements import Announcer, announcement, started
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 
 RECOVERED: dict[str, Json] = {
     "step": 4,

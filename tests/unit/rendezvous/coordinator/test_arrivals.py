@@ -6,8 +6,9 @@ from rendezvous.coordinator.arrivals import INVITE_AGAIN_S
 from rendezvous.coordinator.job_events import NodeLost, Tick
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN, Arrival, Held
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Decision, Farewell, Notice, PeerFault, View
+from rendezvous.protocol.messages import Decision, Farewell, Notice, PeerFault
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import (
     PAIRS,
     applied,

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from rendezvous.coordinator.beginning import DEATH_WAIT_S
 from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Resumed
-from rendezvous.protocol.effects import Effect, Record, StopJob
-from rendezvous.protocol.messages import Committed, PeerFault, Stop, View
+from rendezvous.protocol.effects import Effect, StopJob
+from rendezvous.protocol.messages import Committed, PeerFault, Stop
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, Job, told, verdict
 
 

@@ -8,7 +8,7 @@ from rendezvous.coordinator.coordinator import (
     Received,
 )
 from rendezvous.coordinator.gather import RESEND_AFTER_S, RESEND_RANKS, resend_after
-from rendezvous.protocol.effects import KillRanks, Record, StopJob
+from rendezvous.protocol.effects import KillRanks, StopJob
 from rendezvous.protocol.messages import (
     ContextBuffer,
     Exited,
@@ -18,8 +18,9 @@ from rendezvous.protocol.messages import (
     Notice,
     PeerFault,
     Topology,
-    View,
 )
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import (
     PAIRS,
     Job,

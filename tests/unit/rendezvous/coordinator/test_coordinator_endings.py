@@ -1,7 +1,9 @@
 """Scripts that end while others still have to meet."""
 
-from rendezvous.protocol.effects import KillRanks, Record, StopJob
-from rendezvous.protocol.messages import Farewell, PeerFault, View
+from rendezvous.protocol.effects import KillRanks, StopJob
+from rendezvous.protocol.messages import Farewell, PeerFault
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, Job, told, waits
 
 

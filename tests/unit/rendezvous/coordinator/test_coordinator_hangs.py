@@ -9,10 +9,12 @@ from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.membership.hang_events import OnHang
 from rendezvous.membership.hang_limits import LEAST_S, UNSEEN_S
 from rendezvous.membership.standstill import TICK_S
-from rendezvous.protocol.effects import Effect, Inspection, KillRanks, Record, StopJob
+from rendezvous.protocol.effects import Effect, Inspection, KillRanks, StopJob
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
-from rendezvous.protocol.messages import Farewell, View
+from rendezvous.protocol.messages import Farewell
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, Phase, members
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, THREE, Job, events, exit_code, fields_of, told, waits
 
 QUIETS = ("hang.suspect", "hang.clear", "hang.condemn", "hang.stick", "hang.part", "hang.quiet")

@@ -2,16 +2,10 @@
 
 from dataclasses import replace
 
-from rendezvous.protocol.effects import Effect, Record, StopJob
-from rendezvous.protocol.messages import (
-    Committed,
-    Discord,
-    Farewell,
-    Identity,
-    Overdue,
-    PeerFault,
-    Report,
-)
+from rendezvous.protocol.effects import Effect, StopJob
+from rendezvous.protocol.messages import Committed, Discord, Farewell, Overdue, PeerFault, Report
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity
 from tests.unit.coordination import Job
 
 

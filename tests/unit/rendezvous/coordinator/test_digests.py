@@ -6,7 +6,7 @@ from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.digests import compared
 from rendezvous.protocol.effects import Effect, KillRanks
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, THREE, Job, applied, events, exit_code, fields_of, told
 
 LAYOUT = Layout(PAIRS)

@@ -18,8 +18,8 @@ from rendezvous.protocol.messages import (
     Notice,
     Overdue,
     Topology,
-    View,
 )
+from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, events, told, verdict
 from tests.unit.returning_job import ReturningJob, joining
 

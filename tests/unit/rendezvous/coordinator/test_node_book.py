@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from rendezvous.coordinator.node_book import NodeBook
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Committed, Decision, Notice, Topology, View
+from rendezvous.protocol.messages import Committed, Decision, Notice, Topology
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import applied, verdict
 
 REPLICAS = ((0,), (1,), (2,))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import count
 
 from rendezvous.coordinator.snapshots import BARREN, SnapshotBook
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Holding, Order, Restored
 from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
 

@@ -7,14 +7,8 @@ from rendezvous.coordinator.coordinator import (
 )
 from rendezvous.coordinator.gather import RESEND_AFTER_S
 from rendezvous.coordinator.step_decisions import CONTEXTS_WAIT_S
-from rendezvous.protocol.messages import (
-    ContextBuffer,
-    Decision,
-    Identity,
-    LostContexts,
-    Report,
-    View,
-)
+from rendezvous.protocol.messages import ContextBuffer, Decision, LostContexts, Report
+from rendezvous.protocol.views import Identity, View
 from tests.unit.coordination import (
     PAIRS,
     Job,

@@ -6,9 +6,10 @@ import pytest
 
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.step_log import WAITING_MOST, StepBook
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Identity
+from rendezvous.protocol.messages import Committed, Decision
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity
 
 LAYOUT = Layout(((0,), (1,), (2,)))
 ALL = frozenset({0, 1, 2})

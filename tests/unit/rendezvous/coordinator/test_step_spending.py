@@ -3,8 +3,9 @@
 import pytest
 
 from rendezvous.coordinator.step_spending import EARLY, EVERY, StepSpending
-from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Committed, Identity
+from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import Identity
 
 
 def _said(rank: int, step: int, done: int = 1, redone: int = 0, **phases: float) -> Committed:

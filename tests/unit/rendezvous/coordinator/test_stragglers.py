@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from rendezvous.coordinator.stragglers import WINDOW, Stragglers
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.records import Record
 
 STEP_MS = 100.0
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from rendezvous.coordinator.coordinator import Coordinator, Received, Tick
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
-from rendezvous.coordinator.takeover import STEPS_KEPT, Memory, Standing, Vacancy, new_coordinator
+from rendezvous.coordinator.standing import STEPS_KEPT, Memory, Standing, Vacancy
+from rendezvous.coordinator.takeover import new_coordinator
 from rendezvous.protocol.arrival_messages import Ready, StartAgain
-from rendezvous.protocol.effects import Effect, KillRanks, Record, StartRanks, StopJob, ToRank
+from rendezvous.protocol.effects import Effect, KillRanks, StartRanks, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
     ContextBuffer,
@@ -15,8 +16,9 @@ from rendezvous.protocol.messages import (
     Hello,
     Message,
     Topology,
-    View,
 )
+from rendezvous.protocol.records import Record
+from rendezvous.protocol.views import View
 from tests.unit.coordination import applied, verdict, waits
 
 REPLICAS = ((0,), (1,), (2,))

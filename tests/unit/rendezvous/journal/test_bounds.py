@@ -8,7 +8,7 @@ from rendezvous.journal.bounds import BOUNDS, NO_NUMBER, beyond
 from rendezvous.journal.events import EVENTS
 from rendezvous.journal.reader import parse_line
 from rendezvous.journal.step_lines import StepReader
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 
 def test_every_field_of_every_event_has_its_bound() -> None:

@@ -7,7 +7,7 @@ import pytest
 from recoverrun.reports.root_cause import root_cause
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 
 HOUR_S = 3600.0
 WALL = 1_790_000_000.0

@@ -11,7 +11,7 @@ from rendezvous.journal import journal_file
 from rendezvous.journal.journal_file import RESERVE_BYTES, JournalFile
 from rendezvous.journal.lines import Lines, Missing
 from rendezvous.journal.reader import read_run
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 
 END = Record("run.end", "over", {"exit_code": 0, "root_rank": -1})
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rendezvous.journal.lines import TEXT_LIMIT, Lines, Missing, joined
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 
 
 def _commit(step: int) -> Record:

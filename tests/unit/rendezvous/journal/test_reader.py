@@ -8,7 +8,7 @@ import pytest
 from rendezvous.journal.reader import LINE_LIMIT, RunTail, parse_line, read_run
 from rendezvous.journal.step_lines import StepReader
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 from tests.unit import journals
 
 

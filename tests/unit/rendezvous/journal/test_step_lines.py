@@ -9,7 +9,7 @@ from rendezvous.journal import journal_file
 from rendezvous.journal.reader import Entry, read_run
 from rendezvous.journal.step_lines import FULL_EVERY, full_lines, step_reason
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.records import Json, Record
 
 
 def _step(step: int, *, generation: int = 1, replicas: int = 2, **changes: Json) -> Record:

@@ -11,7 +11,7 @@ import pytest
 from rendezvous.journal import journal_file
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import Journal, journal_path
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 
 PATIENCE_S = 30.0
 END = Record("run.end", "over", {"exit_code": 0, "root_rank": -1})

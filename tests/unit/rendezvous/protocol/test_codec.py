@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rendezvous.protocol import codec, number_bounds
 from rendezvous.protocol.formation_messages import Beat
-from rendezvous.protocol.messages import Committed, Exited, Message, Stop, StoreCall, Topology, View
+from rendezvous.protocol.messages import Committed, Exited, Message, Stop, StoreCall, Topology
+from rendezvous.protocol.views import View
 
 BEAT = {"v": codec.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}
 STOP = {"v": codec.PROTOCOL, "k": "Stop", "exit_code": 0, "reason": "", "root_rank": -1}

@@ -12,7 +12,7 @@ from recoverrun.worker.arrival.frame_variables import names_bound, read_all, wri
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Loop
 from recoverrun.worker.rewriting.loop_transformer import instrument
-from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import LoopFrame
 
 SCRIPT = """
 total, name = 0, "of the module"

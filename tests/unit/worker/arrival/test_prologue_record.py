@@ -24,9 +24,9 @@ from recoverrun.worker.arrival import prologue_record
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import View
+from rendezvous.protocol.views import View
 from tests.unit.arrivals import Process
 
 LAYOUT = Layout(((0,), (1,)))

@@ -14,7 +14,7 @@ from recoverrun.worker.arrival.source_places import (
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.replay.lost_rank import LostRank
-from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import LoopFrame
 from tests.unit.contexts import at, loop
 from tests.unit.loaders import LOADERS, ORIGINAL_ITER, OTHER, OWN, Numbers, Play, epochs_of, seed
 

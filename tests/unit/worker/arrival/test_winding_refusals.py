@@ -16,7 +16,7 @@ from recoverrun.worker.arrival.winding import (
     unreachable,
 )
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.arrivals import Newcomer, Process
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")

@@ -14,7 +14,7 @@ import pytest
 from recoverrun.launcher.node.environment import OUR_WORKER
 from recoverrun.launcher.node.process import Child
 from recoverrun.launcher.node.spares import Spares, stream
-from rendezvous.protocol.effects import Record
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.spare_order import SpareOrder
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.station import Station

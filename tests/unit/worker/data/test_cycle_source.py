@@ -14,7 +14,7 @@ from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 WORLD, BATCH, COUNT = 3, 2, 21
 

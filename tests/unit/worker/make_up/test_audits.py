@@ -19,7 +19,7 @@ from recoverrun.worker.make_up.audits import (
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executed import Executed
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.views import Identity
 from tests.unit.contexts import at, draw
 from tests.unit.survivors import LOST, STEP
 from tests.unit.workers import protected

@@ -168,7 +168,7 @@ def test_a_start_that_nobody_can_tell_is_of_fresh_data_and_told() -> None:
     crew = Crew()
     crew.inherit(left_at_top())
     silent = crew.survivors[0].make_up
-    silent._end_of = lambda made: None  # type: ignore[method-assign]
+    silent._positions.end_of = lambda made: None  # type: ignore[method-assign]
 
     crew.makes_up()
 

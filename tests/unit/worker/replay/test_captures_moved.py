@@ -12,7 +12,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.contexts import at, loop
 from tests.unit.worker.replay.test_executor_model_state import Coded
 

@@ -10,9 +10,8 @@ from typing import Any, Never
 import pytest
 
 from ft_collectives.communicators.errors import Superseded
-from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.replay.containment import Containment, GivenUp
-from recoverrun.worker.tracking.loop_tracker import Unwind
 
 REGION, RANK = "train.py:9", 1
 

@@ -15,7 +15,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.contexts import at, loop
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 import torch
 
+from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
-from recoverrun.worker.tracking.loop_tracker import Unwind
 from recoverrun.worker.tracking.mode import ExecutionMode
 
 

@@ -50,7 +50,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_how_a_script_reduces_by_hand_can_be_told() -> None:
     there, here = Script(), Script()
     there.step()
-    assert there.host.unannounced is there.strategy
+    assert there.host.watching is there.strategy
     assert there.host.worker.strategy is there.strategy, "its first step was seen"
     plan = there.strategy.plan()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.strategies.pipelines import Pipelines
-from recoverrun.worker.tracking.loop_tracker import Unwind
 
 
 class Schedule:

@@ -11,8 +11,9 @@ from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rewriting.loop_transformer import instrument
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.loop_tracker import LoopTracker
 from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -81,13 +82,14 @@ class Play:
 
     def __init__(self) -> None:
         self.runtime = ScriptRuntime(0)
+        self.tracker = LoopTracker(self.runtime)
         self.runtime.observer = TorchObserver()
         made = instrument(
             ast.parse(SCRIPT), "s.py", BackwardNames(frozenset({"backward"}), frozenset())
         )
         for loop in made.loops:
-            self.runtime.register(loop)
-        namespace: dict[str, Any] = {RUNTIME_NAME: self.runtime, "__name__": "s"}
+            self.tracker.register(loop)
+        namespace: dict[str, Any] = {RUNTIME_NAME: self.tracker, "__name__": "s"}
         exec(made.code, namespace)
         self.script = SimpleNamespace(**namespace)
         self.noted: list[Microbatch | None] = []
@@ -157,7 +159,7 @@ def test_without_a_loop_there_is_no_microbatch_and_a_reason() -> None:
 
     assert play.run("alone") == [] and play.noted == [None]
     assert "no loop of the script's own code" in play.runtime.why_no_loop()
-    play.runtime.refuse("train.py", "it is written in C")
+    play.tracker.refuse("train.py", "it is written in C")
     assert play.runtime.why_no_loop() == "train.py: it is written in C"
 
 

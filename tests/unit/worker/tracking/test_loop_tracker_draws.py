@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.worker.tracking.test_loop_tracker import Play
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")

@@ -1,0 +1,86 @@
+"""What survivors tell each other of where lost ranks stand, and what each makes of it."""
+
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.make_up.left_contexts import LeftContexts
+from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.known_state import (
+    Moved,
+    Words,
+    digest_of,
+    from_words,
+    in_words,
+    lacking,
+)
+from recoverrun.worker.step.worker_state import WorkerState
+
+End = tuple[int, int, bytes, bool, list[str], int, Words]
+"""Lost rank, microbatch, its context at the end; whether its start was assumed, what it drew from
+since, a digest of the start, and what is not known at the end.
+"""
+
+Start = tuple[int, bytes, Words]
+"""Lost rank, its context as its first microbatch of the transaction began, what is not known."""
+
+
+class ToldPositions:
+    """Of lost ranks, as this rank knows them."""
+
+    def __init__(self, worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
+        self._worker = worker
+        self._executor = executor
+        self._left = left
+
+    def starts(self) -> list[Start]:
+        """Of lost ranks in whose place this one has drawn since the transaction before."""
+        own = self._worker.runtime.microbatches
+        top = own[0].top.context if own else None
+        if top is None:
+            return []
+        starts = []
+        for rank, lost in sorted(self._executor.lost.items()):
+            state = lost.states.get(top.point)
+            if lost.drawn and state is not None and not state.torch_known and not state.assumed:
+                starts.append((rank, state.context.pack(), in_words(state.unknown, "")))
+        return starts
+
+    def begun(self, starts: list[Start]) -> set[int]:
+        """Learn where lost ranks began: those of which this rank did not know it."""
+        news = set()
+        for rank, packed, words in starts:
+            self._left.absorb_of(rank)
+            theirs, lost = Context.unpack(packed), self._executor.lost.get(rank)
+            mine = self._executor.captures.at(theirs.point)
+            if lost is None or mine is None:
+                continue
+            known = lost.states.get(theirs.point)
+            if known is None or known.torch_known:
+                lost.learn(theirs, mine, lacking=from_words(words))
+                news.add(rank)
+        return news
+
+    def end_of(self, made: Made) -> End | None:
+        """What is told of a microbatch that was executed exactly, as far as this rank knows."""
+        if made.executed is None or made.executed.after is None or made.start is None:
+            return None
+        start, after = made.start.context, made.executed.after
+        used = Moved.between(start, after, seeded=False).names
+        digest = digest_of(start, used, self._executor.influence.matters)
+        assumed = made.start.assumed and not made.failed
+        words = in_words(*lacking(made.start, after))
+        return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
+
+    def starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
+        """True if lost `rank` began microbatch `index` where its executor had assumed."""
+        top = self._worker.runtime.microbatches[index].top.context
+        lost = self._executor.lost.get(rank)
+        if lost is None or top is None:
+            return False
+        lost.states.pop(top.point, None)
+        try:
+            state = lost.at(top.point, self._executor.captures.points)
+        except NotReplayable:
+            return False
+        here = digest_of(state.context, used, self._executor.influence.matters)
+        return not state.assumed and here == digest

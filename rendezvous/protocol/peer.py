@@ -1,0 +1,5 @@
+"""How launchers of a job know each other."""
+
+Peer = tuple[str, str, int, int]
+"""A launcher of the job: incarnation, host, port, workers. No host: where the others have called it
+to join, at the endpoint of their command line."""
