@@ -24,7 +24,7 @@ MACHINES = {
 # What torch has as the methods of a process group, and strategies as those of `Strategy`.
 LARGE = {
     "ft_collectives/process_group/elastic.py:ElasticGroup": 36,
-    "recoverrun/worker/strategies/ddp.py:Ddp": 30,
+    "recoverrun/worker/strategies/ddp.py:Ddp": 31,
     "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 33,
 }
 

@@ -27,6 +27,13 @@ def test_no_script_is_silently_another_one(seeds: range, tmp_path: Path) -> None
     assert [line(case) for case in cases if case.findings] == []
 
 
+def test_a_lost_rank_that_would_take_more_microbatches_is_told(tmp_path: Path) -> None:
+    (case,) = hunt([71], tmp_path)
+
+    assert case.findings == [] and case.lossy is not None, line(case)
+    assert "another number of microbatches" in case.lossy.reason, line(case)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant, tmp_path: Path) -> None:
     with Plain() as plain:

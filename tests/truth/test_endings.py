@@ -50,6 +50,19 @@ def test_unequal_microbatches_are_torchruns_run_or_one_error_that_names_both_sid
         assert "microbatches" in left.output, story(left, trial)
 
 
+@pytest.mark.parametrize(("way", "ranks"), [("ddp", 2), ("fsdp1", 4), ("fsdp2", 2)])
+def test_a_lost_rank_that_would_take_more_microbatches_is_told(
+    way: str, ranks: int, tmp_path: Path
+) -> None:
+    case = Case(name="A6", script="counts.py", arguments=(way,), ranks=ranks)
+    inject = f"r{ranks - 1}@step:3:forward"
+
+    left, trial = ours(case, tmp_path / "ours", inject, within_s=PATIENCE_S)
+
+    assert left.code == 0, story(left, trial)
+    assert "takes another number of microbatches" in trial.weakened, story(left, trial)
+
+
 def test_the_scripts_own_limit_of_time_holds(tmp_path: Path) -> None:
     """Its error, or before it a loss: a rank that is proved to hang is lost like any other."""
     limit_s = 5

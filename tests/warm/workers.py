@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,16 @@ def _worker(
 
 
 def _run(order: SpareOrder, loaded: Loaded) -> None:
-    from recoverrun.worker.boot import run_script, worker
+    from recoverrun.worker.boot import assembly, run_script, worker
 
     loaded.seen.show([sys.executable, *OUR_WORKER, *order.arguments], order.environ)
     streams = {number: os.dup(number) for number in (1, 2)}
-    arguments, start = spare.become(order, streams, loaded.copies, worker.start)
+    start = partial(worker.start, assemble=assembly.assemble)
+    arguments, start_later = spare.become(order, streams, loaded.copies, start)
     os.environ.update(loaded.set_by_imports)
     _take_path(order.environ.get("PYTHONPATH", ""))
     numpy.random.seed()  # A new process draws its own from the system; `random` does in each fork.
-    run_script.main(arguments, start=start, implied_path=None)
+    run_script.main(arguments, start=start_later, implied_path=None)
 
 
 def _take_path(folders: str) -> None:

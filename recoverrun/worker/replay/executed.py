@@ -28,3 +28,13 @@ class Executed:
     entered: frozenset[int]  # digests of inputs up to each forward
     door: int  # digest of what entered the model first, and of the random streams then
     after: Context | None  # where that rank stands at its end; None if that was not reached
+
+
+def require_count(rank: int | None, ours: bool | None, theirs: bool | None) -> None:
+    """Raise NotReplayable where `rank` goes on accumulating after a microbatch and we reduce, or
+    the other way round (`Strategy.asked_to_reduce`).
+    """
+    if None not in (ours, theirs) and ours != theirs:
+        raise NotReplayable(
+            f"rank {rank} takes another number of microbatches to this step than the others"
+        )

@@ -31,7 +31,13 @@ from recoverrun.worker.replay import surroundings
 from recoverrun.worker.replay.captures import Captures, captured_after
 from recoverrun.worker.replay.containment import Containment
 from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, held_weights
-from recoverrun.worker.replay.executed import CROWDED, TALKS, Executed, NothingReached
+from recoverrun.worker.replay.executed import (
+    CROWDED,
+    TALKS,
+    Executed,
+    NothingReached,
+    require_count,
+)
 from recoverrun.worker.replay.influence import Influence
 from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing, require
 from recoverrun.worker.replay.local_shards import LocalShards
@@ -125,6 +131,8 @@ class Executor:
         self.runtime.regions.add(microbatch.top.loop.id)
         of_all = [place.top.evidence or Evidence() for place in microbatch.places]
         microbatch.shown = tuple((one.mark, one.door) for one in of_all)
+        if strategy is not None:
+            microbatch.reduces = strategy.asked_to_reduce()
         if strategy is not None and not microbatch.index and self.proving:
             microbatch.gradient = strategy.digest()
         goes_on = strategy is not None and strategy.early and not strategy.synced
@@ -254,13 +262,19 @@ class Executor:
         self.answered = False
         self.runtime.spoiled = ""
         self._shown = shown
+        self._asked_to_reduce()
         self._execute_code(top, names, item)
         if self.runtime.spoiled:
             raise self.containment.failure()
+        if not self.fresh and not self.only_inputs:
+            require_count(self.runtime.acting_rank, microbatch.reduces, self._asked_to_reduce())
         after = None
         if self._reached and not self.fresh and not self.only_inputs:
             after = captured_after(names, microbatch, step, self.runtime.own_modules)
         return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
+
+    def _asked_to_reduce(self) -> bool | None:
+        return None if self._strategy is None else self._strategy.asked_to_reduce()
 
     def _execute_code(self, top: Top, names: dict[str, Any], item: Any) -> None:
         region, rank = top.loop, self.runtime.acting_rank

@@ -14,6 +14,10 @@ class DividesOnce:
     def admit(self) -> None:
         """A process that takes a lost rank's place divides them so, too."""
 
+    def asked_to_reduce(self) -> bool | None:
+        """A script that reduces by itself says so after the backward: executed code has ended."""
+        return None
+
     def begin(self) -> None:
         """What gradients held before is no part of the transaction's sums, or the same on all."""
 
@@ -71,6 +75,12 @@ class Strategy(Protocol):
     @property
     def synced(self) -> bool:
         """True if torch reduces gradients across replicas in the backward that runs or ended."""
+
+    def asked_to_reduce(self) -> bool | None:
+        """True if by what the code has said (`no_sync`) torch would reduce in its backward, as own
+        work or another rank's; since this was asked last. None if code up to the backward says
+        nothing about that.
+        """
 
     def digest(self) -> int:
         """Of this rank's gradient of the backward that has ended; 0 if that cannot be compared."""

@@ -187,6 +187,12 @@ class Ddp:
     def synced(self) -> bool:
         return any(wrapped.synced for wrapped in self._modules)
 
+    def asked_to_reduce(self) -> bool | None:
+        asked = [wrapped.asked for wrapped in self._modules]
+        for wrapped in self._modules:
+            wrapped.asked = False
+        return None if None in asked else any(asked)
+
     def digest(self) -> int:
         own = 0
         for wrapped in self._modules:

@@ -20,6 +20,7 @@ class Wrapped(Protocol):
 
     stained: bool  # re-executed microbatches left traces in DDP's books
     still: bool  # DDP has no part in the reduction of the present forward's gradients
+    asked: bool | None  # see `Strategy.asked_to_reduce`
 
     def arm(self, synced: bool) -> None:
         """A forward of the script's own begins; in its backward torch would reduce if `synced`."""
@@ -93,6 +94,8 @@ class Forwards:
         """A microbatch's forward, ours or another rank's."""
         host = self._host
         host.forward_begins((*args, kwargs))
+        reduces = bool(module.require_backward_grad_sync)
+        wrapped.asked = None if host.in_schedule else bool(wrapped.asked) or reduces
         if host.worker.acting:
             wrapped.stained = wrapped.still = True
             return

@@ -32,6 +32,7 @@ class DdpModule:
         self._host = host
         self._module = weakref.ref(module)
         self.synced = False  # the present backward is one in which torch reduces its gradients
+        self.asked: bool | None = False  # see `Strategy.asked_to_reduce`
         self.stained = self.still = False  # see `ddp_forward.Wrapped`
         self.gone = False  # torch reduces from now on
         self.own = 0  # digest of this rank's gradient, before torch reduced it

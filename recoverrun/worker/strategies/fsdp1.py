@@ -11,8 +11,8 @@ Under `no_sync` gradients are kept unsharded until the last microbatch: that is 
 re-executed microbatches are each reduced by themselves.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ class Fsdp1(Sharding):
         self._reducer: Reducer | None = None
         self._module: Any = None  # the outermost: it is made last
         self.synced = False  # torch reduces in the present backward
+        self._asked = False  # see `Strategy.asked_to_reduce`
+        self._held_back = 0  # blocks of `no_sync` around code that is executed again
         self._shown = 0  # of what this rank has given to reductions in it
 
     # --------------------------------------------------------------------------- hooks
@@ -69,6 +71,7 @@ class Fsdp1(Sharding):
             if self._host.replayer.compares:
                 self._shown ^= crc_of_flat(handle)
             self.synced |= not self._host.worker.acting
+            self._asked |= not self._held_back
             if self._reducer is None:
                 original(state, handle)
                 return
@@ -94,9 +97,17 @@ class Fsdp1(Sharding):
 
         def wrapper(module: Any) -> AbstractContextManager[None]:
             each = self._serves() and self._host.worker.acting
-            return nullcontext() if each else original(module)
+            return self._unheeded() if each else original(module)
 
         return wrapper
+
+    @contextmanager
+    def _unheeded(self) -> Iterator[None]:
+        self._held_back += 1
+        try:
+            yield
+        finally:
+            self._held_back -= 1
 
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`FullyShardedDataParallel.forward`, to know when the outermost one begins."""
@@ -183,6 +194,10 @@ class Fsdp1(Sharding):
 
     def backward_done(self) -> None:
         """`_reduce_grad` has told."""
+
+    def asked_to_reduce(self) -> bool | None:
+        asked, self._asked = self._asked, False
+        return asked
 
     def digest(self) -> int:
         """Of unsharded gradients: those that were reduced, and those that wait for it."""

@@ -63,6 +63,7 @@ class Fsdp2(Sharding):
         self._shards: dict[int, Shards] = {}
         self._reducer: Reducer | None = None
         self.synced = False  # torch reduces across replicas in the present backward
+        self._asked: bool | None = False  # see `Strategy.asked_to_reduce`
         self._modules: list[torch.nn.Module] = []
         self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # parameter groups of torch's
         self._shown = 0  # of what this rank has given to reductions, in the present backward
@@ -117,6 +118,8 @@ class Fsdp2(Sharding):
         def wrapper(group: Any, *unused: Any) -> Any:
             host = self._host
             self._groups.add(group)
+            reduces = group.reduce_grads and group.all_reduce_grads
+            self._asked = None if host.in_schedule else bool(self._asked) or reduces
             each = (host.worker.acting or host.worker.env.exact) and not host.in_schedule
             if not (self._serves() and each) or group.reduce_grads or self._reducer is None:
                 return original(group, *unused)
@@ -241,6 +244,10 @@ class Fsdp2(Sharding):
 
     def backward_done(self) -> None:
         """`foreach_reduce` has told."""
+
+    def asked_to_reduce(self) -> bool | None:
+        asked, self._asked = self._asked, False
+        return asked
 
     def digest(self) -> int:
         """Of unsharded gradients: those that were reduced, and those that wait for it."""

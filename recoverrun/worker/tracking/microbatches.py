@@ -96,6 +96,7 @@ class Microbatch:
     chosen: int = 0  # the one from whose top it is executed again
     shown: "tuple[tuple[Mark, int], ...]" = ()  # by place: its mark and door (`evidence`)
     gradient: int = 0
+    reduces: bool | None = None  # torch reduces at its end (`Strategy.asked_to_reduce`)
 
     @property
     def place(self) -> Place:

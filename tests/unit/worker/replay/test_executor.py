@@ -40,7 +40,12 @@ class Rank(Play):
         self.wanted = True  # an iteration around what is executed again is noted, too
         self.executed: list[Any] = []  # backwards as another rank, or on fresh data
         strategy: Any = SimpleNamespace(
-            clear=lambda: None, buffers=list, digest=lambda: 5, early=True, synced=True
+            clear=lambda: None,
+            buffers=list,
+            digest=lambda: 5,
+            early=True,
+            synced=True,
+            asked_to_reduce=lambda: None,
         )
         self.executor.serve(strategy)
         self.strategy = strategy
