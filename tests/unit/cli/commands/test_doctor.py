@@ -59,3 +59,12 @@ def test_nodes_meet_unless_the_way_to_the_others_is_what_is_wrong() -> None:
 
     assert command.can_meet(bad)
     assert not command.can_meet([*bad, error("endpoint", "", "", "")])
+
+
+def test_an_address_that_goes_through_a_proxy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://name:secret@proxy:3128")
+
+    ended = _invoke("--notify-url", "https://hooks.example/T0", "train.py")
+
+    assert "--notify-url: https_proxy leads it through a proxy" in ended.output
+    assert "secret" not in ended.output
