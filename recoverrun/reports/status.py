@@ -76,7 +76,7 @@ class Status:
     pids: dict[int, int]  # of those, by rank
     generation: int
     step: int  # newest committed, -1 none
-    of: int  # steps that there will be, as somebody has said; 0 unknown
+    of: int  # steps that there will be in this attempt; 0 unknown
     eta_s: float  # until then, at the speed of the last steps; -1 unknown
     step_ms: float  # of that step
     median_ms: float  # of all steps, without what losses cost
@@ -141,7 +141,7 @@ class Watch:
     """Follows one run; feed it records in the order of the journal."""
 
     run_dir: str
-    of: int = 0  # steps that there will be, 0 unknown
+    steps: int = 0  # that there will be, as a user says; 0: as the script shows, if it does
     facts: History = field(default_factory=History)
     unreadable: int = 0
     happenings: list[Happening] = field(default_factory=list)
@@ -197,6 +197,7 @@ class Watch:
         live = self._live()
         root = root_of(facts) if facts.exit_code else None
         recovery = facts.recoveries[-1] if facts.recoveries else None
+        of = self.steps or max(0, facts.time.script.of)
         again, tally = redone_in(facts.recoveries), self._tally()
         return Status(
             now=now,
@@ -218,8 +219,8 @@ class Watch:
                 + [newest.generation if newest else 0]
             ),
             step=newest.step if newest else -1,
-            of=self.of,
-            eta_s=_eta_s(newest.step, self.of, times) if newest else -1.0,
+            of=of,
+            eta_s=_eta_s(newest.step, of, times) if newest else -1.0,
             step_ms=newest.ms if newest else 0.0,
             median_ms=middle,
             recent_ms=times,
