@@ -19,6 +19,7 @@ class ScriptSteps:
     _first: int = -1  # step of this attempt, as the journal counts
     _newest: int = -1
     _ahead: int = 0  # by so much the script's number of a step is larger than the journal's
+    _origin: int | None = None  # the script's number of the first step of all
     _own: bool = True  # all attempts before this one have told the script's numbers
     _before: int = -1  # the script's number of the newest step of all attempts before this one
     _past: int = 0  # steps that attempts before this one have done again
@@ -27,7 +28,14 @@ class ScriptSteps:
     @property
     def of(self) -> int:
         """Steps that there will be, as this attempt counts them; -1 unknown."""
-        return self._first + self._told[1] if self._first >= 0 and self._told[1] > 0 else -1
+        begun = self._first if self._attempt in self._kept else 0
+        return begun + self._told[1] if self._started and self._told[1] > 0 else -1
+
+    @property
+    def done(self) -> int:
+        """The script's steps that this run has done; one that was done twice is one."""
+        newest = self._newest + self._ahead if self._started else -1
+        return max(0, max(self._before, newest) + 1 - (self._origin or 0))
 
     @property
     def again(self) -> int:
@@ -69,9 +77,12 @@ class ScriptSteps:
         self._settle()
 
     def _settle(self) -> None:
-        """Learn which of the script's steps the first one is."""
-        if not self._started or self._attempt in self._kept:
+        """Learn which of the script's steps the first one is. An attempt counts from 0, whatever
+        the first one is that is on record; one that went back to a snapshot counts on.
+        """
+        if not self._started:
             return
-        place = self._told[0]
-        known = place >= 0 and self._own
-        self._ahead = (place if known else self._before + 1) - self._first
+        if self._attempt not in self._kept:
+            place = self._told[0]
+            self._ahead = place if place >= 0 and self._own else self._before + 1
+            self._origin = self._ahead if self._before < 0 else self._origin

@@ -170,6 +170,7 @@ class TimeBook:
     _now_us: int = 0
     _since_us: int = 0  # since the newest committed step
     _open_us: int = 0  # before it, and claimed by no step so far
+    begun: list[float] = field(default_factory=list)  # when attempts after the first one did
     script: ScriptSteps = field(default_factory=ScriptSteps)
     _attempt: int = 0
     _newest: int = -1  # step of this attempt
@@ -270,6 +271,7 @@ class TimeBook:
 
     def _begin(self, attempt: int) -> None:
         """All processes are new."""
+        self.begun.append(self._now_us / 1e6)
         self._done.close(self._last, self._attempt)
         self._last, self._attempt, self._newest, self._in_attempt = None, attempt, -1, 0
         self._live, self._joined = 0, False
