@@ -88,6 +88,7 @@ class Options:
     metrics_port: str = ""
     on_event: str = ""
     notify_url: str = ""
+    otlp: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ def doctor(
     options, script = run_options(context.args)
     config = parse_options(options, os.environ)
     meets = bool(config.endpoints) and not alone
-    told = {"--notify-url": options.notify_url} if options.notify_url else {}
+    told = {"--notify-url": options.notify_url, "--otlp": options.otlp}
     facts = node_facts(config, os.environ, script=script, meets=meets, addresses=told)
     findings = examined(facts)
     if meets and can_meet(findings):
