@@ -144,6 +144,6 @@ def show(config: PostmortemConfig, console: Console) -> int:
 
 def _doctor() -> str:
     """What would hinder a run on this machine."""
-    from recoverrun.cli.commands.doctor import for_bundle  # Only a bundle holds it.
+    from recoverrun.cli.examination import for_bundle  # Only a bundle holds it.
 
     return for_bundle()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.cli.commands.doctor import for_bundle
+from recoverrun.cli.examination import for_bundle
 from recoverrun.cli.exports import Exports, Material, export
 from recoverrun.errors import RecoverrunError
 from recoverrun.reports.history import history
@@ -77,15 +77,6 @@ def test_a_bundle_holds_what_the_doctor_says_and_no_variable_that_no_list_names(
     assert told["nodes"][0]["environ"].items() <= allowed(os.environ).items()
     assert told["nodes"][0]["environ"]["NCCL_DEBUG"] == "INFO"
     assert b"t0ken" not in gzip.decompress((tmp_path / "d.tar.gz").read_bytes())
-
-
-def test_a_doctor_that_cannot_read_the_options_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recoverrun.toml").write_text("no_such_option = 1\n")
-
-    assert "no_such_option" in json.loads(for_bundle())["error"]
 
 
 def test_a_file_that_cannot_be_written_is_said_and_leaves_nothing(
