@@ -73,6 +73,7 @@ FREE = {"labels", "limits", "file_mounts", "services", "secrets"}
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_field_that_is_misspelt_is_refused(name: str) -> None:
+    """Check 12 of the user experience, with `bash -n` below."""
     whole = documents(name, LARGE)
     tried = 0
     for place in fields(whole):
