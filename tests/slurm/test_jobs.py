@@ -149,3 +149,25 @@ def test_a_job_that_is_preempted_by_a_signal_goes_on_later(cluster: Cluster) -> 
     assert before.exit_code == 143, "each launcher had the time to write down its end"
     assert before.proof.verdict == "proved"
     print(batch.output)
+
+
+def test_a_node_that_returns_takes_its_place_in_the_running_job_again(cluster: Cluster) -> None:
+    """Slurm gives a lost node back to no allocation, so a job of its own brings the launcher."""
+    place = f"127.0.0.1:{free_ports(1)[0]}"
+    told = {"RECOVERRUN_RDZV_ENDPOINT": place, "RECOVERRUN_RETURNS": "1"}
+    batch = submit(cluster, script(steps=ENDLESS), **told)
+    run_dir = await_steps(batch, 20)
+    cluster.lose("n3")
+    await_event(run_dir, "recovery.done", batch)
+    cluster.until(lambda: cluster.states()["n3"].startswith("down"), "n3 is down")
+    cluster.restore("n3")
+
+    launcher = f"srun recoverrun --run-dir {run_dir} --nproc-per-node 1 {SCRIPT} {ENDLESS}"
+    late = submit(cluster, f"#!/bin/sh\n{launcher}\n", "--nodes=1", "--nodelist=n3", "--exclusive",
+                  "--output=late-%j.log", **told)  # fmt: skip
+    await_event(run_dir, "replica.return", batch)
+
+    found = postmortem(read_run(run_dir))
+    assert [way.slot for way in found.ways if way.back] == [2]
+    assert found.proof.verdict != "violated"
+    print(batch.output, late.output)
