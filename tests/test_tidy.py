@@ -31,6 +31,7 @@ MAY_IMPORT = {
         "rich",
         "jinja2",
         "prometheus_client",
+        "opentelemetry",
     },
     "templates": {"torch", "ray"},
 }

@@ -32,7 +32,9 @@ class Exports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What they are made of. `about` goes into a bundle: versions and so on."""
+    """What they are made of. `about` (versions and so on) and `doctor` (what `recoverrun doctor
+    --json` says on this machine) go into a bundle; the latter is asked only for that.
+    """
 
     found: Postmortem
     facts: History
@@ -40,6 +42,7 @@ class Material:
     utc_offset_s: int
     environment: Mapping[str, str]
     about: Mapping[str, object]
+    doctor: Callable[[], str]
 
 
 def export(exports: Exports, material: Material) -> list[str]:
@@ -111,6 +114,7 @@ def _bundle(out: BinaryIO, material: Material) -> None:
     about = {**material.about, "environment": allowed(material.environment)}
     reports = {
         "about.json": json.dumps(about, indent=2),
+        "doctor.json": material.doctor(),
         "postmortem.json": json.dumps(to_json(material.found), indent=2),
         "report.html": _html(material),
     }

@@ -8,12 +8,16 @@ import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recoverrun.companion.companion_order import CompanionOrder, from_json
 from recoverrun.companion.outlets import CommandOutlet, Outlet, PostOutlet
-from recoverrun.companion.told_events import TellingNode
+from recoverrun.companion.told_events import TellingNode, Told
 from recoverrun.errors import RecoverrunError
 from rendezvous.journal.reader import RunTail
+
+if TYPE_CHECKING:
+    from recoverrun.companion.span_outlet import SpanOutlet
 
 LOOK_S = 0.5
 FINISH_S = 8.0
@@ -31,23 +35,37 @@ def follow(launcher: int, fd: int) -> None:
     order, run_dir = from_json(words[0].decode()), Path(os.fsdecode(words[1]))
     outlets, end = _outlets(order, run_dir)
     stop_serving = _serve(order, run_dir)
+    spans = _spans(order, run_dir)
     tail, node, alive = RunTail(run_dir), TellingNode(launcher), True
     while True:
-        for told in node.events(tail.poll(last=not alive)):
+        entries = tail.poll(last=not alive)
+        for told in node.events(entries):
             for classes, outlet in outlets:
                 if told.kind in classes:
                     outlet.put(told)
+        if spans is not None:
+            spans.add(entries, leads=node.leads)
         if not alive:
             break
         ready, _, _ = select.select([fd], [], [], LOOK_S)
         alive = not (ready and not os.read(fd, READ_BYTES))
     whole = [outlet.finish(FINISH_S) for _, outlet in outlets]
+    if spans is not None:
+        whole.append(spans.finish(FINISH_S, leads=node.leads))
     end()
     stop_serving()
-    dropped = sum(outlet.dropped for _, outlet in outlets)
+    dropped = sum(outlet.dropped for _, outlet in outlets) + (spans.dropped if spans else 0)
     if dropped or not all(whole):
         late = "; the last was not finished" * (not all(whole))
         print(f"recoverrun: {dropped} events were told to nobody{late}", file=sys.stderr)
+
+
+def _spans(order: CompanionOrder, run_dir: Path) -> "SpanOutlet | None":
+    if not order.otlp:
+        return None
+    from recoverrun.companion.span_outlet import SpanOutlet  # Only for this: it is large.
+
+    return SpanOutlet(order.otlp, run_dir, run_dir / LOG)
 
 
 def _words(fd: int, count: int) -> list[bytes]:
@@ -63,9 +81,9 @@ def _words(fd: int, count: int) -> list[bytes]:
 
 def _outlets(
     order: CompanionOrder, run_dir: Path
-) -> tuple[list[tuple[tuple[str, ...], Outlet]], Callable[[], None]]:
+) -> tuple[list[tuple[tuple[str, ...], Outlet[Told]]], Callable[[], None]]:
     """The outlets with their classes, and how to end what they have started."""
-    found: list[tuple[tuple[str, ...], Outlet]] = []
+    found: list[tuple[tuple[str, ...], Outlet[Told]]] = []
     command = CommandOutlet(order.command, run_dir / LOG)
     if order.command:
         found.append((order.classes, Outlet("recoverrun-command", command.deliver)))

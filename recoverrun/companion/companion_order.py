@@ -25,6 +25,7 @@ class CompanionOrder:
     classes: tuple[str, ...] = ()  # of events for which the command runs
     command: str = ""
     notify_url: str = ""
+    otlp: str = ""  # where spans go; "env": as variables of OpenTelemetry say
 
     @property
     def empty(self) -> bool:
@@ -42,12 +43,23 @@ def order_of(options: Options) -> CompanionOrder:
                 "--metrics-port needs prometheus-client: pip install 'recoverrun[metrics]'"
             )
     classes, command = _hook(options.on_event)
-    if len(command) + len(options.notify_url) > TEXT_MOST:
-        raise _usage(f"--on-event, --notify-url: longer than {TEXT_MOST} characters")
-    url = options.notify_url
-    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+    url, otlp = options.notify_url, options.otlp
+    if len(command) + len(url) + len(otlp) > TEXT_MOST:
+        raise _usage(f"--on-event, --notify-url, --otlp: longer than {TEXT_MOST} characters")
+    if url and not _is_http(url):
         raise _usage("--notify-url must be http://... or https://...")
-    return CompanionOrder(metrics=metrics, classes=classes, command=command, notify_url=url)
+    if otlp and otlp != "env" and not _is_http(otlp):
+        raise _usage("--otlp must be http://..., https://... or env")
+    if otlp and PathFinder.find_spec("opentelemetry") is None:
+        raise _usage("--otlp needs OpenTelemetry: pip install 'recoverrun[otlp]'")
+    return CompanionOrder(
+        metrics=metrics, classes=classes, command=command, notify_url=url, otlp=otlp
+    )
+
+
+def _is_http(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _hook(text: str) -> tuple[tuple[str, ...], str]:
@@ -75,6 +87,7 @@ def from_json(text: str) -> CompanionOrder:
         classes=tuple(raw["classes"]),
         command=raw["command"],
         notify_url=raw["notify_url"],
+        otlp=raw["otlp"],
     )
 
 

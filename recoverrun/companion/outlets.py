@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from recoverrun.companion.told_events import Told
 from recoverrun.version import __version__
@@ -25,20 +26,23 @@ AGAIN_S = 1.0
 WAITING_MOST = 256
 
 
-class Outlet:
+Item = TypeVar("Item")
+
+
+class Outlet(Generic[Item]):
     """Gives events to `deliver`, one after another, in a thread of its own."""
 
-    def __init__(self, name: str, deliver: Callable[[Told], None]) -> None:
+    def __init__(self, name: str, deliver: Callable[[Item], None]) -> None:
         self._deliver = deliver
-        self._waiting: queue.Queue[Told | None] = queue.Queue(WAITING_MOST)
+        self._waiting: queue.Queue[Item | None] = queue.Queue(WAITING_MOST)
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, told: Told) -> None:
+    def put(self, item: Item) -> None:
         """Have an event delivered, unless too many wait."""
         try:
-            self._waiting.put_nowait(told)
+            self._waiting.put_nowait(item)
         except queue.Full:
             self.dropped += 1
 
@@ -50,8 +54,8 @@ class Outlet:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (told := self._waiting.get()) is not None:
-            self._deliver(told)
+        while (item := self._waiting.get()) is not None:
+            self._deliver(item)
 
 
 class CommandOutlet:

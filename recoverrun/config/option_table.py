@@ -230,6 +230,7 @@ TABLE = (
         pet="",
     ),
     Option("notify_url", "Post losses, hangs, restarts and the end there.", LOGS, "URL", pet=""),
+    Option("otlp", "Send a trace of the run there; env: as OTEL_* say.", LOGS, "URL|env", pet=""),
     Option("duplicate_stdout_filters", "Words whose lines are copied to a file.", LOGS, "WORDS"),
     Option("duplicate_stderr_filters", "The same for stderr.", LOGS, "WORDS"),
     Option("master_addr", "Host of the endpoint.", COMPATIBILITY, "HOST"),

@@ -88,6 +88,7 @@ class Options:
     metrics_port: str = ""
     on_event: str = ""
     notify_url: str = ""
+    otlp: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +227,8 @@ def _command(options: Options) -> tuple[str, tuple[str, ...]]:
     command = options.command[1:] if options.command[:1] == ("--",) else options.command
     if not command or not command[0]:
         raise _usage("no training script was given")
-    script, arguments = command[0], command[1:]
-    if arguments[:1] == ("--",):  # As under torchrun: the first one next to the script is ours.
-        arguments = arguments[1:]
+    # As under torchrun: the first -- next to the script is ours.
+    script, arguments = command[0], command[2:] if command[1:2] == ("--",) else command[1:]
     if options.module and options.no_python and not options.run_path:
         raise _usage("-m needs Python, so it cannot go with --no-python")
     return script, arguments

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from recoverrun.doctor.clock_rate import Rate
 from recoverrun.doctor.findings import Finding, error, ok, warning
 from recoverrun.doctor.node_examination import examined
 from recoverrun.doctor.node_facts import NodeFacts
 from recoverrun.text import plural
 
 OFFSET_S = 1.0
+RATE_MOST = 0.01
+"""By so much of it a clock may be faster or slower: time limits are told by it."""
+
 NAMED = 8
 """Nodes that a line names; of the others it gives the number."""
 
@@ -20,12 +24,15 @@ class Fleet:
     nodes: Sequence[NodeFacts]
     wanted: int
     offsets_s: Mapping[str, float]  # clock of a node less that of the first
+    rates: Mapping[str, Rate]  # seconds of its clock for one of the first node's
+    shares: Mapping[str, bool]  # whether it sees the run directory of the first
     calls: Mapping[str, Mapping[str, str]]  # caller: callee: why it was not reached, or ""
 
 
 def fleet_findings(fleet: Fleet) -> list[Finding]:
     """The whole table."""
-    together = [*_complete(fleet), *_reached(fleet), *_alike(fleet), *_clocks(fleet)]
+    together = [*_complete(fleet), *_reached(fleet), *_alike(fleet), *_graphics(fleet)]
+    together += [*_clocks(fleet), *_run_directories(fleet)]
     return [*together, *folded({one.node: examined(one) for one in fleet.nodes})]
 
 
@@ -107,9 +114,50 @@ def _alike(fleet: Fleet) -> Iterator[Finding]:
             yield error("same", found, breaks, f"the same {name} on all nodes")
 
 
+def _graphics(fleet: Fleet) -> Iterator[Finding]:
+    """Mixed drivers and models run, and one of them is the slowest."""
+    kinds: dict[str, list[str]] = {}
+    for one in fleet.nodes:
+        kinds.setdefault(one.gpu_words, []).append(one.node)
+    if len(kinds) > 1:
+        shares = [f"{what or 'none'} on {', '.join(named(on))}" for what, on in kinds.items()]
+        found = f"GPUs differ: {'; '.join(shares)}"
+        yield warning("gpu", found, "all wait for the slowest", "the same GPUs and driver on all")
+
+
 def _clocks(fleet: Fleet) -> Iterator[Finding]:
-    wrong = {node: by for node, by in fleet.offsets_s.items() if abs(by) > OFFSET_S}
-    if wrong:
-        shown = ", ".join(f"{node} {by:+.1f} s" for node, by in list(wrong.items())[:NAMED])
+    off = {node: by for node, by in fleet.offsets_s.items() if abs(by) > OFFSET_S}
+    if off:
+        shown = ", ".join(f"{node} {by:+.1f} s" for node, by in list(off.items())[:NAMED])
         breaks = "people who compare logs are misled; recoverrun compares no clocks"
         yield warning("clock", f"clocks differ from the first node's: {shown}", breaks, "run NTP")
+    wrong = {
+        node: rate.most if rate.most < 1 else rate.least
+        for node, rate in fleet.rates.items()
+        if rate.most < 1 - RATE_MOST or rate.least > 1 + RATE_MOST
+    }
+    if wrong:
+        shown = ", ".join(f"{node} {rate:.3f} s" for node, rate in list(wrong.items())[:NAMED])
+        found = f"clocks go at another rate: while the first node's goes 1 s, {shown}"
+        breaks = "its time limits are others: it takes nodes that live for lost, or waits too long"
+        mend = "look at /sys/devices/system/clocksource/clocksource0/current_clocksource"
+        yield error("clock", found, breaks, mend)
+    if fleet.rates and not off and not wrong:
+        far = max(map(abs, fleet.offsets_s.values()), default=0.0)
+        yield ok("clock", f"within {1000 * far:.0f} ms of each other, and at one rate")
+
+
+def _run_directories(fleet: Fleet) -> Iterator[Finding]:
+    """Whether they are one: of the nodes that could tell."""
+    without = [node for node, shares in fleet.shares.items() if not shares]
+    if not without:
+        if len(fleet.shares) > 1:
+            yield ok("one run dir", "all nodes see the same run directory")
+    elif len(without) >= len(fleet.shares) - 1:
+        found = "each node has a run directory of its own: postmortem takes those of all nodes"
+        yield ok("one run dir", found)
+    else:
+        found = f"{', '.join(named(without))} do not see the run directory of the first node"
+        breaks = "`latest` holds the journals of some nodes only"
+        mend = "--run-dir on a file system of all nodes, and postmortem DIR DIR where there is none"
+        yield warning("one run dir", found, breaks, mend)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
+from recoverrun.config.option_table import TABLE
 from recoverrun.doctor.findings import Finding, error, ok, warning
 from recoverrun.doctor.node_facts import NodeFacts
 
@@ -117,6 +118,24 @@ def environment(facts: NodeFacts) -> Iterator[Finding]:
     if environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         breaks = "each kernel is waited for"
         yield warning("environment", "CUDA_LAUNCH_BLOCKING=1", breaks, "unset CUDA_LAUNCH_BLOCKING")
+
+    yield from _torchrun_variables(facts)
+    for one in facts.proxied:
+        found = f"{one} leads it through a proxy"
+        breaks = "what is told there does not arrive if the proxy does not let it through"
+        yield warning("environment", found, breaks, "no_proxy=HOST")
+
+
+def _torchrun_variables(facts: NodeFacts) -> Iterator[Finding]:
+    """PET_*: torchrun's options as variables, which count here as they do there."""
+    given = sorted(name for name in facts.environ if name.startswith("PET_"))
+    known = {variable for option in TABLE for variable in option.variables}
+    if used := [f"{name}={facts.environ[name]}" for name in given if name in known]:
+        yield ok("environment", f"torchrun's variables are options: {', '.join(used)}")
+    for name in given:
+        if name not in known:
+            found = f"{name} is no option of torchrun"
+            yield warning("environment", found, "it does nothing", f"unset {name}")
 
 
 def scheduler(facts: NodeFacts) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from recoverrun.doctor.findings import Finding, error, ok, warning
 from recoverrun.doctor.node_facts import UNLIMITED, NodeFacts
+from recoverrun.text import plural
 
 MIB, GIB = 1 << 20, 1 << 30
 SHM_NEED_BYTES, SHM_WISH_BYTES = 8 * MIB, GIB
@@ -67,6 +68,16 @@ def memory(facts: NodeFacts) -> Iterator[Finding]:
         breaks = "the kernel may kill them"
         yield warning("memory", found, breaks, f"give it {size(wish)} or more")
 
+    if facts.oom_kills or facts.oom_killed:
+        found = f"the kernel has ended {plural(facts.oom_kills, 'process')} for want of memory"
+        last = f", at last: {facts.oom_killed[-1]}" if facts.oom_killed else ""
+        yield warning(
+            "memory",
+            f"{found} since this machine started{last}",
+            "a rank may end in the same way",
+            "journalctl -k | grep -i oom; fewer workers, or more memory for each",
+        )
+
 
 def software(facts: NodeFacts) -> Iterator[Finding]:
     if facts.no_python:
@@ -116,7 +127,21 @@ def run_directory(facts: NodeFacts) -> Iterator[Finding]:
         yield ok("run dir", f"{free}, fsync in {facts.fsync_ms:.1f} ms")
 
 
+def kernel(facts: NodeFacts) -> Iterator[Finding]:
+    if not facts.kernel_log:
+        yield ok("kernel log", "it cannot be read here (kernel.dmesg_restrict): OOM kills are only"
+                 " counted, errors of GPUs not seen")  # fmt: skip
+
+
 def gpu(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.gpus:
+        yield ok("gpu", facts.gpu_words)
+    for trouble in facts.gpu_troubles:
+        yield warning("gpu", trouble, "it is slow, or fails", "nvidia-smi -q; have it looked at")
+    if facts.xids:
+        found = f"the driver has told of errors since this machine started: {facts.xids[-1]}"
+        breaks = "a GPU that has failed may fail again"
+        yield warning("gpu", found, breaks, "look the Xid up in NVIDIA's list; nvidia-smi -q")
     if facts.gpus and facts.protect:
         found = "there are NVIDIA GPUs; recovery with NCCL was never tried on one"
         breaks = "a job on GPUs runs as under torchrun, without protection"

@@ -18,6 +18,7 @@ CHECKS: Sequence[Callable[[NodeFacts], Iterator[Finding]]] = (
     machine_checks.limits,
     machine_checks.memory,
     machine_checks.stacks,
+    machine_checks.kernel,
     machine_checks.run_directory,
     machine_checks.gpu,
 )

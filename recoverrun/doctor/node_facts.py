@@ -64,6 +64,13 @@ class NodeFacts:
     run_dir_free_bytes: int = 0
     fsync_ms: float = 0.0
     gpus: bool = False
+    gpu_words: str = ""  # models and driver
+    gpu_troubles: tuple[str, ...] = ()  # clauses
+    kernel_log: bool = True  # it may be read
+    oom_kills: int = 0  # on this machine, since it started
+    oom_killed: tuple[str, ...] = ()  # the last of them, as the kernel's log has them
+    xids: tuple[str, ...] = ()  # of the GPU driver, in the kernel's log
+    proxied: tuple[str, ...] = ()  # what we tell others goes there through a proxy
     environ: Mapping[str, str] = field(default_factory=dict)  # what concerns training, no secrets
     scheduler: str = ""  # slurm, systemd, kubernetes
     batch_script: str = ""  # the part of a Slurm job's script that concerns us

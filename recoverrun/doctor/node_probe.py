@@ -4,10 +4,8 @@ Each look is bounded in time, and torch is read as files, never imported: a seco
 """
 
 import errno
-import os
 import platform
 import resource
-import secrets
 import shutil
 import socket
 import time
@@ -17,12 +15,17 @@ from dataclasses import replace
 from hashlib import blake2b
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from recoverrun.config.cpu_count import cores
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import RunConfig
 from recoverrun.doctor.cgroup_limits import cgroup_limits
+from recoverrun.doctor.gpu_probe import gpus
+from recoverrun.doctor.kernel_log import kernel_log
 from recoverrun.doctor.node_facts import UNLIMITED, NodeFacts, Reach
+from recoverrun.doctor.run_directory import tried
 from recoverrun.doctor.scheduler_probe import scheduler_facts
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.addresses import ELSEWHERE, addresses, local_address
@@ -35,9 +38,10 @@ from recoverrun.version import __version__
 from rendezvous.transport.own_addresses import own_name_leads_to
 
 CALL_S = 1.0
-LOOKUP_S = 1.0
+LOOKUP_S = 5.0
+"""Only a name that nobody knows takes so long."""
+
 SHARED_MEMORY = Path("/dev/shm")
-TRIED_BYTES = 4096
 
 CONCERNS = (
     "NCCL_",
@@ -45,14 +49,25 @@ CONCERNS = (
     "GLOO_",
     "OMP_",
     "CUDA_LAUNCH_",
+    "PET_",
     "SBATCH_NO_KILL",
     "SLURM_KILL_",
 )
 """Beginnings of the names of variables that are looked at. No others are kept or sent."""
 
 
-def node_facts(config: RunConfig, environ: Mapping[str, str], *, script: bool) -> NodeFacts:
-    """The facts of this node; `script`: the user has named one."""
+def node_facts(
+    config: RunConfig,
+    environ: Mapping[str, str],
+    *,
+    script: bool,
+    meets: bool = False,
+    addresses: Mapping[str, str] = MappingProxyType({}),
+) -> NodeFacts:
+    """The facts of this node; `script`: the user has named one. A node that `meets` the others
+    leaves their meeting place alone: what happens there it learns as it meets them. `addresses`
+    (URLs by what they are for) are what the run would tell others.
+    """
     facts = replace(
         _machine(config, environ),
         version=__version__,
@@ -70,12 +85,17 @@ def node_facts(config: RunConfig, environ: Mapping[str, str], *, script: bool) -
         returns=config.recovery_policy.returns,
         allow_mixed=config.allow_mixed,
         environ={name: text for name, text in environ.items() if name.startswith(CONCERNS)},
+        proxied=proxied(addresses, environ),
     )
     try:
         facts = replace(facts, key=find_key(config, environ).origin)
     except RecoverrunError as error:
         facts = replace(facts, key_trouble=str(error))
-    return facts if config.endpoint is None else _networked(facts, config, config.endpoint)
+    if config.endpoint is None:
+        return facts
+    facts = _networked(facts, config, config.endpoint)
+    looked_at = facts.unknown_hosts or facts.route == "*" or meets
+    return facts if looked_at else replace(facts, reach=reach(config.endpoint))
 
 
 def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeFacts:
@@ -87,7 +107,6 @@ def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeF
     return replace(
         facts,
         endpoint=str(endpoint),
-        reach=reach(endpoint),
         route=local_address(endpoint),
         own_name=own_name_leads_to(),
         interfaces=tuple(name for _, name in socket.if_nameindex()),
@@ -98,6 +117,7 @@ def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
     """What the machine and its scheduler give."""
     shm = _disk(SHARED_MEMORY)
     limits = cgroup_limits()
+    graphics, kernel = gpus(), kernel_log()
     told = scheduler_facts(environ, limits.unit)
     run_dir = config.run_dir or Path("runs")
     trouble, free, fsync_ms = tried(run_dir)
@@ -121,12 +141,37 @@ def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
         run_dir_trouble=trouble,
         run_dir_free_bytes=free,
         fsync_ms=fsync_ms,
-        gpus=Path("/proc/driver/nvidia/version").exists(),
+        gpus=graphics.there,
+        gpu_words=graphics.words,
+        gpu_troubles=graphics.troubles,
+        kernel_log=kernel.readable,
+        oom_kills=kernel.oom_kills,
+        oom_killed=kernel.killed,
+        xids=kernel.xids,
         scheduler=told.scheduler,
         batch_script=told.batch_script,
         kill_on_bad_exit=told.kill_on_bad_exit,
         oom_policy=told.oom_policy,
     )
+
+
+def proxied(addresses: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Which of these URLs are reached through a proxy, with the variable that says so."""
+    found = []
+    for what, url in addresses.items():
+        parts = urlsplit(url)
+        names = (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
+        variable = next((name for name in names if environ.get(name)), "")
+        outside = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+        if variable and not _is_outside(parts.hostname or "", outside):
+            found.append(f"{what}: {variable}")
+    return tuple(found)
+
+
+def _is_outside(host: str, outside: str) -> bool:
+    """True if `no_proxy`, a list of hosts and domains, holds this host."""
+    domains = [word.strip().lstrip(".") for word in outside.split(",") if word.strip()]
+    return any(one in ("*", host) or host.endswith(f".{one}") for one in domains)
 
 
 def reach(endpoint: Endpoint) -> Reach:
@@ -155,28 +200,6 @@ def _called(endpoint: Endpoint) -> Reach:
     except OSError:
         return "unreachable"
     return "rendezvous" if is_rendezvous(endpoint) else "answers"
-
-
-def tried(run_dir: Path) -> tuple[str, int, float]:
-    """Why a run directory cannot be used ("" if it can), its free bytes, milliseconds of a fsync.
-
-    A file is written where the directory is or would be made, and removed.
-    """
-    place = next((one for one in (run_dir, *run_dir.absolute().parents) if one.exists()), Path("/"))
-    draft = place / f".doctor.{secrets.token_hex(8)}"
-    try:
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            began = time.monotonic()
-            os.write(fd, bytes(TRIED_BYTES))
-            os.fsync(fd)
-            fsync_ms = (time.monotonic() - began) * 1000
-        finally:
-            os.close(fd)
-            draft.unlink()
-        return "", shutil.disk_usage(place).free, fsync_ms
-    except OSError as error:
-        return (error.strerror or str(error)).lower(), 0, 0.0
 
 
 def _disk(place: Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from recoverrun.reports import figures
 from recoverrun.reports.goodput import Goodput
 from recoverrun.reports.history import History
 from recoverrun.reports.recoveries import PARTS
@@ -88,7 +89,7 @@ def _run(facts: History, status: Status) -> list[Series]:
         _plain("run_start_seconds", "gauge", "When the run began, since 1970.", status.began),
         _plain("last_record_seconds", "gauge", "When it was last heard of.", status.latest),
         _plain("run_ended", "gauge", "1 once the run is over.", ended),
-        _plain("restarts_total", "counter", "Attempts after the first.", facts.attempt),
+        _plain("restarts_total", "counter", "Attempts after the first.", status.restarts),
         _plain("invariant_breaks_total", "counter", "Broken invariants.", len(facts.breaks)),
         _plain("missing_records_total", "counter", "Records no disk took.", facts.missing),
     ]
@@ -104,13 +105,16 @@ def _steps(status: Status) -> list[Series]:
         _plain("step", "gauge", "Newest committed step, -1 before the first.", status.step),
         _plain("steps_total", "counter", "Committed steps.", status.steps),
         _plain(
+            "steps_again_total", "counter", "Of them, done before a restart.", status.steps_again
+        ),
+        _plain(
             "inexact_steps",
             "gauge",
             "Steps that the journal does not show to have each microbatch once.",
             status.steps - status.exact,
         ),
         _plain("step_seconds", "gauge", "The newest step.", status.step_ms / 1000),
-        _plain("median_step_seconds", "gauge", "Of the last 64.", status.median_ms / 1000),
+        _plain("median_step_seconds", "gauge", "Without losses' cost.", status.median_ms / 1000),
         _plain("step_microbatches", "gauge", "Of the newest step.", status.microbatches),
         _plain("moved_microbatches_total", "counter", "Computed by other replicas.", moved),
         _plain(
@@ -140,16 +144,18 @@ def _replicas(facts: History, status: Status) -> list[Series]:
 def _losses(facts: History, status: Status) -> list[Series]:
     causes = Counter(one.root.cause for one in losses_of(facts))
     parts: Counter[str] = Counter()
-    for one in facts.recoveries:
+    found = figures.recoveries(facts)
+    for one in found:
         parts.update(dict(one.parts_ms))
     return [
         _by("losses_total", "counter", "Replicas lost, by cause.", "class", sorted(causes.items())),
+        _plain("survived_total", "counter", "Of them, taken over by others.", status.made_good),
         _plain("returns_total", "counter", "Replicas that came back.", status.returned),
         Series(
             name=f"{PREFIX}recovery_seconds",
             kind="histogram",
             help="From a loss to the step that is whole without it.",
-            values=[((), one.total_ms / 1000) for one in facts.recoveries],
+            values=[((), one.total_ms / 1000) for one in found],
         ),
         _by("recovery_part_seconds_total", "counter", "What recoveries took.", "class",
             [(name, parts[name] / 1000) for name in PARTS]),

@@ -12,17 +12,19 @@ from recoverrun.text import span
 from rendezvous.protocol.records import Json
 
 Bucket = Literal[
-    "useful", "degraded", "imbalance", "data", "alone", "long", "startup", "warm-up", "stall",
-    "detect", "agree", "rebuild", "redo", "reduce", "vote", "recovery", "rejoin", "restart",
-    "ending", "underway", "unknown",
+    "useful", "degraded", "again", "imbalance", "data", "checkpoint", "alone", "long", "startup",
+    "warm-up", "stall", "detect", "agree", "rebuild", "redo", "reduce", "vote", "recovery",
+    "rejoin", "restart", "ending", "underway", "unknown",
 ]  # fmt: skip
 
 BUCKETS: Mapping[Bucket, str] = {
     "useful": "steps at the usual speed",
     "degraded": "longer steps while replicas are lost",
+    "again": "steps that were done before a restart",
     "imbalance": "waiting for the slowest rank",
     "data": "waiting for data",
-    "alone": "one rank alone: checkpoints, logs",
+    "checkpoint": "checkpoints saved or loaded",
+    "alone": "one rank alone: logs, evaluation",
     "long": "long steps, beyond the usual",
     "startup": "until the first step",
     "warm-up": "first steps, beyond the usual",
@@ -61,6 +63,7 @@ class Goodput:
     wall_us: int
     buckets: Mapping[Bucket, int]  # `useful`, `unknown`, and those that are not empty, in order
     steps: int  # committed
+    again: int  # of them, done before a restart
     usual_us: int  # the median step, without what losses cost; 0 without a step
     work_us: int  # useful time of all replicas together
     allocated_us: int  # time of all replicas that the job had at most
@@ -144,6 +147,7 @@ def goodput_json(goodput: Goodput) -> dict[str, Json]:
         "of_alive": round(goodput.of_alive, 6),
         "usual_step_ms": goodput.usual_us / 1000,
         "steps": goodput.steps,
+        "steps_again": goodput.again,
         "buckets": shares,
     }
 

@@ -77,16 +77,19 @@ def _facts(found: Postmortem, utc_offset_s: int) -> list[str]:
 def _tiles(found: Postmortem) -> list[tuple[str, str, str]]:
     """(label, number, what it says more) of the most important numbers."""
     shares = rows(found.goodput)
-    back = sum(1 for way in found.ways if way.back)
-    recovered = sum(1 for loss in found.losses if loss.total_ms >= 0)
-    taken = f"{recovered} taken over" + (f", {back} back" if back else "")
+    taken = f"{found.survived} taken over" + (f", {found.returned} back" if found.returned else "")
     return [
         ("goodput", shares[0].share if shares else "–", "useful time of all time"),
-        ("steps", f"{found.proof.steps:,}", f"{found.proof.exact:,} with each microbatch once"),
+        ("steps", f"{found.steps_done:,}", _committed(found)),
         ("lost replicas", str(len(found.losses)), taken if found.losses else "nothing was lost"),
         ("cost of losses", span(found.lost_s), f"{plural(found.redone, 'microbatch')} redone"),
         ("usual step", span(found.goodput.usual_us / 1e6), "median of all steps"),
     ]
+
+
+def _committed(found: Postmortem) -> str:
+    again = f", {found.steps_again:,} of them again" if found.steps_again else ""
+    return f"{found.proof.exact:,} of {found.proof.steps:,} committed{again} are proved"
 
 
 def _findings(found: Postmortem) -> list[tuple[str, str]]:

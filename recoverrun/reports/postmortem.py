@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import MEANINGS, ExitCode
+from recoverrun.reports import figures
 from recoverrun.reports.commits import Claims, Commit
 from recoverrun.reports.goodput import Goodput
 from recoverrun.reports.happenings import Recovery
 from recoverrun.reports.history import History, history
 from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.proof import Proof, lacking, prove
-from recoverrun.reports.recoveries import PARTS, redone_in, time_lost_s
+from recoverrun.reports.recoveries import PARTS
 from recoverrun.reports.returns import Way
 from recoverrun.reports.root_cause import LossCause, blind_spot, losses_of, root_of
-from recoverrun.reports.steps_back import StepBack, went_back
+from recoverrun.reports.steps_back import StepBack
 from recoverrun.text import plural, ranks, run_title, sanitize, span
 from rendezvous.journal.reader import RunLog
 from rendezvous.protocol.views import Identity
@@ -98,7 +99,14 @@ class Postmortem:
     taken_over: int  # by other replicas in all steps after
     lost_s: float  # by all recoveries
     total: int  # microbatches of all committed steps
-    last_step: int  # -1: none
+    last_step: int  # the newest one, -1: none
+    steps_done: int  # of the script; one that was done twice is one
+    steps_again: int  # committed, and done before a restart
+    steps_words: str  # how many were done, or are on record
+    survived: int  # losses
+    returned: int  # replicas that came back
+    began_again: str  # how often all ranks did, in words; "" if never
+    recoveries_ms: tuple[float, ...]  # each once
     goodput: Goodput
     losses: tuple[LossReport, ...]
     ways: tuple[Way, ...]  # back, of lost replicas that were started again
@@ -132,7 +140,6 @@ def postmortem(log: RunLog) -> Postmortem:
 def judged(facts: History, log: RunLog) -> Postmortem:
     """The same of facts that were read from this log."""
     blind, proof = blind_spot(log), prove(facts, log)
-    again = redone_in(facts.recoveries)
     ends = [end.reason for end in facts.ends if end.code == facts.exit_code]
     return Postmortem(
         run_dir=" ".join(map(str, (log.run_dir, *log.others))),
@@ -158,11 +165,18 @@ def judged(facts: History, log: RunLog) -> Postmortem:
         inject=facts.inject,
         attempts=facts.attempts,
         digests=facts.digests,
-        redone=again,
-        taken_over=max(0, sum(commit.moved for commit in facts.commits) - again),
-        lost_s=time_lost_s(facts.recoveries),
+        redone=figures.redone(facts),
+        taken_over=figures.taken_over(facts, sum(commit.moved for commit in facts.commits)),
+        lost_s=figures.lost_s(facts),
+        steps_done=figures.steps_done(facts),
+        steps_again=figures.steps_again(facts),
+        steps_words=figures.steps_in_words(facts, facts.commits),
+        survived=figures.survived(facts),
+        returned=figures.returned(facts),
+        began_again=figures.went_back(facts),
+        recoveries_ms=tuple(one.total_ms for one in figures.recoveries(facts)),
         total=sum(max(0, commit.total) for commit in facts.commits),
-        last_step=max((commit.step for commit in facts.commits), default=-1),
+        last_step=figures.newest_step(facts),
         goodput=facts.time.goodput(),
         losses=_loss_reports(facts, losses_of(facts, blind=blind)),
         ways=tuple(facts.returns.ways),
@@ -250,6 +264,7 @@ def _lanes(facts: History) -> tuple[Lane, ...]:
             (loss.ts, "lost") for loss in facts.losses if loss.slot == slot
         ]
         events += [(view.ts, "alive") for view in facts.views if slot in view.live]
+        events += [(ts, "alive") for ts in facts.time.begun]
         for ts, state in sorted(events):
             if state != changes[-1][1]:
                 changes.append((ts, state))
@@ -275,22 +290,19 @@ def cells(lane: Lane, *, began: float, latest: float, columns: int) -> tuple[Sta
 
 def verdict(found: Postmortem) -> str:
     """The outcome in one line."""
-    steps = plural(found.proof.steps, "recorded step" if found.lacking else "step")
-    absorbed = sum(1 for loss in found.losses if loss.total_ms >= 0)
-    kept = f", {plural(absorbed, 'lost replica')} taken over" if absorbed else ""
-    back = sum(1 for way in found.ways if way.back)
+    steps, survived, back = found.steps_words, found.survived, found.returned
+    kept = f", {plural(survived, 'lost replica')} taken over" if survived else ""
     kept += f", {plural(back, 'replica')} came back" if back else ""
-    kept += went_back(found.steps_back)
-    restarts = f", {plural(found.attempts - 1, 'restart')}" if found.attempts > 1 else ""
+    kept += f", {found.began_again}" if found.began_again else ""
     match found.outcome:
         case "completed":
             kept = kept or ("" if found.lacking else ", nothing was lost")
             did = steps if found.proof.steps else "without a protected step"
-            ended = f"completed {did}{kept}{restarts}"
+            ended = f"completed {did}{kept}"
         case "failed" | "stopped":
             said = meaning(found.exit_code or 0)
             code = f"exit code {found.exit_code}" + (f" ({said})" if said else "")
-            ended = f"{found.outcome} with {code} after {steps}{kept}{restarts}"
+            ended = f"{found.outcome} with {code} after {steps}{kept}"
         case "unfinished":
             ended = f"no end on record after {steps}{kept}"
             if not found.lacking:
@@ -311,18 +323,21 @@ def invariant_line(found: Postmortem) -> str:
 
 def cost(found: Postmortem) -> str:
     """What losses have cost, in time and microbatches."""
-    recoveries = {
-        one.generation: one.total_ms
-        for loss in found.losses
-        if (one := loss.cause.recovery) is not None
-    }
-    done = list(recoveries.values())
+    done = found.recoveries_ms
     moved = f"{plural(found.redone, 'microbatch')} redone, {found.taken_over:,} taken over"
-    if len(done) < 2:
-        return f"{span(found.lost_s)} · {moved}" if done else moved
-    middle, worst = span(median(done) / 1000), span(max(done) / 1000)
-    times = f"{span(found.lost_s)} in {len(done)} recoveries (median {middle}, longest {worst})"
-    return f"{times} · {moved}"
+    back = len(found.steps_back)
+    if not done and not back:
+        return moved
+    times = []
+    if len(done) > 1:
+        middle, worst = span(median(done) / 1000), span(max(done) / 1000)
+        times.append(f"{len(done)} recoveries (median {middle}, longest {worst})")
+    elif done and back:
+        times.append("1 recovery")
+    if back:
+        times.append(f"going back {plural(back, 'time')}")
+    within = f" in {' and '.join(times)}" if times else ""
+    return f"{span(found.lost_s)}{within} · {moved}"
 
 
 def identity_ranges(found: Sequence[Identity]) -> str:

@@ -56,11 +56,9 @@ def step_complete(recovery: Recovery) -> str:
     return f"{step} · continuing on {recovery.live} of {plural(recovery.of, 'replica')}"
 
 
-def time_lost_s(recoveries: Iterable[Recovery]) -> float:
-    """Seconds from each loss to the step that was whole without it; each recovery counts once."""
-    return sum({(r.attempt, r.generation): r.total_ms for r in recoveries}.values()) / 1000
-
-
-def redone_in(recoveries: Iterable[Recovery]) -> int:
-    """Microbatches that were computed again in all recoveries; each recovery counts once."""
-    return sum({(r.attempt, r.generation): max(0, r.redone) for r in recoveries}.values())
+def distinct(recoveries: Iterable[Recovery]) -> tuple[Recovery, ...]:
+    """Each recovery once: several nodes may have told it."""
+    first: dict[tuple[int, int], Recovery] = {}
+    for one in recoveries:
+        first.setdefault((one.attempt, one.generation), one)
+    return tuple(first.values())

@@ -32,7 +32,7 @@ class Run:
     title: str
     began: float  # seconds since 1970; 0: unknown
     nodes: int
-    steps: int  # committed, by the number of the last one
+    last_step: int  # the number of the newest one, -1: none
     exit_code: int | None  # None: a journal has no end
     size_bytes: int
     alive: bool  # a launcher on this machine is writing
@@ -84,14 +84,14 @@ def prunable(
 
 def table(runs: Sequence[Run], utc_offset_s: int) -> list[str]:
     """Aligned lines for people, with a head; what came from a journal is safe to print."""
-    rows = [("RUN", "SCRIPT", "STARTED", "NODES", "STEPS", "SIZE", "VERDICT")]
+    rows = [("RUN", "SCRIPT", "STARTED", "NODES", "LAST STEP", "SIZE", "VERDICT")]
     rows += [
         (
             sanitize(run.name, 60),
             sanitize(run.title, 30),
             time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.began + utc_offset_s)),
             str(run.nodes),
-            f"{run.steps:,}",
+            f"{run.last_step:,}" if run.last_step >= 0 else "-",
             size(run.size_bytes),
             sanitize(run.verdict, 60),
         )
@@ -131,7 +131,8 @@ def to_json(run: Run) -> dict[str, Json]:
         "title": run.title,
         "began": run.began,
         "nodes": run.nodes,
-        "steps": run.steps,
+        "last_step": run.last_step,
+        "steps": run.last_step + 1,
         "exit_code": run.exit_code,
         "verdict": run.verdict,
         "size_bytes": run.size_bytes,
@@ -154,7 +155,7 @@ def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
         title=run_title(_words(first, "argv"), str(first.get("run_id", ""))),
         began=_time(first),
         nodes=max(len(files), len(listed)),
-        steps=max((_last_step(lines) for lines in files.values()), default=-1) + 1,
+        last_step=max((_last_step(lines) for lines in files.values()), default=-1),
         exit_code=_exit_code(list(files.values())),
         size_bytes=_size(place),
         alive=alive,

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from recoverrun.text import sanitize, span
 from rendezvous.journal.reader import Entry
 
-KINDS = {"data": "fetching data", "alone": "work that it does alone", "compute": "computing"}
+KINDS = {
+    "data": "fetching data",
+    "alone": "work that it does alone",
+    "checkpoint": "checkpoints",
+    "compute": "computing",
+}
 
 
 @dataclass(slots=True)

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
+from recoverrun.reports import figures
 from recoverrun.reports.commits import Commit
 from recoverrun.reports.goodput import Goodput, goodput_json
 from recoverrun.reports.history import History
 from recoverrun.reports.postmortem import meaning
-from recoverrun.reports.proof import lacking, step_fault
-from recoverrun.reports.recoveries import recovery_in, redone_in, step_complete, time_lost_s
+from recoverrun.reports.proof import lacking
+from recoverrun.reports.recoveries import recovery_in, step_complete
 from recoverrun.reports.returns import is_back, on_the_way
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.reports.standing_still import StandingStill
+from recoverrun.reports.step_tally import Tally
 from recoverrun.text import plural, run_title, sanitize
 from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
@@ -75,15 +77,18 @@ class Status:
     pids: dict[int, int]  # of those, by rank
     generation: int
     step: int  # newest committed, -1 none
-    of: int  # steps that there will be, as somebody has said; 0 unknown
+    of: int  # steps that there will be in this attempt; 0 unknown
     eta_s: float  # until then, at the speed of the last steps; -1 unknown
     step_ms: float  # of that step
     median_ms: float  # of all steps, without what losses cost
     recent_ms: tuple[float, ...]
     microbatches: int  # of the newest committed step
     total: int
-    steps: int
-    exact: int  # steps with each identity once
+    steps: int  # committed
+    exact: int  # of them: with each identity once
+    steps_done: int  # of the script; one that was done twice is one
+    steps_again: int  # committed, and done before a restart
+    restarts: int  # of all processes
     broken: str  # the newest violation, "" if none
     promise: str
     promise_reason: str
@@ -116,31 +121,11 @@ class Status:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Committed steps that were looked at."""
-
-    steps: int = 0
-    exact: int = 0
-    moved: int = 0
-    broken: str = ""  # the newest violation
-    newest: tuple[int, int] = (-1, -1)  # attempt and step
-
-    def count(self, commit: Commit, facts: History) -> None:
-        fault, doubt = step_fault(commit, facts)
-        self.steps += 1
-        # What a part leaves open, another journal may tell a moment later: it is for the proof.
-        self.exact += not fault and (commit.part or not doubt)
-        self.moved += commit.moved
-        self.broken = fault or self.broken
-        self.newest = max(self.newest, (commit.attempt, commit.step))
-
-
-@dataclass(slots=True)
 class Watch:
     """Follows one run; feed it records in the order of the journal."""
 
     run_dir: str
-    of: int = 0  # steps that there will be, 0 unknown
+    steps: int = 0  # that there will be, as a user says; 0: as the script shows, if it does
     facts: History = field(default_factory=History)
     unreadable: int = 0
     happenings: list[Happening] = field(default_factory=list)
@@ -179,11 +164,13 @@ class Watch:
         return tally
 
     def _live(self) -> frozenset[int]:
-        """Slots of the newest View, or all that are known."""
-        views = self.facts.views
-        if views and views[-1].live:
-            return frozenset(views[-1].live)
-        return frozenset(self.facts.slots) - {loss.slot for loss in self.facts.losses}
+        """Slots of the newest View of this attempt, or all that are known."""
+        facts = self.facts
+        views = [view for view in facts.views[-1:] if view.attempt == facts.attempt]
+        if views and views[0].live:
+            return frozenset(views[0].live)
+        gone = {loss.slot for loss in facts.losses if loss.attempt == facts.attempt}
+        return frozenset(facts.slots) - gone
 
     def status(self, now: float, utc_offset_s: int = 0) -> Status:
         facts = self.facts
@@ -191,12 +178,11 @@ class Watch:
         times = tuple(commit.ms for commit in facts.commits[-STEPS:] if commit.ms > 0)
         goodput = facts.time.goodput()
         middle = goodput.usual_us / 1000
-        quiet = max(0.0, now - facts.latest) if facts.latest else 0.0
-        patience = max(SILENT_AFTER_S, 20 * middle / 1000)
         live = self._live()
         root = root_of(facts) if facts.exit_code else None
         recovery = facts.recoveries[-1] if facts.recoveries else None
-        again, tally = redone_in(facts.recoveries), self._tally()
+        of = self.steps or max(0, facts.time.script.of)
+        tally = self._tally()
         return Status(
             now=now,
             utc_offset_s=utc_offset_s,
@@ -206,7 +192,7 @@ class Watch:
             phase=self._phase(live),
             began=facts.began or now,
             latest=facts.latest,
-            silent_s=quiet if quiet > patience and facts.exit_code is None else 0.0,
+            silent_s=self._silent_s(now, middle),
             exit_code=facts.exit_code,
             cause=root.what if root else "",
             world_size=facts.world_size or len(facts.nodes),
@@ -216,33 +202,43 @@ class Watch:
                 [view.generation for view in facts.views[-1:]]
                 + [newest.generation if newest else 0]
             ),
-            step=newest.step if newest else -1,
-            of=self.of,
-            eta_s=_eta_s(newest.step, self.of, times) if newest else -1.0,
+            step=figures.newest_step(facts),
+            of=of,
+            eta_s=_eta_s(newest.step, of, times) if newest else -1.0,
             step_ms=newest.ms if newest else 0.0,
             median_ms=middle,
             recent_ms=times,
             microbatches=_counted(newest) if newest else 0,
             total=newest.total if newest else 0,
             steps=tally.steps,
+            steps_done=figures.steps_done(facts),
+            steps_again=figures.steps_again(facts),
+            restarts=figures.restarts(facts),
             exact=tally.exact,
             broken=tally.broken,
             promise=facts.promised,
             promise_reason=facts.weakened or facts.steered or facts.promise_reason,
             replicas=self._replicas(live),
             losses=len(facts.losses),
-            made_good=sum(len(one.slots) for one in facts.recoveries),
-            returned=len(facts.returns.backs),
+            made_good=figures.survived(facts),
+            returned=figures.returned(facts),
             snapshots=facts.steps_back.newest_line(now),
-            redone=again,
-            taken_over=max(0, tally.moved - again),
-            lost_s=time_lost_s(facts.recoveries),
+            redone=figures.redone(facts),
+            taken_over=figures.taken_over(facts, tally.moved),
+            lost_s=figures.lost_s(facts),
             goodput=goodput,
             recovery_ms=recovery.total_ms if recovery else -1.0,
             unreadable=self.unreadable,
             cut_off=facts.cut_off,
             happenings=tuple(self.happenings),
         )
+
+    def _silent_s(self, now: float, usual_ms: float) -> float:
+        """Seconds without a record; 0 while they come as usual."""
+        facts = self.facts
+        quiet = max(0.0, now - facts.latest) if facts.latest else 0.0
+        patience = max(SILENT_AFTER_S, 20 * usual_ms / 1000)
+        return quiet if quiet > patience and facts.exit_code is None else 0.0
 
     def _phase(self, live: frozenset[int]) -> Phase:
         facts = self.facts
@@ -258,7 +254,7 @@ class Watch:
         facts = self.facts
         quota = facts.commits[-1].quota if facts.commits else {}
         absent = -1 if not quota or facts.commits[-1].part else 0
-        found = losses_of(facts)
+        found = [one for one in losses_of(facts) if one.loss.attempt == facts.attempt]
         notes = {one.loss.slot: _short(one.root.cause, one.root.rank) for one in found}
         guilty = {one.root.rank for one in found}
         root = root_of(facts) if facts.exit_code else None

@@ -1,6 +1,5 @@
 """What a journal tells of snapshots: the newest that is safe, and how often all ranks went back."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recoverrun.text import plural, span
@@ -54,15 +53,6 @@ class StepsBack:
             return ""
         back = f", {plural(len(self.found), 'time')} back" if self.found else ""
         return f"step {self.safe:,} safe, {span(max(0.0, now - self.safe_at))} ago{back}"
-
-
-def went_back(found: Sequence[StepBack]) -> str:
-    """How often, and how many steps that has cost, for the end of a sentence; "" if never."""
-    if not found:
-        return ""
-    known = [one.again for one in found if one.again >= 0]
-    again = f" ({plural(sum(known), 'step')} done again)" if known else ""
-    return f", all ranks went back {plural(len(found), 'time')}{again}"
 
 
 def _cost(one: StepBack) -> str:

@@ -5,8 +5,8 @@ record to the next; a committed step takes as much of the time since the one bef
 say that it lasted, and what losses, returns and hangs cost is taken out of the step that it struck.
 What no step claims is unknown.
 
-Steps are counted anew in each attempt. Which of them a script had computed before a restart is in
-no journal, so all steps that were committed are useful.
+Steps are counted anew in each attempt. Those that the script had done before a restart, as far as
+`script_steps` knows, are no useful ones.
 """
 
 from collections import Counter
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from recoverrun.reports.goodput import BUCKETS, RECOVERY, Bucket, Goodput
 from recoverrun.reports.recoveries import recovery_in
+from recoverrun.reports.script_steps import ScriptSteps
 from recoverrun.reports.step_spans import StepSpans, beyond_usual
 from rendezvous.journal.reader import Entry
 from rendezvous.protocol.records import PART
@@ -26,7 +27,7 @@ AGREED = 2
 EARLY = 8
 """Steps of an attempt after its first that warm up, as far as they are longer than usual."""
 
-SPENT: tuple[Bucket, ...] = ("imbalance", "data", "alone")
+SPENT: tuple[Bucket, ...] = ("imbalance", "data", "checkpoint", "alone")
 """What steps spend beside computing."""
 
 ALWAYS = ("useful", "unknown")
@@ -48,6 +49,7 @@ class _Step:
     span_us: int
     first: bool  # of its attempt
     early: bool
+    again: bool  # the script had done it before
     kind: _Kind
     costs: Counter[Bucket] = field(default_factory=Counter)
 
@@ -67,7 +69,8 @@ class _Accounts:
 
     booked: Counter[Bucket] = field(default_factory=Counter)
     spans: dict[_Kind, StepSpans] = field(default_factory=dict)
-    firsts: list[tuple[Bucket, int, _Kind]] = field(default_factory=list)  # with their spans
+    again: dict[_Kind, StepSpans] = field(default_factory=dict)  # of steps that were done before
+    firsts: list[tuple[Bucket, int, bool, _Kind]] = field(default_factory=list)  # with their spans
     early: list[tuple[int, _Kind]] = field(default_factory=list)
     steps: int = 0
 
@@ -77,7 +80,10 @@ class _Accounts:
         self.steps += 1
         work_us = step.work_us(self.booked)
         if step.first:
-            self.firsts.append(("restart" if attempt else "startup", work_us, step.kind))
+            bucket: Bucket = "restart" if attempt else "startup"
+            self.firsts.append((bucket, work_us, step.again, step.kind))
+        elif step.again:
+            self.again.setdefault(step.kind, StepSpans()).add(work_us)
         elif step.early:
             self.early.append((work_us, step.kind))
         else:
@@ -85,7 +91,10 @@ class _Accounts:
 
     def copy(self) -> "_Accounts":
         spans = {kind: known.copy() for kind, known in self.spans.items()}
-        return _Accounts(self.booked.copy(), spans, [*self.firsts], [*self.early], self.steps)
+        again = {kind: known.copy() for kind, known in self.again.items()}
+        return _Accounts(
+            self.booked.copy(), spans, again, [*self.firsts], [*self.early], self.steps
+        )
 
     def usual_us(self, kind: _Kind) -> int:
         """The usual step of this kind, 0 unknown.
@@ -118,6 +127,10 @@ class _Accounts:
             work[kind], beyond = known.split(self.usual_us(kind))
             self.booked["long"] += beyond
         wanted = +Counter(spent)
+        for kind, known in self.again.items():
+            again_us, beyond = known.split(self.usual_us(kind))
+            self.booked["again"] += again_us
+            self.booked["long"] += beyond
         for bucket, us in wanted.items():
             taken = min(us, self.booked["long"])
             self.booked["long"] -= taken
@@ -129,10 +142,13 @@ class _Accounts:
                 wanted[bucket] -= taken
                 self.booked[bucket] += taken
                 work[kind] -= taken
-        for bucket, span_us, kind in self.firsts:
+        for bucket, span_us, again, kind in self.firsts:
             usual = min(span_us, self.usual_us(kind))
-            work[kind] += usual
             self.booked[bucket] += span_us - usual
+            if again:
+                self.booked["again"] += usual
+            else:
+                work[kind] += usual
         for span_us, kind in self.early:
             beyond = beyond_usual(span_us, self.usual_us(kind))
             work[kind] += span_us - beyond
@@ -154,6 +170,8 @@ class TimeBook:
     _now_us: int = 0
     _since_us: int = 0  # since the newest committed step
     _open_us: int = 0  # before it, and claimed by no step so far
+    begun: list[float] = field(default_factory=list)  # when attempts after the first one did
+    script: ScriptSteps = field(default_factory=ScriptSteps)
     _attempt: int = 0
     _newest: int = -1  # step of this attempt
     _in_attempt: int = 0  # steps
@@ -184,6 +202,9 @@ class TimeBook:
             self._alive_us += self._whole_us * self._slots
             self._whole_us = self._whole_us if not self._slots else 0
             self._slots, self._most, self._live = slots, max(self._most, slots), 0
+        self.script.hear(entry)
+        if self._last is not None:
+            self._last.again = self.script.newest_again
         match entry.event:
             case "node.join":
                 self._coordinated = True
@@ -222,6 +243,7 @@ class TimeBook:
             wall_us=max(0, self._now_us - self._began_us),
             buckets={name: booked[name] for name in BUCKETS if booked[name] or name in ALWAYS},
             steps=done.steps,
+            again=self.script.again,
             usual_us=done.usual_us(_Kind(self._slots)),
             work_us=work_us,
             allocated_us=max(0, self._now_us - self._began_us) * max(1, self._most),
@@ -249,9 +271,11 @@ class TimeBook:
 
     def _begin(self, attempt: int) -> None:
         """All processes are new."""
+        self.begun.append(self._now_us / 1e6)
         self._done.close(self._last, self._attempt)
         self._last, self._attempt, self._newest, self._in_attempt = None, attempt, -1, 0
         self._live, self._joined = 0, False
+        self.script.begin(attempt)
         self._costs.clear()
         self._suspects.clear()
         self._hung.clear()
@@ -272,10 +296,12 @@ class TimeBook:
             kind = _kind(entry, self._slots)
         self._raw = raw
         self._kinds = _Kind(self._slots) if first else self._kinds[1], kind
+        self.script.commit(number)
         self._last = _Step(
             span_us=span_us,
             first=first,
             early=self._in_attempt <= EARLY,
+            again=self.script.newest_again,
             kind=kind,
             costs=self._costs,
         )

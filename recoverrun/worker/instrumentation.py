@@ -70,6 +70,8 @@ class Loop:
     waits: tuple[tuple[int, str], ...] = ()
     """Lines at which the body hands control to the caller, and why nothing behind them can be
     executed again."""
+    counts: tuple[str, str] | None = None
+    """Of a `while step < limit` that counts its turns: the variable and the limit, as written."""
 
 
 class Runtime(Protocol):

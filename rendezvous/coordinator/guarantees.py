@@ -46,4 +46,7 @@ class Promises:
             return None
         self.stated = worst.promise
         fields: dict[str, Json] = {"promise": worst.promise, "microbatches": worst.microbatches}
+        if known is None and worst.script_steps > 0:
+            # Of a later step than the first, what is said would be that step's.
+            fields |= {"script_step": worst.script_step, "script_steps": worst.script_steps}
         return Record("promise.state", worst.reason, fields)

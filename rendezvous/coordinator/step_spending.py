@@ -1,8 +1,9 @@
 """What steps spend beside computing, summed over many steps: one journal line for 256 of them.
 
-Told from the rank that others wait for, which waits least: its time for data and for what it does
-alone is everybody's. What others wait longer than it, and neither explains, is imbalance. Only
-steps count in which nobody redoes anything, and ranks with as much to do as the one with most.
+Told from the rank that others wait for, which waits least: its time for data, for checkpoints and
+for what it does alone is everybody's. What others wait longer than it, and none of these explains,
+is imbalance. Only steps count in which nobody redoes anything, and ranks with as much to do as the
+one with most.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ LEAST_MS = 1.0
 
 WAITS = ("reduce", "vote")
 
+BESIDES = ("data", "alone", "checkpoint")
+"""What explains that others wait for a rank."""
+
 
 @dataclass(slots=True)
 class StepSpending:
@@ -34,6 +38,7 @@ class StepSpending:
     _last: int = -1
     _data: float = 0.0
     _alone: float = 0.0
+    _checkpoint: float = 0.0
     _imbalance: float = 0.0
 
     def step(self, number: int, said: Mapping[int, Committed]) -> list[Record]:
@@ -50,15 +55,16 @@ class StepSpending:
 
     def close(self) -> list[Record]:
         """The line of the steps since the last one."""
-        spent = self._data, self._alone, self._imbalance
-        data, alone, imbalance = (round(ms, 3) for ms in spent)
+        spent = self._data, self._alone, self._checkpoint, self._imbalance
+        data, alone, checkpoint, imbalance = (round(ms, 3) for ms in spent)
         fields: dict[str, Json] = {
             "step": self._last, "steps": self._steps,
             "data_ms": data, "alone_ms": alone, "imbalance_ms": imbalance,
+            "checkpoint_ms": checkpoint,
         }  # fmt: skip
         reason = f"steps {self._first} to {self._last}: what they spent beside computing"
         self._steps, self._first = 0, -1
-        self._data = self._alone = self._imbalance = 0.0
+        self._data = self._alone = self._checkpoint = self._imbalance = 0.0
         return [Record("time.spend", reason, fields)] if sum(spent) >= LEAST_MS else []
 
     def _add(self, phases: Mapping[int, Mapping[str, float]]) -> None:
@@ -67,9 +73,13 @@ class StepSpending:
         waits = {rank: sum(ms.get(name, 0.0) for name in WAITS) for rank, ms in phases.items()}
         last = min(waits, key=lambda rank: (waits[rank], rank))
         own = phases[last]
-        data, alone = own.get("data", 0.0), own.get("alone", 0.0)
-        self._data += data
-        self._alone += alone
-        usual = median_low(ms.get("data", 0.0) + ms.get("alone", 0.0) for ms in phases.values())
+        self._data += own.get("data", 0.0)
+        self._alone += own.get("alone", 0.0)
+        self._checkpoint += own.get("checkpoint", 0.0)
+        usual = median_low(map(_besides, phases.values()))
         late = median_low(waits.values()) - waits[last]
-        self._imbalance += max(0.0, late - max(0.0, data + alone - usual))
+        self._imbalance += max(0.0, late - max(0.0, _besides(own) - usual))
+
+
+def _besides(ms: Mapping[str, float]) -> float:
+    return sum(ms.get(name, 0.0) for name in BESIDES)

@@ -27,7 +27,7 @@ STEADY = 0.75
 UNTIL = 0.02
 """Below this it is cleared."""
 
-KINDS = {"data": "fetching data", "alone": "work that it does alone"}
+KINDS = {"data": "fetching data", "alone": "work that it does alone", "checkpoint": "checkpoints"}
 WAITS = ("reduce", "vote")
 
 

@@ -69,7 +69,12 @@ EVENTS: Mapping[str, Event] = {
     ),
     "worker.kill": Event("We send these ranks a signal: kill ledger.", ("ranks",), ("signal",)),
     "topology.learn": Event("The script's process groups show replicas.", ("strategy", "replicas")),
-    "promise.state": Event("What this run promises about a loss.", ("promise", "microbatches")),
+    "promise.state": Event(
+        "What this run promises about a loss. `script_step`: the script's own number of the first "
+        "step, `script_steps`: so many there will be from there on; as far as its loops show them.",
+        ("promise", "microbatches"),
+        ("script_step", "script_steps"),
+    ),
     "view.change": Event(
         "A new generation. `joined` are ranks that take part again from `step` on.",
         ("generation", "live", "lost_ranks"),
@@ -152,6 +157,7 @@ EVENTS: Mapping[str, Event] = {
     "time.spend": Event(
         "What the last `steps` steps spent beside computing, as far as all ranks had to wait.",
         ("step", "steps", "data_ms", "alone_ms", "imbalance_ms"),
+        ("checkpoint_ms",),
     ),
     "digest.agree": Event("All replicas held the same parameters at a step.", ("step",)),
     "digest.differ": Event(

@@ -85,6 +85,8 @@ class Verdict:
     promise: Promise
     microbatches: int  # per replica and step, as seen in the first step
     reason: str
+    script_step: int = -1  # the script's own number of that step, from 0; -1: not seen
+    script_steps: int = -1  # from that step on, as the script's loops show; -1: not seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

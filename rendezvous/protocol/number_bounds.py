@@ -27,6 +27,8 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "pid": (0, 1 << 32),
     "generation": (0, COUNT_MOST),
     "step": (-1, COUNT_MOST),
+    "script_step": (-1, COUNT_MOST),
+    "script_steps": (-1, COUNT_MOST),
     "held": (0, COUNT_MOST),
     "reduced": (0, COUNT_MOST),
     "microbatches": (0, COUNT_MOST),

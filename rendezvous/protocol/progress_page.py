@@ -12,7 +12,8 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from threading import get_ident
 from typing import NamedTuple
@@ -77,6 +78,9 @@ NO_THREAD = -1
 
 _WAITS = 0x80
 
+_CHECKPOINT = _WAITS + len(Phase)
+"""Where the time of checkpoints is counted, whatever phase they are in."""
+
 _NO_WAIT = Wait(0, 0, 0, 0, (0, 0, 0), "")
 
 _NO_WORDS = bytes(WHAT_BYTES)
@@ -116,7 +120,8 @@ class ProgressWriter:
         self._begun = False
         self._tails: dict[str, bytes] = {}  # of waits, by what they are for
         self._since, self._at = clock(), int(Phase.FIRST)
-        self._spent = [0] * (_WAITS + len(Phase))  # nanoseconds, by phase; while waiting, apart
+        self._saving = False  # a checkpoint is written or read
+        self._spent = [0] * (_CHECKPOINT + 1)  # nanoseconds, by phase; while waiting, apart
         self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
 
     def detach(self) -> None:
@@ -155,7 +160,27 @@ class ProgressWriter:
         """Milliseconds in phases that may be to blame for a slow step, since the last call."""
         spent, self._spent = self._spent, [0] * len(self._spent)
         data = spent[Phase.DATA] + spent[Phase.FIRST_DATA]
-        return {"data": data / 1e6, "alone": spent[Phase.ALONE] / 1e6}
+        return {
+            "data": data / 1e6,
+            "alone": spent[Phase.ALONE] / 1e6,
+            "checkpoint": spent[_CHECKPOINT] / 1e6,
+        }
+
+    @contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """What is within writes or reads a checkpoint. The mark stays that of the phase around."""
+        if self._saving or get_ident() != self._thread:
+            yield
+            return
+        self._saves(True)
+        try:
+            yield
+        finally:
+            self._saves(False)
+
+    def _saves(self, saving: bool) -> None:
+        self._saving = saving
+        self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
 
     def goes_on(self) -> None:
         """What it waited for is there, or it waits no longer."""
@@ -168,7 +193,7 @@ class ProgressWriter:
         self._serial += 1
         now = self._clock()
         self._spent[self._at] += now - self._since
-        self._since, self._at = now, phase
+        self._since, self._at = now, _CHECKPOINT if self._saving else phase
         channel, number, generation, limit_ms, (first, stride, count), _ = wait
         content = (
             _NUMBERS.pack(

@@ -31,6 +31,7 @@ def recoverrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.e2e
 def test_the_demo_shows_the_same_training_with_a_killed_replica(tmp_path: Path) -> None:
+    """Check 15 of the user experience: max |Δw| is printed, and within its bound."""
     done = recoverrun("demo", "--steps=20", "--kill=r3@step:4:reduce", cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -52,6 +52,7 @@ SAMPLE = ("ddp3x1 keep in data of 1", "hsdp2x2 lock in forward of 3", "ddp3x1 st
 def test_a_rank_that_hangs_is_lost_and_the_others_go_on(
     cell: Cell, tmp_path: Path, unhung: Unhung
 ) -> None:
+    """Check 6 of the user experience: the culprit by name, its stacks before any kill."""
     expected = unhung(cell.job)
     with running(cell.job, tmp_path / "run", arguments=cell.arguments) as run:
         stood_s = hangs_alone.judge(cell, run, expected)

@@ -2,6 +2,8 @@
 
 A world is one in-step machine for each replica and the coordinator. It keeps its own account of
 what is really added up: the identities in each accumulator, and in each sum that is applied.
+Check 8 of the user experience: the sum of microbatches is constant. That time adds up, too, is in
+`test_one_number` and in `test_time_book`, on histories made by chance.
 """
 
 import itertools

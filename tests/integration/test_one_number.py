@@ -5,27 +5,32 @@ import html
 import io
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 import recoverrun
+from recoverrun.metrics.run_series import MeteredRun, Series
 from recoverrun.reports import postmortem_screen, status_lines, status_screen
-from recoverrun.reports.goodput import rows
-from recoverrun.reports.history import history
+from recoverrun.reports.goodput import RECOVERY, ratios_line, rows
+from recoverrun.reports.history import History, history
 from recoverrun.reports.html_page import html_page
-from recoverrun.reports.perfetto_trace import trace_lines
-from recoverrun.reports.postmortem import judged
+from recoverrun.reports.perfetto_trace import RECOVERIES, trace_lines
+from recoverrun.reports.postmortem import Postmortem, judged, verdict
 from recoverrun.reports.postmortem_json import to_json
-from recoverrun.reports.run_list import runs_below
-from recoverrun.reports.status import status_of
+from recoverrun.reports.recorded_run import RecordedRun
+from recoverrun.reports.run_list import Run, runs_below
+from recoverrun.reports.status import Status, Watch, status_of
 from recoverrun.reports.status import to_json as status_json
 from recoverrun.reports.step_table import step_rows
 from recoverrun.reports.survival import survival
-from recoverrun.text import span
-from rendezvous.journal.reader import read_run
+from recoverrun.text import plural, span
+from rendezvous.journal.reader import RunLog, read_run
 from tests.unit import journals
+from tests.unit.eventful_journal import AGAIN, STEPS, eventful
 
 
 def _text(page: RenderableType) -> str:
@@ -40,60 +45,209 @@ def _plain(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
-@pytest.mark.parametrize("name", journals.RUNS)
-def test_a_number_is_the_same_wherever_it_is_shown(tmp_path: Path, name: str) -> None:
-    run_dir = tmp_path / "runs" / name
+RUNS = {**journals.RUNS, "eventful": eventful}
+
+
+@dataclass
+class Shown:
+    """One journal, through all that reads it."""
+
+    log: RunLog
+    facts: History
+    found: Postmortem
+    status: Status
+    api: RecordedRun
+    metrics: dict[str, Series]
+    listed: Run
+    told: dict[str, Any]  # JSON of postmortem
+    shown: dict[str, Any]  # JSON of status
+    steps: list[dict[str, str]]  # CSV
+    trace: list[dict[str, Any]]
+    page: str
+    web: str
+    screen: str
+    plain: str
+    last: str  # of the console
+
+    def metric(self, name: str, *labels: str) -> float:
+        return dict(self.metrics[f"recoverrun_{name}"].values)[labels]
+
+    def metric_sum(self, name: str) -> float:
+        return sum(value for _, value in self.metrics[f"recoverrun_{name}"].values)
+
+
+@pytest.fixture(params=RUNS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Shown:
+    run_dir = tmp_path / "runs" / request.param
     run_dir.mkdir(parents=True)
-    log = read_run(journals.RUNS[name](run_dir))
+    log = read_run(RUNS[request.param](run_dir))
     facts = history(log)
-    found = judged(facts, log)
-    status = status_of(log, facts.latest)
-    told = to_json(found)
-    shown = json.loads(status_json(status))
-    api = recoverrun.read_run(run_dir)
-    page = _text(postmortem_screen.render(found, columns=132, everything=True))
-    screen = _text(status_screen.render(status))
-    plain = "\n".join(status_lines.plain_lines(status))
-    web = _plain(html_page(found, facts, ()))
-
-    # The whole waterfall, to the microsecond.
-    assert status.goodput == found.goodput == api.goodput
-    assert shown["goodput"] == told["goodput"]
-    for row in rows(found.goodput) if found.goodput.steps else ():
-        assert re.search(rf"{row.name} +{re.escape(span(row.us / 1e6))} +{row.share}", page)
-        assert f"{row.name} {span(row.us / 1e6)} {row.share}" in web
-    if found.goodput.steps:
-        useful = rows(found.goodput)[0].share
-        assert f"goodput {useful}" in " ".join(screen.split())
-        assert f"goodput {useful}" in plain
-        assert "100.0 %" in page and "100.0 %" in web
-
-    # Steps.
-    steps = len(facts.commits)
-    assert status.steps == found.proof.steps == found.goodput.steps == len(api.steps) == steps
-    assert shown["median_ms"] == told["median_step_ms"] == found.goodput.usual_us / 1000
-    assert len([*csv.DictReader("".join(step_rows(facts)).splitlines())]) == steps
-    trace = json.loads("\n".join(trace_lines(found, facts)))["traceEvents"]
-    assert sum(one["name"].startswith("step ") for one in trace if one["ph"] == "X") == steps
+    found, status = judged(facts, log), status_of(log, facts.latest)
+    metered = MeteredRun(Watch(run_dir=str(run_dir)))
+    for entry in log.entries:  # As they come, unlike for all others.
+        metered.add([entry])
     (listed,) = runs_below(tmp_path / "runs", "elsewhere", lambda _: False)
-    assert listed.steps == found.last_step + 1
+    page = postmortem_screen.render(found, columns=132, everything=True)
+    return Shown(
+        log=log, facts=facts, found=found, status=status, listed=listed,
+        api=recoverrun.read_run(run_dir),
+        metrics={one.name: one for one in metered.series(facts.latest)},
+        told=json.loads(json.dumps(to_json(found))),
+        shown=json.loads(status_json(status)),
+        steps=[*csv.DictReader("".join(step_rows(facts)).splitlines())],
+        trace=json.loads("\n".join(trace_lines(found, facts)))["traceEvents"],
+        page=" ".join(_text(page).split()),
+        web=_plain(html_page(found, facts, ())),
+        screen=" ".join(_text(status_screen.render(status)).split()),
+        plain="\n".join(status_lines.plain_lines(status)),
+        last=survival(log, run_dir),
+    )  # fmt: skip
 
-    # Losses, and what they cost.
-    assert status.losses == len(found.losses) == len(api.losses)
-    assert status.lost_s == found.lost_s == told["lost_s"]
-    assert (status.redone, status.taken_over) == (found.redone, found.taken_over)
-    moved = [(step.redone, step.taken_over) for step in api.steps]
-    assert sum(map(sum, moved)) == found.redone + found.taken_over
+
+def test_where_the_time_went_is_the_same_everywhere(run: Shown) -> None:
+    """Check 8 of the user experience: the waterfall sums to the wall time, wherever it is shown."""
+    goodput = run.found.goodput
+    assert run.status.goodput == goodput == run.api.goodput
+    assert run.shown["goodput"] == run.told["goodput"]
+    assert sum(goodput.buckets.values()) == goodput.wall_us
+    assert goodput.wall_us / 1e6 == pytest.approx(run.found.duration_s) == run.told["duration_s"]
+    assert run.metric_sum("time_seconds") == pytest.approx(run.found.duration_s)
+    for bucket in goodput.buckets:
+        assert run.metric("time_seconds", bucket) == goodput.seconds(bucket)
+    for of, ratio in (
+        ("wall", goodput.ratio), ("allocated", goodput.of_allocated), ("alive", goodput.of_alive)
+    ):  # fmt: skip
+        assert run.metric("goodput_ratio", of) == ratio
+    if not goodput.steps:
+        return
+    for row in rows(goodput):
+        assert f"{row.name} {span(row.us / 1e6)} {row.share}" in run.page
+        assert f"{row.name} {span(row.us / 1e6)} {row.share}" in run.web
+    useful = rows(goodput)[0].share
+    assert f"goodput {useful}" in run.screen and f"goodput {useful}" in run.plain
+    assert f"useful: {ratios_line(goodput)}" in run.page
+    assert f"useful: {ratios_line(goodput)}" in run.web
+    assert "100.0 %" in run.page and "100.0 %" in run.web
+
+
+def test_steps_are_the_same_everywhere(run: Shown) -> None:
+    found, status, steps = run.found, run.status, len(run.facts.commits)
+    assert status.steps == found.proof.steps == found.goodput.steps == len(run.api.steps) == steps
+    assert len(run.steps) == run.metric("steps_total") == steps
+    assert sum(one["name"].startswith("step ") for one in run.trace if one["ph"] == "X") == steps
+    assert status.exact == found.proof.exact == steps - run.metric("inexact_steps")
+    assert f"{found.proof.exact:,}/{steps:,} steps exact" in run.plain or not steps
+    assert f"{found.proof.exact:,}/{steps:,} " in run.page or not steps
+
+    assert status.steps_done == found.steps_done == run.told["steps_done"]
+    assert found.steps_done == steps - found.steps_again
+    assert status.steps_again == found.steps_again == found.goodput.again
+    assert run.metric("steps_again_total") == run.told["steps_again"] == found.steps_again
+    assert plural(found.steps_done, "step") in verdict(found) or found.outcome == "empty"
+    assert not run.last or plural(found.steps_done, "step") in run.last
+    assert f"steps {found.steps_done:,} " in run.web
+    again = f"({plural(found.steps_again, 'step')} done again)"
+    for said in (run.page, run.web, run.last) if found.steps_again else ():
+        assert again in said
+
+    newest = run.facts.commits[-1].step if steps else -1
+    assert status.step == found.last_step == run.listed.last_step == run.told["last_step"] == newest
+    assert run.metric("step") == newest
+    assert run.shown["median_ms"] == run.told["median_step_ms"] == found.goodput.usual_us / 1000
+    assert run.metric("median_step_seconds") == found.goodput.usual_us / 1e6
+    if steps:
+        assert f"usual {span(found.goodput.usual_us / 1e6)}" in run.screen
+        assert float(run.steps[-1]["step_ms"]) == status.step_ms == run.api.steps[-1].ms
+        assert run.metric("step_seconds") == status.step_ms / 1000
+        assert int(run.steps[-1]["microbatches"]) == status.total == run.api.steps[-1].microbatches
+        assert run.metric("step_microbatches") == status.microbatches
+
+
+def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
+    found, status = run.found, run.status
+    assert status.losses == len(found.losses) == len(run.api.losses) == len(run.told["losses"])
+    assert run.metric_sum("losses_total") == len(found.losses)
+    assert {cause: run.metric("losses_total", cause) for cause in run.told["causes"]} == (
+        run.told["causes"]
+    )
+    recovered = sum(one.recovered for one in run.api.losses)
+    assert status.made_good == found.survived == run.told["survived"] == recovered
+    assert run.metric("survived_total") == recovered == sum(o.total_ms >= 0 for o in found.losses)
+    if recovered:
+        assert f"{plural(recovered, 'lost replica')} taken over" in run.page
+        assert f"{plural(recovered, 'loss')} survived" in run.last or not run.last
+        assert f"{status.losses} lost, {recovered} survived" in run.plain
+
+    back = sum(way.back > 0 for way in found.ways)
+    assert status.returned == found.returned == len(run.api.returns) == run.told["returned"] == back
+    assert run.metric("returns_total") == back
+    assert status.restarts == run.metric("restarts_total") == max(0, found.attempts - 1)
+
+    assert status.lost_s == found.lost_s == pytest.approx(run.told["lost_s"])
+    away_s = sum(one.away_ms for one in found.steps_back) / 1000
+    assert run.metric_sum("recovery_seconds") == pytest.approx(found.lost_s - away_s)
+    assert len(run.metrics["recoverrun_recovery_seconds"].values) == len(found.recoveries_ms)
+    booked_us = sum(found.goodput.buckets.get(part, 0) for part in (*RECOVERY, "stall"))
+    assert booked_us / 1e6 == pytest.approx(found.lost_s - away_s)
+    traced = [one["dur"] for one in run.trace if one["ph"] == "X" and one["pid"] == RECOVERIES]
+    assert not found.recoveries_ms or max(traced) / 1000 == pytest.approx(max(found.recoveries_ms))
     if found.losses and found.lost_s:
-        assert span(found.lost_s) in page and span(found.lost_s) in web
-        last = survival(log, run_dir)
-        assert f"{span(found.lost_s)} lost" in last
-    for loss, one in zip(found.losses, api.losses, strict=True):
+        for said in (run.page, run.web, run.screen):
+            assert span(found.lost_s) in said
+        assert f"{span(found.lost_s)} lost" in run.last
+    for loss, one in zip(found.losses, run.api.losses, strict=True):
         assert (loss.total_ms if loss.total_ms >= 0 else 0.0) == one.total_ms
         assert dict(loss.parts_ms) == one.parts_ms
 
-    # The verdict.
+
+def test_microbatches_that_moved_are_the_same_everywhere(run: Shown) -> None:
+    found, status = run.found, run.status
+    assert (status.redone, status.taken_over) == (found.redone, found.taken_over)
+    assert (
+        run.told["redone_microbatches"] == found.redone == run.metric("redone_microbatches_total")
+    )
+    assert run.metric("moved_microbatches_total") == found.redone + found.taken_over
+    told = [(step.redone, step.taken_over) for step in run.api.steps]
+    assert told == [(int(row["redone"]), int(row["taken_over"])) for row in run.steps]
+    assert sum(map(sum, told)) == found.redone + found.taken_over
+    assert sum(loss.redone for loss in found.losses) == found.redone
+    if found.losses and found.lost_s:
+        words = f"{found.redone:,} redone, {found.taken_over:,} taken over"
+        assert words in run.screen
+        assert f"{plural(found.redone, 'microbatch')} redone" in run.web
+        assert f"{plural(found.redone, 'microbatch')} redone, {found.taken_over:,} taken over" in (
+            run.page
+        )
+
+
+def test_who_lives_and_how_it_ended_is_the_same_everywhere(run: Shown) -> None:
+    found, status = run.found, run.status
+    live = sum(one.live for one in status.replicas)
+    assert run.metric("replicas", "live") == live == status.live
+    ends = [lane.changes[-1][1] == "alive" for lane in found.lanes]
+    assert ends == [one.live for one in status.replicas]
     root = found.root.what if found.root is not None else ""
-    assert api.root_cause == root
-    assert (status.exit_code, api.exit_code) == (found.exit_code, found.exit_code)
+    assert run.api.root_cause == root
+    assert (status.exit_code, run.api.exit_code) == (found.exit_code, found.exit_code)
     assert status.cause == (root if found.exit_code else "")
+    assert run.metric("run_ended") == (found.exit_code is not None)
+    # A list of runs, by which they may be removed, waits for the end of every journal.
+    assert run.listed.exit_code in (found.exit_code, None)
+
+
+def test_the_eventful_run_holds_all_that_it_should(tmp_path: Path) -> None:
+    found = judged(history(log := read_run(eventful(tmp_path))), log)
+
+    assert found.proof.verdict == "proved"
+    assert {loss.cause.root.cause for loss in found.losses} == {"sigkill", "exception", "hang"}
+    assert (found.survived, found.returned, found.attempts) == (3, 1, 3)
+    assert (found.steps_done, found.steps_again) == (STEPS, AGAIN)
+    assert {
+        "again",
+        "checkpoint",
+        "data",
+        "stall",
+        "rejoin",
+        "restart",
+    } <= found.goodput.buckets.keys()
+    assert [one.step for one in found.steps_back] == [20]

@@ -152,6 +152,7 @@ def _fleet(replicas: int, shards: int) -> Watch:
 
 
 def test_a_fleet_of_512_ranks_folds_and_draws_quickly() -> None:
+    """Check 10 of the user experience; what 80 columns and pipes get is in goldens/."""
     watch = _fleet(64, 8)
     _print(status_screen.render(watch.status(600.0)), 80)
 

@@ -209,6 +209,7 @@ def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
 
 @pytest.mark.rest
 def test_every_node_names_the_same_cause(driver: Driver) -> None:
+    """Check 3 of the user experience: 20 kills, each told alike by both launchers."""
     for run in range(20):
         port, victim = _port(), run % 2
         jobs = [driver.start(True, *_static(port, node), PROBE, PROBE_DO=HANG) for node in range(2)]

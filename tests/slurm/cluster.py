@@ -30,7 +30,7 @@ ClusterName=trial
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 SlurmUser=root
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
@@ -46,7 +46,11 @@ ReturnToService=2
 SlurmdTimeout=5
 SlurmdParameters=config_overrides
 NodeName=n[1-3] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[3]}] CPUs=2
-PartitionName=trial Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+SchedulerParameters=sched_interval=2,bf_interval=2
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=trial Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9
 """
 
 
@@ -85,13 +89,13 @@ class Cluster:
         words = self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").split()
         return dict(zip(words[::2], words[1::2], strict=False))
 
-    def submit(self, script: str, *arguments: str, **variables: str) -> "Batch":
-        """Submit a batch script."""
+    def submit(self, script: str, *options: str, name: str = "job", **variables: str) -> "Batch":
+        """Submit a batch script, with options of sbatch."""
         folder = self.folder / "work"
         folder.mkdir(exist_ok=True)
-        path = folder / "job.sbatch"
+        path = folder / f"{name}.sbatch"
         path.write_text(script)
-        command = ["sbatch", "--parsable", "--wait", str(path), *arguments]
+        command = ["sbatch", "--parsable", "--wait", *options, str(path)]
         waiting = subprocess.Popen(
             command, cwd=folder, env={**self._environ, **variables}, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
@@ -113,6 +117,11 @@ class Cluster:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         own.wait(PATIENCE_S)
+
+    def restore(self, node: str) -> None:
+        """Have the machine of a lost node start again."""
+        self._start("slurmd", "-D", "-N", node, key=node)
+        self.until(lambda: self.states().get(node) == "idle", f"{node} is idle again")
 
     def _processes(self, variable: str = "") -> list[psutil.Process]:
         """Those of this cluster, in whose initial environment `variable` is."""
@@ -184,7 +193,7 @@ class Batch:
     @property
     def output(self) -> str:
         """What the job has printed so far."""
-        return "".join(path.read_text() for path in self.folder.glob("*.log"))
+        return "".join(path.read_text() for path in self.folder.glob(f"*-{self.number}.log"))
 
     def finish(self, within_s: float) -> int:
         """Wait until Slurm says that the job is over; its exit code."""

@@ -118,6 +118,7 @@ def show(config: PostmortemConfig, console: Console) -> int:
             utc_offset_s=offset,
             environment=os.environ,
             about=versions(),
+            doctor=_doctor,
         )
         for said in export(config.exports, material):
             typer.echo(said, err=True)
@@ -139,3 +140,10 @@ def show(config: PostmortemConfig, console: Console) -> int:
         )
         console.print(page, width=columns)
     return code
+
+
+def _doctor() -> str:
+    """What would hinder a run on this machine."""
+    from recoverrun.cli.examination import for_bundle  # Only a bundle holds it.
+
+    return for_bundle()

@@ -96,7 +96,7 @@ class Follower:
     def __init__(self, run_dir: Path, steps: int = 0) -> None:
         self.run_dir = run_dir
         self._tail = RunTail(run_dir)
-        self._watch = Watch(run_dir=str(run_dir), of=steps)
+        self._watch = Watch(run_dir=str(run_dir), steps=steps)
 
     def read(self) -> Status:
         self._watch.add(self._tail.poll())

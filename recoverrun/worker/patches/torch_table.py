@@ -70,7 +70,7 @@ def install(parts: "Parts") -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     from recoverrun.worker.groups import process_groups
-    from recoverrun.worker.patches import frameworks
+    from recoverrun.worker.patches import checkpoint_time, frameworks
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
     from recoverrun.worker.rng.registry import REGISTRY
     from recoverrun.worker.step.backward_hooks import BackwardHooks
@@ -118,6 +118,8 @@ def install(parts: "Parts") -> None:
     schedules = f"{pipelines.MODULE}.schedules"
     when_imported(schedules, lambda m: _pipelines(Pipelines(parts.driver, backwards), m))
     for name, arrived in frameworks.adaptations(parts).items():
+        when_imported(name, arrived)
+    for name, arrived in checkpoint_time.watches(parts.worker.progress).items():
         when_imported(name, arrived)
 
 

@@ -17,6 +17,7 @@ from recoverrun.worker.analysis.scopes import bound_by, bound_names, scope_nodes
 from recoverrun.worker.analysis.suspensions import suspensions_in
 from recoverrun.worker.analysis.syntax_trees import visit_statements, walk
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
+from recoverrun.worker.rewriting.counting_loops import counter_of
 from recoverrun.worker.rewriting.loop_body import (
     NotReexecutable,
     body_module,
@@ -230,6 +231,7 @@ class _Rewriter(ast.NodeTransformer):
             body_code=body_code,
             refusal=refusal,
             waits=tuple((point.line, point.reason) for point in points),
+            counts=counter_of(node),
         )
 
     def _tested(self, node: AnyLoop, class_name: str, first: str) -> frozenset[str]:

@@ -11,16 +11,25 @@
 from collections.abc import Callable
 
 from recoverrun.worker.step.reporter import Reporter
+from recoverrun.worker.tracking.loop_extent import UNSEEN, Extent
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import Promise
 
 
 class Guarantee:
-    """`shape` tells how many microbatches a transaction has, for those who read of the promise."""
+    """`shape` tells how many microbatches a transaction has, `extent` how many steps there will be,
+    for those who read of the promise.
+    """
 
-    def __init__(self, reporter: Reporter, shape: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        shape: Callable[[], int],
+        extent: Callable[[], Extent] = lambda: UNSEEN,
+    ) -> None:
         self._reporter = reporter
         self._shape = shape
+        self._extent = extent
         self.promise: Promise | None = None  # not known yet
         self.steered = False
         self.refusal = ""  # why no step outlives a loss
@@ -40,7 +49,7 @@ class Guarantee:
         self.promise = promise
         if not self.protects:
             self.refusal = reason
-        self._reporter.promise(own or promise, self._shape(), reason)
+        self._reporter.promise(own or promise, self._shape(), reason, self._extent())
 
     def adopt(self, promise: Promise, *, steered: bool) -> None:
         """Of the run in which this process takes a lost rank's place: others have said it."""

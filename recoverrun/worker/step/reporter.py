@@ -6,6 +6,7 @@ Each of these is said without waiting for an answer.
 from collections.abc import Callable
 from typing import Protocol
 
+from recoverrun.worker.tracking.loop_extent import UNSEEN, Extent
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
     Broken,
@@ -50,7 +51,9 @@ class Reporter:
             )
         )
 
-    def promise(self, promise: Promise, microbatches: int, reason: str) -> None:
+    def promise(
+        self, promise: Promise, microbatches: int, reason: str, extent: Extent = UNSEEN
+    ) -> None:
         self._link.send(
             Verdict(
                 rank=self._rank,
@@ -58,6 +61,8 @@ class Reporter:
                 promise=promise,
                 microbatches=microbatches,
                 reason=reason,
+                script_step=extent.step,
+                script_steps=extent.steps,
             )
         )
 

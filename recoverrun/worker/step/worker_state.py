@@ -20,6 +20,7 @@ from recoverrun.worker.step.reporter import Reporter
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.timing import StepTiming
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
+from recoverrun.worker.tracking.loop_extent import extent
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.views import View
@@ -45,7 +46,11 @@ class WorkerState:
             env.inject, env.rank, before=self.context_buffer.rests, birth=env.birth
         )
         self.reporter = Reporter(link, env.rank, lambda: self.generation, exact=env.exact)
-        self.guarantee = Guarantee(self.reporter, lambda: max(1, len(runtime.microbatches)))
+        self.guarantee = Guarantee(
+            self.reporter,
+            shape=lambda: max(1, len(runtime.microbatches)),
+            extent=lambda: extent(runtime.microbatches, runtime.stack),
+        )
         self.timing = StepTiming()
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
         self.changed = threading.Condition()

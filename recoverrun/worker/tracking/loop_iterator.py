@@ -68,6 +68,7 @@ class LoopIterator:
         if winds is not None:
             winds.before(self._loop_frame.loop.id)
         items = iter(self._iterable)
+        self._loop_frame.over = self._iterable
         self._tracker.script.loop_stack.push(self._loop_frame, frame)
         if not self._counts:
             self._tracker.goes_over(self._loop_frame, self._iterable)

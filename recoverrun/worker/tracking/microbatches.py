@@ -65,6 +65,7 @@ class LoopFrame:
     number: int = -1  # of the loops of this process, in the order in which they began
     top: Top | None = None
     fetches: bool = False  # a `for` asks for its next item
+    over: Any = None  # what a `for` goes over
 
 
 LEVELS = 3

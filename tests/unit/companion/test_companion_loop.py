@@ -10,6 +10,7 @@ import pytest
 from recoverrun.companion.companion_loop import follow
 from recoverrun.companion.companion_order import CompanionOrder, to_json
 from tests.unit.journals import Scene
+from tests.unit.otlp_receiver import receiving
 
 PID = 77
 PATIENCE_S = 60.0
@@ -68,3 +69,41 @@ def test_a_launcher_that_ends_before_there_is_a_run_leaves_nothing(
     say(writer, *words)
 
     ended()
+
+
+def test_a_trace_of_the_run_is_sent_by_the_node_that_coordinates(
+    pipe: tuple[int, Callable[[], None]], tmp_path: Path
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    writer, ended = pipe
+    with receiving() as receiver:
+        say(writer, to_json(CompanionOrder(otlp=receiver.address)), str(tmp_path))
+        scene = Scene(tmp_path)
+        scene.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
+                    version="0.1.0", inject="", pid=PID)  # fmt: skip
+        scene.write("node.join", "gpu-01 joined", nproc=1)
+        scene.recovered(3, {1: 2}, [])
+        scene.wait(1.0)
+        scene.end()
+        scene.close()
+        ended()
+
+    assert [span.name for span in receiver.spans] == ["recovery in step 3", "run train.py"]
+
+
+def test_a_trace_that_nobody_takes_is_noted_and_holds_nobody_up(
+    pipe: tuple[int, Callable[[], None]], tmp_path: Path
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    writer, ended = pipe
+    with receiving(status=400) as receiver:
+        say(writer, to_json(CompanionOrder(otlp=receiver.address)), str(tmp_path))
+        scene = Scene(tmp_path)
+        scene.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
+                    version="0.1.0", inject="", pid=PID)  # fmt: skip
+        scene.write("node.join", "gpu-01 joined", nproc=1)
+        scene.end()
+        scene.close()
+        ended()
+
+    assert "the span 'run train.py' was not taken" in (tmp_path / "events.log").read_text()

@@ -48,6 +48,7 @@ def test_metrics_are_served_to_this_host_unless_another_is_told() -> None:
         "--on-event==cmd",
         f"--on-event=loss={'x' * 5000}",
         "--notify-url=file:///etc/passwd",
+        "--otlp=collector:4318",
         "--notify-url=http://",
         "--notify-url=host",
         "--metrics-port=http",

@@ -32,6 +32,7 @@ def _sample(action: argparse.Action) -> str:
 
 @pytest.mark.parametrize("action", list(_theirs()), ids=lambda action: action.dest)
 def test_an_option_of_torchrun_is_ours_in_every_spelling(action: argparse.Action) -> None:
+    """Check 2 of the user experience, with the next two tests."""
     flag = isinstance(action, check_env) or action.nargs == 0
     values = []
     for name in action.option_strings:

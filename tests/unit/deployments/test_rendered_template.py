@@ -73,6 +73,7 @@ FREE = {"labels", "limits", "file_mounts", "services", "secrets"}
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_field_that_is_misspelt_is_refused(name: str) -> None:
+    """Check 12 of the user experience, with `bash -n` below."""
     whole = documents(name, LARGE)
     tried = 0
     for place in fields(whole):
@@ -270,7 +271,15 @@ def submitted(
 
 @pytest.mark.parametrize(
     ("code", "ended", "again"),
-    [("0", 0, False), ("1", 1, False), ("93", 93, False), ("81", 81, True), ("null", 1, False)],
+    [
+        ("0", 0, False),
+        ("1", 1, False),
+        ("93", 93, False),
+        ("81", 81, True),
+        ("null", 1, False),
+        ("84", 84, True),
+        ("143", 143, True),
+    ],
 )
 def test_the_job_ends_as_its_journal_says_and_begins_again_where_that_helps(
     tmp_path: Path, code: str, ended: int, again: bool
@@ -289,6 +298,12 @@ def test_a_job_is_requeued_three_times_at_most(tmp_path: Path) -> None:
     assert found == 81
     assert "scontrol" not in said
     assert "runs/gpt/7-3" in said
+
+
+def test_a_job_that_slurm_preempts_is_requeued_each_time(tmp_path: Path) -> None:
+    _, said = submitted(tmp_path, "143", restarts="30")
+
+    assert "scontrol requeue 7" in said
 
 
 @pytest.mark.parametrize("offered", ["", "      --oom-kill-step[=0|1]"])

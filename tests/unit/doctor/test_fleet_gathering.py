@@ -1,18 +1,29 @@
 """The first node's book: any word may be lost or come twice, and strangers change nothing."""
 
 import json
+from typing import Any
 
 import pytest
 
-from recoverrun.doctor.fleet_gathering import WAIT_S, Gathering, Verdict, answered, standing
+from recoverrun.doctor.clock_rate import Rate
+from recoverrun.doctor.fleet_gathering import (
+    WAIT_S,
+    Gathering,
+    Standing,
+    Verdict,
+    answered,
+    standing,
+)
 from tests.unit.doctor.nodes import node
 
 WALL = 1_790_000_000.0
+MARK = ".doctor.0123456789abcdef"
+EVEN = Rate(0.999, 1.001)
 
 
 @pytest.fixture
 def book() -> Gathering:
-    book = Gathering(wanted=3, began_at=0.0)
+    book = Gathering(wanted=3, began_at=0.0, mark=MARK)
     book.add_first("a", node("gpu-01"), ("10.0.0.1", 5001))
     return book
 
@@ -24,14 +35,24 @@ def say(
     calls: dict[str, str] | None = None,
     host: str = "",
     now: float = 1.0,
+    rate: Rate | None = EVEN,
+    shares: bool | None = True,
+    has_table: bool = False,
 ) -> Verdict | None:
     """A node says where it stands; the table that it is answered."""
-    words = standing(node(f"gpu-{name}"), host, 6000, calls)
-    return answered(book.hear(name, f"10.0.0.{name}", words, WALL, now))[1]
+    said = Standing(
+        host=host, port=6000, wall_s=WALL, said_s=7.5, calls=calls, rate=rate, shares=shares,
+        has_table=has_table,
+    )  # fmt: skip
+    answer = answered(
+        book.hear(name, f"10.0.0.{name}", standing(node(f"gpu-{name}"), said), WALL, now)
+    )
+    assert (answer.said_s, answer.stamped_s) == (7.5, now)
+    return answer.verdict
 
 
 def peers(book: Gathering) -> dict[str, tuple[str, int]] | None:
-    return answered(book.answer())[0]
+    return answered(book.answer()).peers
 
 
 def test_nobody_is_told_of_others_before_all_are_there(book: Gathering) -> None:
@@ -56,7 +77,35 @@ def test_the_table_is_there_once_all_have_called_and_all_are_told_it(book: Gathe
     assert "gpu-3 is silent from gpu-2" in last.text
     assert json.loads(last.json)["exit_code"] == 83
     assert say(book, "2") == last
+    assert not book.over  # The answer may not have come.
+    for name in ("2", "3"):
+        say(book, name, has_table=True)
     assert book.over
+
+
+@pytest.mark.parametrize("missing", [{"rate": None}, {"shares": None}])
+def test_the_table_waits_for_all_that_nodes_have_to_tell(
+    book: Gathering, missing: dict[str, Any]
+) -> None:
+    book.take_calls("a", {})
+    for name in ("2", "3"):
+        say(book, name, **missing)
+        assert say(book, name, calls={}, **missing) is None
+
+    assert say(book, "2") is None
+    assert say(book, "3") is not None
+
+
+def test_a_clock_that_goes_wrong_and_a_run_directory_of_its_own_are_told(book: Gathering) -> None:
+    book.take_calls("a", {})
+    say(book, "2", calls={}, rate=Rate(1.019, 1.021))
+    verdict = say(book, "3", calls={}, shares=False)
+
+    assert verdict is not None and verdict.exit_code == 83
+    assert "clocks go at another rate: while the first node's goes 1 s, gpu-2 1.019 s" in (
+        verdict.text
+    )
+    assert "gpu-3 do not see the run directory of the first node" in verdict.text
 
 
 def test_words_that_come_twice_change_nothing(book: Gathering) -> None:
@@ -96,7 +145,8 @@ def test_whoever_does_not_call_is_not_waited_for_for_ever(book: Gathering) -> No
 def test_two_nodes_may_call_themselves_alike() -> None:
     book = Gathering(wanted=2, began_at=0.0)
     book.add_first("a", node("vm"), ("h", 1))
-    book.hear("b", "h", standing(node("vm"), "", 2, None), WALL, 1.0)
+    said = Standing(host="", port=2, wall_s=WALL, said_s=0.0, rate=EVEN, shares=False)
+    book.hear("b", "h", standing(node("vm"), said), WALL, 1.0)
     book.take_calls("a", {"b": ""})
 
     book.take_calls("b", {"a": ""})
@@ -112,10 +162,12 @@ def test_two_nodes_may_call_themselves_alike() -> None:
         b"",
         b"[]",
         b"{}",
-        b'{"facts": 7, "port": 1}',
-        b'{"facts": "{}", "port": 0}',
-        b'{"facts": "{}", "port": "1"}',
-        b'{"facts": "[]", "port": 1}',
+        b'{"facts": 7, "port": 1, "wall_s": 0, "said_s": 0}',
+        b'{"facts": "{}", "port": 0, "wall_s": 0, "said_s": 0}',
+        b'{"facts": "{}", "port": "1", "wall_s": 0, "said_s": 0}',
+        b'{"facts": "[]", "port": 1, "wall_s": 0, "said_s": 0}',
+        b'{"facts": "{}", "port": 1, "wall_s": "0", "said_s": 0}',
+        b'{"facts": "{}", "port": 1, "wall_s": 0, "said_s": 0, "rate": [1, NaN]}',
         b"\xff" * 100,
     ],
 )

@@ -68,8 +68,14 @@ WARNINGS: list[tuple[str, dict[str, Any], str]] = [
     ("stacks", {"py_spy": True, "ptrace_scope": 3}, "ptrace_scope is 3"),
     ("run dir", {"run_dir_free_bytes": 500 << 20}, "500 MiB free"),
     ("run dir", {"fsync_ms": 350.0}, "350 ms"),
-    ("gpu", {"gpus": True}, "NCCL"),
-]
+    ("gpu", {"gpus": True, "gpu_words": "8 x NVIDIA H100, driver 580.1"}, "NCCL"),
+    ("gpu", {"gpu_troubles": ("GPU 3: 2 memory errors",)}, "GPU 3"),
+    ("gpu", {"xids": ("NVRM: Xid (PCI:0000:4f:00): 79",)}, "Xid (PCI:0000:4f:00): 79"),
+    ("memory", {"oom_kills": 3, "oom_killed": ("Killed process 7 (python)",)},
+     "3 processes for want of memory since this machine started, at last: Killed process 7"),
+    ("environment", {"environ": {"PET_NOWHERE": "1"}}, "PET_NOWHERE is no option"),
+    ("environment", {"proxied": ("--notify-url: https_proxy",)}, "through a proxy"),
+]  # fmt: skip
 CASES = [("error", *one) for one in ERRORS] + [("warning", *one) for one in WARNINGS]
 
 
@@ -100,6 +106,8 @@ def test_a_check_finds_what_it_is_there_for(
         {"reach": "rendezvous"},
         {"no_python": True, "torch": ""},
         {"locked_bytes": 1000},
+        {"kernel_log": False},
+        {"environ": {"PET_NNODES": "3"}},
     ],
 )  # fmt: skip
 def test_a_check_has_nothing_against_what_is_well(changes: dict[str, Any]) -> None:

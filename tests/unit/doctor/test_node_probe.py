@@ -9,7 +9,7 @@ import pytest
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import Options, parse_options
-from recoverrun.doctor.node_probe import node_facts, reach, tried
+from recoverrun.doctor.node_probe import node_facts, proxied, reach
 from rendezvous.transport.station import Station
 
 
@@ -40,19 +40,13 @@ def test_a_launcher_is_known_by_how_it_introduces_itself() -> None:
         station.close()
 
 
-def test_a_run_directory_is_tried_where_it_would_be_made_and_nothing_is_left(
-    tmp_path: Path,
-) -> None:
-    trouble, free, fsync_ms = tried(tmp_path / "runs" / "new")
+def test_an_address_that_a_proxy_stands_before_is_named_with_the_variable() -> None:
+    told = {"--notify-url": "https://hooks.example.org/x"}
 
-    assert (trouble, free > 0, fsync_ms > 0) == ("", True, True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    assert tried(tmp_path / "file" / "runs")[0] == "not a directory"
+    assert proxied(told, {"https_proxy": "http://u:p@proxy:3128"}) == ("--notify-url: https_proxy",)
+    assert proxied(told, {"http_proxy": "http://proxy:3128"}) == ()
+    for outside in ("*", ".example.org", "hooks.example.org,other"):
+        assert proxied(told, {"HTTPS_PROXY": "http://proxy", "no_proxy": outside}) == ()
 
 
 def test_facts_are_gathered_without_torch_and_without_secrets(

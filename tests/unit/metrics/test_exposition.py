@@ -22,6 +22,7 @@ def samples(content: str) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_the_text_says_what_the_journal_says(tmp_path: Path) -> None:
+    """Check 13 of the user experience: a scrape is parsed (alerts: `test_run_series_alerts`)."""
     found = samples(text(Meter(journals.one_loss(tmp_path)).series()).decode())
 
     assert found["recoverrun_replicas", ("live",)] == 2

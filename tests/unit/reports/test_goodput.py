@@ -22,7 +22,7 @@ def goodput(**buckets: int) -> Goodput:
     whole = sum(known.values())
     shown = {b: us for b, us in known.items() if us or b in ("useful", "unknown")}
     return Goodput(
-        wall_us=whole, buckets=shown, steps=3, usual_us=400_000,
+        wall_us=whole, buckets=shown, steps=3, again=0, usual_us=400_000,
         work_us=2 * known["useful"], allocated_us=2 * whole, alive_us=2 * whole - whole // 2,
     )  # fmt: skip
 

@@ -45,6 +45,7 @@ class _Elements(HTMLParser):
 
 @pytest.mark.parametrize("name", journals.RUNS)
 def test_a_page_is_whole_and_asks_nobody_for_anything(tmp_path: Path, name: str) -> None:
+    """Check 11 of the user experience."""
     page = _page(read_run(journals.RUNS[name](tmp_path)))
 
     found = _Elements(page)

@@ -32,7 +32,7 @@ def test_each_run_has_its_script_its_steps_and_its_verdict(tmp_path: Path) -> No
 
     found = _runs(tmp_path)
 
-    assert {name: (run.steps, run.verdict) for name, run in found.items()} == {
+    assert {name: (run.last_step + 1, run.verdict) for name, run in found.items()} == {
         "train/1": (40, "completed"),
         "train/2": (3, "failed (1)"),
         "named": (9, "no end on record"),
@@ -40,7 +40,7 @@ def test_each_run_has_its_script_its_steps_and_its_verdict(tmp_path: Path) -> No
     assert {(run.title, run.nodes, run.began) for run in found.values()} == {
         ("train.py tiny-hsdp", 1, WALL)
     }
-    assert any("40" in line.split() for line in table(list(found.values()), 0))
+    assert any("39" in line.split() for line in table(list(found.values()), 0))
 
 
 def test_a_journal_of_any_length_is_told_from_its_ends(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_journal_of_any_length_is_told_from_its_ends(tmp_path: Path) -> None:
 
     (run,) = _runs(tmp_path).values()
 
-    assert (run.steps, run.verdict) == (10_000, "completed")
+    assert (run.last_step, run.verdict) == (9_999, "completed")
     assert run.size_bytes == journal_path(place, "gpu-01").stat().st_size
 
 
@@ -96,7 +96,7 @@ def test_a_run_without_an_end_may_go_only_if_nobody_elsewhere_can_write_to_it(
 
 def _run(name: str, began: float, *, title: str = "a.py", code: int | None = 0) -> Run:
     return Run(
-        path=Path(name), name=name, title=title, began=began, nodes=1, steps=1, exit_code=code,
+        path=Path(name), name=name, title=title, began=began, nodes=1, last_step=0, exit_code=code,
         size_bytes=1, alive=False, here=False,
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def test_a_journal_that_cannot_be_read_is_a_run_without_an_end(
 
     run = _runs(tmp_path)["1"]
 
-    assert (run.steps, run.verdict, run.removable) == (0, "no end on record", False)
+    assert (run.last_step, run.verdict, run.removable) == (-1, "no end on record", False)
     assert len(table([run], 0)) == 2
 
 

@@ -43,7 +43,7 @@ def test_before_replicas_are_known_workers_have_pids_too(tmp_path: Path) -> None
 
 
 def _of(tmp_path: Path, steps: int) -> Status:
-    watch = Watch(run_dir="r", of=steps)
+    watch = Watch(run_dir="r", steps=steps)
     watch.add(read_run(journals.live(tmp_path)).entries)
     return watch.status(journals.WALL + 30)
 

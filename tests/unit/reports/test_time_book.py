@@ -34,6 +34,9 @@ class Maker:
     generation: int = 1
     pids: dict[int, int] = field(default_factory=dict)
     alive_us: int = 0
+    script: int = 0  # the script's own number of a step, less the journal's
+    again: int = 0
+    reached: int = -1  # the script's own number of the newest step
 
     def write(self, event: str, **fields: Json) -> None:
         seq, ts = len(self.entries), self.now_us / 1e6
@@ -46,15 +49,19 @@ class Maker:
         self.now_us += us
         self.alive_us += us * (len(self.live) or self.replicas)
 
-    def begin(self, bucket: str, us: int) -> None:
-        """All processes start; their first step is done after this and a usual one."""
-        self.live, self.step = list(range(self.replicas)), -1
+    def begin(self, bucket: str, us: int, place: int = 0, first: int = 0) -> None:
+        """All processes start; their first step is done after this and a usual one. `place` is the
+        script's own number of it, `first` the journal's.
+        """
+        self.live, self.step = list(range(self.replicas)), first - 1
+        self.script = place - first
         for rank in range(self.replicas):
             self.spawn(rank, 0)
         self.spend(bucket, us)
         layout: list[Json] = [[rank] for rank in range(self.replicas)]
         self.write("topology.learn", strategy="ddp", replicas=layout)
-        self.write("promise.state", promise="exact-samples", microbatches=HOME)
+        self.write("promise.state", promise="exact-samples", microbatches=HOME, script_step=place,
+                   script_steps=1000)  # fmt: skip
         self.work(told=False)
 
     def spawn(self, rank: int, incarnation: int) -> None:
@@ -71,9 +78,7 @@ class Maker:
         """A usual step, longer where replicas are missing; `extra_us` were spent in it before."""
         most = HOME if home else -(-self.replicas * HOME // len(self.live))
         degraded = USUAL_US * (most - HOME) // HOME
-        self.spend("useful", USUAL_US)
-        self.spend("degraded", degraded)
-        self.step += 1
+        self.advance(degraded)
         ms = (USUAL_US + degraded + extra_us) / 1000 if told else 0.0
         quota: dict[str, Json] = {str(slot): most for slot in self.live}
         total = self.replicas * HOME
@@ -81,6 +86,15 @@ class Maker:
             "step.commit", step=self.step, generation=self.generation, quota=quota, redone=0,
             microbatches=total, total=total, ms=ms,
         )  # fmt: skip
+
+    def advance(self, degraded: int) -> None:
+        """The next step is done, which takes so much longer because replicas are missing."""
+        self.step += 1
+        again = self.step + self.script <= self.reached
+        self.reached = max(self.reached, self.step + self.script)
+        self.again += again
+        self.spend("again" if again else "useful", USUAL_US)
+        self.spend("again" if again else "degraded", degraded)
 
     def long(self, us: int) -> None:
         self.spend("long", us)
@@ -109,8 +123,7 @@ class Maker:
         slot = self.live[-1]
         before = -(-self.replicas * HOME // len(self.live))
         degraded = USUAL_US * (before - HOME) // HOME
-        self.spend("useful", USUAL_US)
-        self.spend("degraded", degraded)
+        self.advance(degraded)
         names = [*RECOVERY]
         self.spend("stall" if hung else "detect", parts[0])
         if hung:
@@ -125,7 +138,6 @@ class Maker:
         self.write("view.change", generation=self.generation, live=live, lost_ranks=[slot])
         for name, us in zip(names[1:], parts[1:], strict=True):
             self.spend(name, us)
-        self.step += 1
         quota: dict[str, Json] = {str(s): HOME + 1 for s in self.live}
         total = self.replicas * HOME
         span = USUAL_US + degraded + sum(parts)
@@ -166,7 +178,7 @@ EVENTS = st.one_of(
         st.booleans(),
     ),
     st.tuples(st.just("come_back"), SPAN),
-    st.tuples(st.just("restart"), SPAN),
+    st.tuples(st.just("restart"), SPAN, st.integers(0, 30)),
 )
 
 
@@ -179,8 +191,9 @@ def _made(replicas: int, events: list[tuple[object, ...]], ending_us: int) -> Ma
         maker.work()
     for name, *arguments in events:
         if name == "restart":
+            us, back = map(int, arguments)  # type: ignore[call-overload]
             maker.end_all()
-            maker.begin("restart", *arguments)  # type: ignore[arg-type]
+            maker.begin("restart", us, place=max(0, maker.reached + 1 - back))
             for _ in range(10):
                 maker.work()
         else:
@@ -208,6 +221,7 @@ def test_each_microsecond_is_in_the_bucket_for_which_it_was_spent(
     assert {k: us for k, us in found.buckets.items() if us} == {
         k: us for k, us in maker.truth.items() if us
     }
+    assert found.again == maker.again
     assert found.usual_us == USUAL_US
     assert found.alive_us == maker.alive_us
     assert found.allocated_us == replicas * found.wall_us
@@ -264,6 +278,30 @@ def test_the_waterfall_of_a_journal_is_its_duration(tmp_path: Path, name: str) -
     assert sum(found.buckets.values()) == found.wall_us
     assert found.wall_us == round(1e6 * (facts.latest - facts.began))
     assert found.steps == len(facts.commits)
+
+
+def test_what_is_done_again_after_going_back_to_a_snapshot_is_not_useful() -> None:
+    maker = Maker(2)
+    maker.write("run.start", run_id="r", argv=["t.py"], world_size=2, nnodes=1, version="1",
+                inject="")  # fmt: skip
+    maker.begin("startup", 3_000_000)
+    for _ in range(49):
+        maker.work()
+    maker.end_all()
+    maker.write("snapshot.plan", attempt=1, of=0, step=38, back=12)
+    maker.begin("restart", 9_000_000, place=38, first=38)
+    for _ in range(30):
+        maker.work()
+
+    facts = History()
+    for entry in maker.entries:
+        facts.add(entry)
+
+    found = facts.time.goodput()
+    assert found.again == sum(one.again for one in facts.steps_back.found) == 12
+    assert found.buckets["again"] == 12 * USUAL_US == maker.truth["again"]
+    assert found.buckets["useful"] == maker.truth["useful"]
+    assert sum(found.buckets.values()) == found.wall_us
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:

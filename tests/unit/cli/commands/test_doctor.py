@@ -8,7 +8,6 @@ import typer
 from typer.testing import CliRunner, Result
 
 from recoverrun.cli.commands import doctor as command
-from recoverrun.doctor.findings import error
 from recoverrun.errors import RecoverrunError
 
 
@@ -54,8 +53,10 @@ def test_an_option_that_cannot_be_meant_is_told_as_a_run_would() -> None:
     assert ended.exception.exit_code == 2
 
 
-def test_nodes_meet_unless_the_way_to_the_others_is_what_is_wrong() -> None:
-    bad = [error(check, "", "", "") for check in ("shm", "scheduler", "script")]
+def test_an_address_that_goes_through_a_proxy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://name:secret@proxy:3128")
 
-    assert command.can_meet(bad)
-    assert not command.can_meet([*bad, error("endpoint", "", "", "")])
+    ended = _invoke("--notify-url", "https://hooks.example/T0", "train.py")
+
+    assert "--notify-url: https_proxy leads it through a proxy" in ended.output
+    assert "secret" not in ended.output

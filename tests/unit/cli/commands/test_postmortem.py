@@ -27,6 +27,7 @@ def _app() -> typer.Typer:
     ("name", "code"), [("one_loss", 0), ("cut_line", 1), ("launcher_killed", 1)]
 )
 def test_verify_leaves_with_the_verdict(tmp_path: Path, name: str, code: int) -> None:
+    """Check 9 of the user experience: also of a launcher killed within its last line."""
     journals.RUNS[name](tmp_path)
 
     result = CliRunner().invoke(_app(), ["postmortem", str(tmp_path), "--verify"])

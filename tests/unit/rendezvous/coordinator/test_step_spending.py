@@ -53,6 +53,16 @@ def test_a_rank_that_computes_longer_is_imbalance() -> None:
     assert _sums(records, "data_ms") == 0.0
 
 
+def test_checkpoints_are_told_apart_and_are_no_imbalance() -> None:
+    saves = {"reduce": 1.0, "alone": 10.0, "checkpoint": 50.0}
+
+    records = _told(EARLY + COUNTED, saves, {"reduce": 61.0})
+
+    assert _sums(records, "checkpoint_ms") == pytest.approx(50 * COUNTED)
+    assert _sums(records, "alone_ms") == pytest.approx(10 * COUNTED)
+    assert _sums(records, "imbalance_ms") == 0.0
+
+
 def test_what_rank_0_does_alone_is_told_as_such() -> None:
     records = _told(EARLY + COUNTED, {"reduce": 1.0, "alone": 60.0}, {"reduce": 61.0})
 

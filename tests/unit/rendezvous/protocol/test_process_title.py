@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.protocol.process_title import short_name
+
 PROGRAM = """
 import sys
 sys.modules["setproctitle"] = {module}
@@ -23,8 +25,8 @@ STAND_IN = (
 @pytest.mark.parametrize(
     ("module", "seen"),
     [
-        ("None; titles = []", "r128 train_a_la []"),
-        (STAND_IN, "python ['recoverrun: r128 train_a_large_model.py']"),
+        ("None; titles = []", "r128:train_a_la []"),
+        (STAND_IN, "r128:train_a_la ['recoverrun: r128 train_a_large_model.py']"),
     ],
     ids=["short", "setproctitle"],
 )
@@ -34,4 +36,9 @@ def test_a_process_bears_its_rank_and_script(module: str, seen: str) -> None:
 
     told = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
 
-    assert told.stdout.replace("python3", "python").strip() == seen
+    assert told.stdout.strip() == seen
+
+
+@pytest.mark.parametrize("name", ["my train.py", "train (2).py", "a\tb\n.py"])
+def test_a_short_name_has_nothing_at_which_the_list_of_processes_is_split(name: str) -> None:
+    assert not set(short_name("r0", name)) & set(" ()\t\n")

@@ -1,0 +1,46 @@
+"""Spans of the run, sent as they end by the node that coordinates; the run's own at its end."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from recoverrun.companion.outlets import Outlet
+from recoverrun.metrics.otlp import sender
+from recoverrun.metrics.run_spans import RunSpan, RunSpans
+from recoverrun.reports.status import Watch
+from rendezvous.journal.reader import Entry
+
+
+class SpanOutlet:
+    """Follows the journals of a run. It imports OpenTelemetry with the first span."""
+
+    def __init__(self, address: str, run_dir: Path, log: Path) -> None:
+        """What is not taken is noted at the end of the file `log`."""
+        self._address = address
+        self._log = log
+        self._spans = RunSpans(Watch(run_dir=str(run_dir)))
+        self._send: Callable[[Sequence[RunSpan]], bool] | None = None
+        self._outlet: Outlet[RunSpan] = Outlet("recoverrun-spans", self._deliver)
+
+    def add(self, entries: Sequence[Entry], *, leads: bool) -> None:
+        """New records. Every node reads them, and the one that `leads` sends what they end."""
+        for span in self._spans.add(entries):
+            if leads:
+                self._outlet.put(span)
+
+    def finish(self, within_s: float, *, leads: bool) -> bool:
+        """The run is over, or this node has left it. True if all was sent in time."""
+        if leads:
+            self._outlet.put(self._spans.whole())
+        return self._outlet.finish(within_s)
+
+    @property
+    def dropped(self) -> int:
+        return self._outlet.dropped
+
+    def _deliver(self, span: RunSpan) -> None:
+        if self._send is None:
+            self._send = sender(self._address, self._spans.facts.run_id)
+        if not self._send([span]):
+            with suppress(OSError), self._log.open("a") as log:
+                log.write(f"--otlp: the span {span.name!r} was not taken\n")
