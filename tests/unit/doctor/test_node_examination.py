@@ -53,6 +53,7 @@ WARNINGS: list[tuple[str, dict[str, Any], str]] = [
     ("address", {"route": "127.0.0.1"}, "loopback"),
     ("key", {"key": ""}, "no key"),
     ("torch", {"worker_server": False}, "no worker server"),
+    ("torch", {"torch": "2.99.0"}, "torch 2.99.0"),
     ("environment", {"environ": {"NCCL_BLOCKING_WAIT": "1"}}, "NCCL_BLOCKING_WAIT=1"),
     ("environment", {"environ": {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}}, "HANDLING=0"),
     ("environment", {"environ": {"OMP_NUM_THREADS": "64"}}, "OMP_NUM_THREADS=64"),
@@ -68,7 +69,7 @@ WARNINGS: list[tuple[str, dict[str, Any], str]] = [
     ("stacks", {"py_spy": True, "ptrace_scope": 3}, "ptrace_scope is 3"),
     ("run dir", {"run_dir_free_bytes": 500 << 20}, "500 MiB free"),
     ("run dir", {"fsync_ms": 350.0}, "350 ms"),
-    ("gpu", {"gpus": True}, "NCCL"),
+    ("gpu", {"gpus": True}, "only if it is asked for"),
 ]
 CASES = [("error", *one) for one in ERRORS] + [("warning", *one) for one in WARNINGS]
 
