@@ -1,6 +1,6 @@
 """NCCL communicators that are aborted when the members change, and made anew.
 
-Theory of operation (from torch's and NCCL's source, see docs/gpu.md; never run on a GPU). NCCL can
+Theory of operation (from torch's and NCCL's source; tried on one GPU, see docs/gpu.md). NCCL can
 be aborted, gloo cannot. A work of NCCL is complete as soon as it is enqueued, so an event of our
 own is polled instead, on a side stream that waits for the work. An abort ends the kernel and lets
 the event pass, with garbage in the output; the kernel of a member that aborts may let a neighbour's
@@ -89,6 +89,9 @@ class Nccl:
         self._device = device
         self._timeout = timeout
         self._sides: dict[int, torch.cuda.Stream] = {}  # of each group: one that hangs holds one up
+        # What each group is warmed up with. torch lets go of it once the side stream waits, and
+        # then the script's stream, which does not wait, could be given the memory that NCCL writes.
+        self._first: dict[int, torch.Tensor] = {}
 
     def group(self, store: Any, rank: int, size: int) -> Any:
         options = _library.ProcessGroupNCCL.Options()
@@ -96,13 +99,12 @@ class Nccl:
         options._timeout = self._timeout
         made = _library.ProcessGroupNCCL(store, rank, size, options)
         self._sides[id(made)] = torch.cuda.Stream(self._device)
+        self._first[id(made)] = torch.zeros(1, device=self._device)
         return made
 
     def warm_up(self, group: Any) -> Work:
         with torch.cuda.device(self._device):
-            return group.allreduce(
-                [torch.zeros(1, device=self._device)], _library.AllreduceOptions()
-            )
+            return group.allreduce([self._first[id(group)]], _library.AllreduceOptions())
 
     def stamp(self, group: Any, work: Work) -> StreamEvent:
         side, event = self._sides[id(group)], torch.cuda.Event()

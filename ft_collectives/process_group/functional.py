@@ -3,7 +3,7 @@
 `_c10d_functional` calls most methods of a process group through its Python trampoline, but neither
 `all_gather_single` nor `reduce_scatter_single`: PyProcessGroup.hpp of torch 2.13 does not override
 them, so they reach the native group, which knows nothing of losses. Their CPU kernels are replaced
-for every group; a native group gets the same calls as before.
+for every group; a native group gets the same calls as before, by names that torch 2.11 has, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,14 +40,14 @@ def install(is_elastic: Callable[[Any], bool], keys: Sequence[str] = ("CPU",)) -
     def gather(source: torch.Tensor, size: int, name: Any) -> torch.Tensor:
         group: Any = group_named(name)
         out = source.new_empty((size * source.size(0), *source.shape[1:]))
-        work = group.all_gather_single(out, source.contiguous())
+        work = group._allgather_base(out, source.contiguous())
         return _given(out, work, is_elastic(group))
 
     def scatter(source: torch.Tensor, operation: str, size: int, name: Any) -> torch.Tensor:
         group: Any = group_named(name)
         out = source.new_empty((source.size(0) // size, *source.shape[1:]))
         chosen = options("ReduceScatterOptions", reduceOp=OPERATIONS[operation.lower()])
-        work = group.reduce_scatter_single(out, source.contiguous(), chosen)
+        work = group._reduce_scatter_base(out, source.contiguous(), chosen)
         return _given(out, work, is_elastic(group))
 
     library = torch.library.Library("_c10d_functional", "IMPL")

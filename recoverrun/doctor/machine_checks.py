@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from recoverrun.doctor.findings import Finding, error, ok, warning
 from recoverrun.doctor.node_facts import UNLIMITED, NodeFacts
+from recoverrun.launcher.network.job_fingerprint import TORCH_TRIED, untried
 from recoverrun.text import plural
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -16,7 +17,6 @@ PROCESSES_WISH = 4096
 MEMORY_WISH_BYTES = GIB  # per worker
 FREE_NEED_BYTES, FREE_WISH_BYTES = MIB, GIB
 FSYNC_MS = 100.0
-TORCH_LEAST = (2, 5)
 
 
 def shared_memory(facts: NodeFacts) -> Iterator[Finding]:
@@ -88,8 +88,13 @@ def software(facts: NodeFacts) -> Iterator[Finding]:
         yield error("torch", "torch is not installed for this Python", breaks, "pip install torch")
         return
     numbers = tuple(int(part) for part in facts.torch.split(".")[:2] if part.isdigit())
-    if numbers < TORCH_LEAST:
-        yield error("torch", found, "recovery needs torch 2.5", "pip install 'torch>=2.5'")
+    oldest = "{}.{}".format(*TORCH_TRIED[0])
+    if numbers < TORCH_TRIED[0]:
+        breaks = f"recovery needs torch {oldest}"
+        yield error("torch", found, breaks, f"pip install 'torch>={oldest}'")
+    elif untried(facts.torch):
+        mend = "try a loss first: recoverrun inject"
+        yield warning("torch", found, untried(facts.torch), mend)
     elif not facts.worker_server:
         found = f"{found}; this torch has no worker server"
         breaks = "the stacks of a rank that hangs are read by slower ways, or not"
@@ -143,9 +148,9 @@ def gpu(facts: NodeFacts) -> Iterator[Finding]:
         breaks = "a GPU that has failed may fail again"
         yield warning("gpu", found, breaks, "look the Xid up in NVIDIA's list; nvidia-smi -q")
     if facts.gpus and facts.protect:
-        found = "there are NVIDIA GPUs; recovery with NCCL was never tried on one"
+        found = "there are NVIDIA GPUs; a model on one is protected only if it is asked for"
         breaks = "a job on GPUs runs as under torchrun, without protection"
-        yield warning("gpu", found, breaks, "see docs/gpu.md")
+        yield warning("gpu", found, breaks, "RECOVERRUN_CUDA=nccl; first read docs/gpu.md")
 
 
 def size(count: int) -> str:

@@ -1,16 +1,20 @@
-"""NCCL as `ft_collectives` uses it, on one GPU: a world of one, since it takes no two ranks of one.
+"""NCCL as `ft_collectives` uses it, on one GPU: alone, and with a peer that is killed.
 
-What dies with a peer needs two GPUs and is not here.
+NCCL takes no two ranks of one device of one host. The peer says that it is on another host.
 """
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.distributed import AllreduceOptions, HashStore, is_nccl_available
+from torch.distributed import AllreduceOptions, FileStore, HashStore, is_nccl_available
 
 from ft_collectives.communicators import nccl
 from ft_collectives.communicators.fabric import Fabric
@@ -19,6 +23,8 @@ from ft_collectives.communicators.nccl import DeviceCommunicator, Nccl, NcclChan
 from rendezvous.protocol.views import View
 
 pytestmark = pytest.mark.gpu
+
+PEER = Path(__file__).parent / "scripts/peer.py"
 
 LONG_CYCLES = 1 << 32  # some two seconds of a GPU's clock
 
@@ -137,6 +143,57 @@ def test_a_newer_view_ends_the_wait_for_a_member(
     over.drop(before=2)
 
     assert connected(over, 2).generation == 2
+
+
+def test_what_a_communicator_is_warmed_up_with_is_nobody_else_s_memory(library: Nccl) -> None:
+    """torch lets go of it once another stream waits: NCCL wrote into memory of the script's."""
+    before = torch.cuda.memory_allocated()
+    group = library.group(HashStore(), 0, 1)
+    torch.cuda._sleep(LONG_CYCLES)
+
+    event = library.stamp(group, library.warm_up(group))
+
+    held = torch.cuda.memory_allocated() - before
+    assert not event.query()
+    assert held > 0
+    group.abort()
+
+
+def test_a_collective_whose_peer_is_killed_hangs_until_the_abort(
+    library: Nccl, over: NcclChannel, gpu: torch.device, tmp_path: Path
+) -> None:
+    """What the abort completes is no sum, and only the error of the communicator says so."""
+    with subprocess.Popen(
+        [sys.executable, str(PEER), str(tmp_path / "store")],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "NCCL_HOSTID": "the peer's host"},
+    ) as peer:  # fmt: skip
+        try:
+            assert peer.stdout is not None and peer.stdout.readline() == "here\n"
+            link = over.connect(1, FileStore(str(tmp_path / "store"), 2), 0, 2, lambda: True)
+            assert link is not None
+            tensor = torch.ones(1 << 20, device=gpu)
+            assert passes(flown(over, link, tensor), 30) and tensor[0].item() == 3.0
+            assert peer.stdout.readline() == "3.0\n"
+        finally:
+            peer.kill()
+    tensor = torch.ones(1 << 20, device=gpu)
+
+    operation = flown(over, link, tensor)
+
+    until = time.monotonic() + 30
+    while not library.failure(link.group) and time.monotonic() < until:
+        assert not operation.passed()
+        time.sleep(0.01)
+    with pytest.raises(RuntimeError, match="NCCL: (COMM|REMOTE)_ERROR"):
+        operation.conclude()
+    assert not passes(operation, 2), "an error ends no kernel"
+    over.drop(before=2)
+    assert link.gone.wait(timeout=60)
+    assert passes(operation, 60)
+    assert tensor[0].item() != 3.0
+    alone, tensor = connected(over, 2), torch.ones(4, device=gpu)
+    assert passes(flown(over, alone, tensor), 30)
+    assert tensor.tolist() == [1.0] * 4
 
 
 def test_a_collective_within_a_graph_is_refused(library: Nccl, gpu: torch.device) -> None:

@@ -20,6 +20,11 @@ from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held
 
+TORCH_TRIED = ((2, 11), (2, 14))
+"""The oldest and the newest minor version of torch with which our tests have passed."""
+
+UNTRIED = "recoverrun was never tried with torch {}, only with {}.{} to {}.{}"
+
 _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
 
 
@@ -70,9 +75,21 @@ def join_message(
     )
 
 
+def untried(torch: str) -> str:
+    """Return what has to be said of this version of torch, or "". None is nothing to speak of."""
+    numbers = tuple(int(part) for part in torch.split(".")[:2] if part.isdigit())
+    oldest, newest = TORCH_TRIED
+    if not torch or oldest <= numbers <= newest:
+        return ""
+    return UNTRIED.format(torch, *oldest, *newest)
+
+
 def differences(joins: Sequence[Join]) -> list[Record]:
-    """Arguments may rightly differ from node to node; where they do, somebody should know."""
-    found = []
+    """What somebody should know: torches that are new to us, and arguments, which may rightly
+    differ from node to node.
+    """
+    said = [untried(torch) for torch in sorted({join.torch for join in joins})]
+    found = [notice(words) for words in said if words]
     for join in joins:
         first = next(other for other in joins if other.role == join.role)
         if join.arguments != first.arguments:

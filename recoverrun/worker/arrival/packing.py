@@ -79,14 +79,16 @@ def pack(value: object, tensors: list[torch.Tensor], name: str = "value") -> Pla
     return Packing(tensors).pack(value, name)
 
 
-def unpack(plain: object, tensors: Sequence[torch.Tensor]) -> Any:
+def unpack(plain: object, tensors: Sequence[torch.Tensor], *, moved: bool = True) -> Any:
     """Return the value that `pack` was given, with `tensors` in the place of its own.
 
     A leaf that required a gradient is a new object on the same memory that does, too; all other
-    tensors are the objects in `tensors`. Raises ValueError if `plain` is not what `pack` makes.
+    tensors are the objects in `tensors`. With `moved`, those that lay on another device than the
+    CPU are copied to the present one of its kind. Raises ValueError if `plain` is not what `pack`
+    makes.
     """
     try:
-        return _Unpacking(tensors).value(plain, DEPTH)
+        return _Unpacking(tensors, moved).value(plain, DEPTH)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
         raise ValueError(f"not a packed value: {error!r}") from error
 
@@ -187,7 +189,8 @@ class Packing:
         if number == len(self.tensors):
             self.tensors.append(value)
             self.names.append(self._written())
-        return {"tensor": [number, value.requires_grad and value.is_leaf]}
+        device = [] if value.is_cpu else [value.device.type]  # which one is each process's own
+        return {"tensor": [number, value.requires_grad and value.is_leaf, *device]}
 
     def _written(self) -> str:
         return "".join(one if isinstance(one, str) else f"[{one[0]!r}]" for one in self._path)
@@ -223,8 +226,9 @@ def _kind_of(value: object) -> str:
 
 
 class _Unpacking:
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._tensors = tensors
+    def __init__(self, tensors: Sequence[torch.Tensor], moved: bool) -> None:
+        self._tensors = list(tensors)
+        self._moved = moved
         self._leaves: dict[int, torch.Tensor] = {}  # which require a gradient
 
     def value(self, plain: object, depth: int) -> Any:
@@ -283,9 +287,11 @@ class _Unpacking:
                 return _array(body)
         raise ValueError(f"not a packed value: {mark!r} is no kind")
 
-    def _tensor(self, number: Any, leaf: Any) -> torch.Tensor:
+    def _tensor(self, number: Any, leaf: Any, device: Any = "cpu") -> torch.Tensor:
         if _of(int, number) not in range(len(self._tensors)):
             raise ValueError(f"not a packed value: there is no tensor {number}")
+        if self._moved and self._tensors[number].device.type != _of(str, device):
+            self._tensors[number] = self._tensors[number].to(device)  # once, for all that hold it
         tensor: torch.Tensor = self._tensors[number]
         if not _of(bool, leaf):
             return tensor

@@ -37,10 +37,10 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
         _fill(
             "the model",
             held_tensors.model(strategy),
-            unpack(told["model"], tensors),
+            unpack(told["model"], tensors, moved=False),  # a device may lack room for two of them
         )
         mine = held_tensors.others(strategy, parts.made, there)
-        _fill("untrained modules", mine, unpack(told["modules"], tensors))
+        _fill("untrained modules", mine, unpack(told["modules"], tensors, moved=False))
         put_gradients(parts.made, unpack(told["gradients"], tensors))
     plain_values.put(told["values"], tensors, there)
     put_states(parts.made, parcel)

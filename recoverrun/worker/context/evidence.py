@@ -96,6 +96,7 @@ def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
 
 def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
     """Of the content of a contiguous tensor of the host; of larger ones evenly spread parts."""
+    assert tensor.is_cpu, f"memory of {tensor.device} has no address here"
     size = tensor.numel() * tensor.element_size()
     if not size:
         return crc
@@ -135,6 +136,6 @@ def crc_of_gradient(place: int, gradient: torch.Tensor | None, like: torch.Tenso
     Those of several parameters are put together by `^`, in any order.
     """
     plain = torch.zeros_like(like) if gradient is None else gradient.detach()
-    plain = plain.view_as(like).contiguous()
+    plain = plain.view_as(like).cpu().contiguous()  # from a device all of it is copied
     crc = crc_of(plain, 0, plain.numel() * plain.element_size())
     return crc * (2 * place + 1) & 0xFFFFFFFF  # checksums alone are linear: swapped ones cancel out

@@ -1,6 +1,6 @@
 """Whether and how a model on CUDA is served: switched on by RECOVERRUN_CUDA, off without it.
 
-None of this has ever run on a GPU (docs/gpu.md), so nobody gets it unasked.
+It has run on one GPU so far, in small runs (docs/gpu.md), so nobody gets it unasked.
 
 | RECOVERRUN_CUDA | gradients | the script's own collectives |
 |---|---|---|
@@ -28,6 +28,8 @@ HOST, NCCL = "host", "nccl"
 
 NOT_SERVED = "DDP on an accelerator is not served yet, only on the CPU"
 
+NOT_ASKED = f"DDP on CUDA is protected only if it is asked for, by {CUDA}=nccl"
+
 COMMUNICATOR_WITHIN = timedelta(minutes=10)
 """The time-out of ours, as torch's own default for NCCL: after it, an operation has failed."""
 
@@ -47,14 +49,21 @@ def may_be_replaced(group: Any) -> bool:
     return bool(backends) and all(isinstance(one, (ProcessGroupGloo, nccl)) for one in backends)
 
 
+def makes_replaceable(backend: str) -> bool:
+    """True if a group of this backend, as torch's `init_process_group` has it, may be replaced."""
+    return bool(way()) and backend.lower() in ("nccl", "cpu:gloo,cuda:nccl", "undefined")
+
+
 def refusal(module: torch.nn.parallel.DistributedDataParallel, *, exact: bool, alone: bool) -> str:
     """Why this model cannot be served, or "". `alone`: each rank is a replica by itself."""
     devices = {param.device for param in module.parameters()}
     kinds = {device.type for device in devices}
     if kinds <= {"cpu"}:
         return ""
-    if not way() or kinds != {"cuda"}:
+    if kinds != {"cuda"}:
         return NOT_SERVED
+    if not way():
+        return NOT_ASKED
     if exact:
         return "--exact is not served on an accelerator yet, only on the CPU"
     if not alone:
@@ -68,6 +77,22 @@ def refusal(module: torch.nn.parallel.DistributedDataParallel, *, exact: bool, a
     if dist_.get_debug_level() == dist_.DebugLevel.DETAIL:
         return "TORCH_DISTRIBUTED_DEBUG=DETAIL lets torch's watchdog end survivors"
     return ""
+
+
+def settle_autograd() -> None:
+    """Let autograd look now how many devices there are: it does so once, in its first backward.
+
+    It starts a thread for each, and from then on no forked process can compute gradients. A torch
+    that is built for CUDA (seen with 2.11 and 2.14) finds eight after `fully_shard`, where there is
+    none, and none before. It is called past what we have replaced in torch.
+    """
+    with torch.enable_grad():
+        leaf = torch.zeros(1, device="cpu", requires_grad=True)
+        engine: Any = torch.autograd.Variable._execution_engine
+        engine.run_backward(
+            ((leaf * 1),), (torch.zeros(1, device="cpu"),), False, False, (),
+            allow_unreachable=True, accumulate_grad=True,
+        )  # fmt: skip
 
 
 def staging(device: torch.device) -> torch.device:

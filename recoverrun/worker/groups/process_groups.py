@@ -48,7 +48,7 @@ def wrapping(original: Helper) -> Helper:
     ) -> tuple[Any, Any]:
         wanted = list(global_ranks_in_group)
         meant = wanted if wanted or not _late or not _late[0].arrives else [*range(group_size)]
-        if _late and _late[0].spans(meant) and group_rank is not None and _asks_gloo(args):
+        if _late and _late[0].spans(meant) and group_rank is not None and _asks_replaceable(args):
             return _alone(original, wanted, meant, group_rank, *args, **kwargs)
         group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
         member = group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER
@@ -103,8 +103,9 @@ def store_barrier(original: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _asks_gloo(args: Sequence[Any]) -> bool:
-    return bool(args) and str(args[0]).lower() == "gloo"
+def _asks_replaceable(args: Sequence[Any]) -> bool:
+    backend = str(args[0]).lower() if args else ""
+    return backend == "gloo" or device_support.makes_replaceable(backend)
 
 
 def _alone(

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ft_collectives.step.reducer import Bucket, Reducer
+from recoverrun.worker.groups import device_support
 from recoverrun.worker.groups.topology import layout_of_mesh, layout_over
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.step.strategy import Sharding
@@ -189,6 +190,7 @@ class Fsdp2(Sharding):
         if device != "cpu":
             host.worker.refuse(f"FSDP2 on {device} is not served yet, only on the CPU")
             return
+        device_support.settle_autograd()
         host.serve(self, layout, None)
 
     # --------------------------------------------------------------------------- reduction

@@ -46,12 +46,20 @@ NICE = 5
 PR_SET_PDEATHSIG = 1
 
 
+NO_CUDA = "a copy of this process, in which it would be tried, cannot use CUDA"
+
+
 class Failed(Exception):
     """Nothing came of the child; the text says why."""
 
 
 class Late(Failed):
     """It did not come to its end in time."""
+
+
+def hindrance() -> str:
+    """Why the script's code cannot run in a child at all, or ""."""
+    return NO_CUDA if torch.cuda.is_initialized() else ""
 
 
 def run(work: Callable[[], Plain], within_s: float) -> Plain:

@@ -32,6 +32,8 @@ from rendezvous.protocol.messages import Promise
 WITHIN_S, LONGER = 10.0, 20
 """So long the child may take, or so many times as long as the microbatch took here."""
 
+UNTRIED = "{loop}: whether another rank's microbatch can be executed here is not known: {why}"
+
 AS_BEFORE = "checked before; a child was late this time"
 
 
@@ -72,6 +74,10 @@ class MutualProof:
         microbatch = worker.runtime.microbatches[0]
         tell = partial(gather, protection.fabric, protection.peers, generation)
         others = tell(self._words(step, microbatch))
+        hindered = [one["hindered"] for _, one in sorted(others.items()) if one["hindered"]]
+        if hindered:
+            loop = microbatch.places[0].top.loop.id
+            return Proved("equal-count", UNTRIED.format(loop=loop, why=hindered[0]))
         tops = [one["tops"] for one in others.values()]
         around = [place.top.names for place in microbatch.places]
         there = holdings(around, worker.runtime.own_modules)
@@ -224,6 +230,7 @@ class MutualProof:
             "end": crc_of_streams(after.streams) if after is not None else 0,
             "bulk": bulk_of(microbatch),
             "workers": worker_seed_check.has_workers(worker.runtime.sources),
+            "hindered": forked_child.hindrance(),
         }
 
     def _tried(self, trial: Trial) -> Words:

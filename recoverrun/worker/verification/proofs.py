@@ -5,8 +5,8 @@ the context that this slot's rank captured (`mutual_proof`); and so it does once
 the second, from where it would take that rank to stand by what that had at the end of the first
 (`lost_rank`). It compares what enters the model, the random streams there, the loss and the
 gradient with what that rank noted of its own. A loop, or a backward in it, that comes later is
-proved as the first one was. On an accelerator, which no child touches, the forward is taken to be a
-function of what enters it.
+proved as the first one was. Where CUDA is in use nothing is executed: no child can use it, and the
+promise is `equal-count`.
 
 What cannot be re-executed is protected in `equal-count` mode or not at all, never run wrongly.
 """

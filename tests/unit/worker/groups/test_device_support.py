@@ -31,7 +31,7 @@ def test_without_a_word_of_the_user_s_nothing_on_cuda_is_served(
     if asked is not None:
         monkeypatch.setenv(CUDA, asked)
 
-    assert device_support.refusal(ddp(GPU), exact=False, alone=True) == device_support.NOT_SERVED
+    assert device_support.refusal(ddp(GPU), exact=False, alone=True) == device_support.NOT_ASKED
     assert device_support.refusal(ddp(CPU), exact=True, alone=False) == ""
     assert not device_support.may_be_replaced(object())
     assert device_support.staging(GPU) == CPU
@@ -104,3 +104,32 @@ def test_what_gloo_is_given_is_the_host_s() -> None:
 
     assert copy.is_cpu and copy.is_contiguous() and torch.equal(copy, given)
     assert copy.data_ptr() != given.data_ptr()
+
+
+def test_autograd_is_settled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.Tensor.backward", lambda *_: pytest.fail("the script's is called"))
+    state = torch.get_rng_state()
+
+    with torch.no_grad():
+        device_support.settle_autograd()
+
+        assert not torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("asked", "backend", "ours"),
+    [
+        ("nccl", "nccl", True),
+        ("host", "cpu:gloo,cuda:nccl", True),
+        ("nccl", "undefined", True),
+        ("nccl", "mpi", False),
+        ("", "nccl", False),
+    ],
+)
+def test_a_newcomer_makes_the_groups_that_members_have_replaced(
+    monkeypatch: pytest.MonkeyPatch, asked: str, backend: str, ours: bool
+) -> None:
+    monkeypatch.setenv(CUDA, asked)
+
+    assert device_support.makes_replaceable(backend) == ours

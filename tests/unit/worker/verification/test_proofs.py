@@ -262,3 +262,28 @@ def test_a_child_of_which_nothing_comes_is_a_reason(
         "train.py:1: rank 1's microbatch cannot be executed: LookupError: no batch"
     )
     assert bounds == [40.0]
+
+
+@pytest.mark.parametrize("who", [OWN, PARTNER])
+def test_where_some_rank_cannot_execute_anything_no_rank_tries(
+    who: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked_child, "hindrance", lambda: "no CUDA there" if who == OWN else "")
+    monkeypatch.setattr(forked_child, "run", lambda work, within_s: pytest.fail("it was tried"))
+    play = Play(microbatch())
+    play.heard = [{"hindered": "no CUDA there" if who == PARTNER else ""}]
+
+    play.verification.first()
+
+    ((promise, reason),) = play.promises
+    assert (promise, play.guarantee.promise) == ("equal-count", "equal-count")
+    assert reason.startswith("train.py:1: ") and reason.endswith(": no CUDA there")
+    assert play.left == []
+
+
+def test_a_process_that_uses_cuda_has_no_child_that_executes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert forked_child.hindrance() == ""
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    assert forked_child.hindrance() == forked_child.NO_CUDA

@@ -1,0 +1,41 @@
+"""What the nodes of a job have in common, and which versions of torch are told."""
+
+import dataclasses
+
+import pytest
+
+from recoverrun.launcher.network.job_fingerprint import TORCH_TRIED, differences, untried
+from rendezvous.protocol.formation_messages import Join
+
+OLDEST, NEWEST = (f"{major}.{minor}" for major, minor in TORCH_TRIED)
+
+
+def join(**changes: str) -> Join:
+    known = Join(
+        run_id="job", node="a", incarnation="one", node_rank=-1, nproc=2, version="1",
+        script="train.py", arguments="digest", torch="2.13.0",
+    )  # fmt: skip
+    return dataclasses.replace(known, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("torch", ["", f"{OLDEST}.0", "2.13.0", f"{NEWEST}.1", f"{NEWEST}.0a0"])
+def test_nothing_is_said_of_a_torch_that_was_tried(torch: str) -> None:
+    assert untried(torch) == ""
+    assert differences([join(torch=torch)] * 2) == []
+
+
+@pytest.mark.parametrize("torch", ["2.4.1", "2.10.0", "2.99.0", "3.0.0", "1.13.1"])
+def test_one_sentence_is_said_of_a_torch_that_was_not(torch: str) -> None:
+    (record,) = differences([join(torch=torch)] * 2)
+
+    assert record.reason == (
+        f"recoverrun was never tried with torch {torch}, only with {OLDEST} to {NEWEST}"
+    )
+
+
+def test_arguments_that_differ_are_told() -> None:
+    one, two = join(), join(node="b", arguments="other")
+
+    (record,) = differences([one, two])
+
+    assert record.reason == "train.py has other arguments on b than on a"
