@@ -287,9 +287,9 @@ class Coordinator(Generations):
 
     def _account(self, committed: Committed) -> list[Effect]:
         self.overdue.discard(committed.rank)
-        self.arrivals.first_step.committed(committed, self.now)
+        proved = self.arrivals.first_step.committed(committed, self.now)
         self.beginning.voted |= committed.step > 0
-        told: list[Effect] = [*parts(committed)]
+        told: list[Effect] = [*proved, *parts(committed)]
         if not self.book.enter(committed, self.now, live=len(self.members.live_ranks)):
             return told
         self.decisions.conclude()
