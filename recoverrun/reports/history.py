@@ -335,11 +335,12 @@ def _loss(facts: History, entry: Entry) -> None:
 
 def _return(facts: History, entry: Entry) -> None:
     """A lost replica is on its way back, takes part again, or is back."""
-    attempt, lost = facts.attempt, facts.lost_at(entry.integer("slot"))
-    if entry.event != "replica.return":
-        return facts.returns.hear(entry, attempt, lost, facts.slot_of(entry.integer("rank")))
-    views, of = facts.views[-1:], len(facts.replicas)
-    facts.returns.come(entry, attempt, lost, facts.incarnation_of, views, of)
+    returns, attempt, lost = facts.returns, facts.attempt, facts.lost_at(entry.integer("slot"))
+    if entry.event == "replica.return":
+        seen, of = facts.views[-1:], len(facts.replicas)
+        returns.come(entry, attempt, lost, facts.incarnation_of, seen, of)
+    else:
+        returns.hear(entry, attempt, lost, facts.slot_of(entry.integer("rank")))
 
 
 def _recovery(facts: History, entry: Entry) -> None:

@@ -36,7 +36,15 @@ CASES = (
     Returning(shape="range", wrap="stages", ranks=4, shards=2, kills="r2@step:6:forward"),
     Returning(shape="range", dies="prologue"),
     Returning(shape="range", dies="forward", comes=2),
-)
+    # Its machine has spoilt its gradients: nothing of them was in the sum.
+    Returning(
+        shape="range", ranks=3, kills="", faulty=("--overflows=1:6",), checks=("--check-finite",)
+    ),
+    Returning(
+        shape="range", ranks=4, shards=2, kills="", faulty=("--overflows=3:6",),
+        checks=("--check-finite",),
+    ),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -55,6 +63,24 @@ def test_weights_are_those_of_a_run_without_a_loss(case: Returning, tmp_path: Pa
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+@pytest.mark.parametrize(("ranks", "shards", "odd"), [(3, 0, 1), (6, 2, 3)])
+def test_a_replica_with_other_parameters_comes_back_with_those_of_the_others(
+    ranks: int, shards: int, odd: int, tmp_path: Path
+) -> None:
+    case = Returning(
+        shape="range", ranks=ranks, shards=shards, kills="", faulty=(f"--corrupt={odd}:7",),
+        checks=("--check-params-every=2",),
+    )  # fmt: skip
+
+    weights, (back,) = returned(case, tmp_path)
+
+    assert odd in back["ranks"]
+    for rank, theirs in weights.items():
+        mates = weights[rank % max(1, shards)]
+        for name, tensor in theirs.items():
+            assert torch.equal(tensor, mates[name]), f"rank {rank}: {name}"
 
 
 def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_path: Path) -> None:
