@@ -269,7 +269,7 @@ ARRIVALS = (
     Mutant(
         "what a former process said is believed", fence, "Fence._is_former",
         "if incarnation < self._newest.get(rank, 0) or "
-        "incarnation <= self._ended.get(rank, -1):", "if False:", "arrival", 1576,
+        "incarnation <= self._ended.get(rank, -1):", "if False:", "arrival", 4666,
     ),
     Mutant(
         "nobody looks whether members have ended", arrivals, "Arrivals.advance",
@@ -293,7 +293,7 @@ ARRIVALS = (
     ),
     Mutant(
         "an invitation is said once", arrivals, "Arrivals.expire",
-        "effects=self._told(invitation)", "", "arrival", 87,
+        "effects=self._told(invitation)", "", "arrival", 768,
     ),
     Mutant(
         "a newcomer is not told again of its view", coordinator, "Coordinator._receive",
