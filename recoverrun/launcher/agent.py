@@ -79,28 +79,21 @@ class Agent:
         self._logs = LogTree(config, folder)
         self._restart: Restart | None = None  # our workers are ended for it
         self.waiting = JobWait(config, say, began_at)
-        self._keyring = keyring
-        self._station = Station(keyring.key)
+        self._keyring, self._station = keyring, Station(keyring.key)
         self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
         self._local_workers: LocalWorkers | None = None
         self._way_to_others = WayToOthers(config, self._incarnation)
-        self.hosts = False  # do others come to this launcher?
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
-        self._settle_until = 0.0
-        self._looked_at = began_at
+        self._settle_until, self._looked_at = 0.0, began_at
         self._job_client = JobClient(
-            config=config,
-            station=self._station,
-            agent=self,
-            record=self.recorder.record,
-            folder=folder,
-            began_at=began_at,
-        )
+            config=config, station=self._station, agent=self, record=self.recorder.record,
+            folder=folder, began_at=began_at,
+        )  # fmt: skip
 
     # --------------------------------------------------------------------------- the loop
 
@@ -143,6 +136,11 @@ class Agent:
     def stopped(self) -> Stop | None:
         """Why and how the job ended, once it does."""
         return self._stop
+
+    @property
+    def others(self) -> tuple[tuple[str, int], ...]:
+        """Where the other launchers of the job are reached, as far as is known."""
+        return self._job_client.connections.others
 
     @property
     def node(self) -> str:
@@ -210,7 +208,7 @@ class Agent:
 
     def host(self) -> None:
         """The others come to this launcher."""
-        self.hosts, self._master = True, master_address(self._config, hosts=True)
+        self._master = master_address(self._config, hosts=True)
         if self._keyring.note:
             self._say(f"recoverrun: {self._keyring.note}")
 
@@ -273,8 +271,10 @@ class Agent:
         elif refusal.exit_code:
             raise RecoverrunError(refusal.reason, refusal.exit_code)
         else:
-            self._dismissed = True
-            self._stop = Stop(exit_code=0, reason=refusal.reason, root_rank=-1)
+            self._dismissed, self._stop = (
+                True,
+                Stop(exit_code=0, reason=refusal.reason, root_rank=-1),
+            )
 
     def _obey(self, restart: Restart, now: float) -> None:
         """End the workers of this attempt; the job begins again without a trace of them."""

@@ -165,6 +165,12 @@ class Connections:
         call = self._calls.get(name)
         return self._places.get(name) or (call.place if call is not None else None)
 
+    @property
+    def others(self) -> tuple[Place, ...]:
+        """Where launchers of the job are reached that have not ended, as far as is known."""
+        living = (place for name, place in self._places.items() if name not in self._over)
+        return tuple(sorted(living))
+
     def turn_to(self, place: Place) -> None:
         """Call another place than the endpoint: who waits there for a job waits for nobody."""
         self._elsewhere = place  # Not now: its answers are still being read.
