@@ -6,7 +6,7 @@ nothing was lost with it, and it is the cause of nothing. A replica is *back* on
 committed: all others have compared what it computed before that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -236,10 +236,10 @@ class Returns:
         lost: float,
         incarnation_of: Callable[[int], int],
         views: Sequence[ViewChange],
-        of: int,
+        of: Sized,
     ) -> None:
-        """A replica takes part again in the newest of `views`, of `of` replicas; several nodes may
-        tell it.
+        """A replica takes part again in the newest of `views`, `of` so many replicas; several nodes
+        may tell it.
 
         `incarnation_of` says it of a rank's newest process.
         """
@@ -251,7 +251,7 @@ class Returns:
             way.joined, way.step = entry.ts, step
             for view in views[-1:]:
                 way.generation, way.live = view.generation, len(view.live)
-                way.of = of if way.live else 0
+                way.of = len(of) if way.live else 0
             life = self.life(attempt, slot)
             self._lives |= {(rank, incarnation_of(rank)): life for rank in members}
         elif (begun := self.coming(attempt, slot)) is not None:

@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | RunConf
         code = agent.run()
         if _comes_back(config, agent):
             speaker.say(COMES_BACK.format(agent.stopped.reason if agent.stopped else ""))
-            return asks_again(config, agent.others)
+            return asks_again(config, agent.job_client.connections.places.values())
         if code:
             short = f"FAILED: exit {code}; the run directory {folder.path} stalls"
             report = Patience[str](READ_S).ask(lambda: _ending(agent, folder.path, code), short)
@@ -113,10 +113,10 @@ def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | RunConf
 def _comes_back(config: RunConfig, agent: Agent) -> bool:
     """True if the others went on without this node, and it may have a place again."""
     out = agent.stopped is not None and agent.stopped.exit_code == ExitCode.PARTITIONED
-    return out and config.recovery_policy.returns and bool(agent.others)
+    return out and config.recovery_policy.returns and bool(agent.job_client.connections.places)
 
 
-def asks_again(config: RunConfig, others: Sequence[Place]) -> RunConfig:
+def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
     """How a node that was left out asks for a place: whoever of the `others` it reaches.
 
     Not at the endpoint: it may have listened there itself, and would wait for others to come.
