@@ -257,6 +257,10 @@ class Newcomer:
 
     # --------------------------------------------------------------------------- other lost ranks
 
+    def wants(self, top: Top) -> bool:
+        """Not before it has taken its place."""
+        return False
+
     def first_forward(self) -> None:
         """The others have told what there was before anything was trained."""
 
