@@ -1,5 +1,6 @@
 """A lost replica comes back: weights of all ranks are bit for bit those of a run without a loss."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,30 @@ def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_pat
     assert not run.records("replica.return")
     assert len(run.records("replica.start")) == 1
     assert all(torch.equal(weights[name], one) for name, one in expected[0].items())
+
+
+@pytest.mark.parametrize(("shape", "stray"), [("range", "alone"), ("told", "otherwise")])
+def test_one_that_comes_back_and_goes_another_way_leaves_and_the_others_train_on(
+    shape: str, stray: str, tmp_path: Path
+) -> None:
+    case = Returning(shape=shape, ranks=3, dies=stray)
+    expected = undisturbed(replace(case, dies=""), tmp_path / "plain")
+
+    options = ("--exact", "--return")
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=options, arguments=(f"--dies={stray}",),
+        bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_output("a lost replica does not come back", 1)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = {rank: run.weights(rank) for rank in (0, 2)}
+
+    assert len(run.records("replica.start")) == 1
+    for rank, theirs in weights.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(tensor, expected[rank][name]), f"rank {rank}: {name}"
 
 
 @pytest.mark.parametrize("shape", ["loose", "ahead"])

@@ -87,6 +87,7 @@ class Newcomer:
             limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.reporter.overdue),
             on_hint=lambda generation, reason: None,
             progress=worker.progress,
+            withdraw=self.leave,
         )
         process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
         worker.failpoints.comes("prologue")
