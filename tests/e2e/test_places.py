@@ -103,12 +103,12 @@ def test_a_spare_takes_the_place_of_a_node_with_half_a_replica(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
-@pytest.mark.parametrize("apart", [(2,), (0,), (2, 3)], ids=["one", "coordinator", "two"])
+@pytest.mark.parametrize("apart", [(2,), (0,)], ids=["one", "coordinator"])
 def test_nodes_that_were_cut_off_come_back_when_the_network_heals(
     apart: tuple[int, ...], launcher: Launcher, tmp_path: Path
 ) -> None:
     """The first node listens at the endpoint, and coordinates."""
-    many = 5 if len(apart) > 1 else 3
+    many = 3
     stays = next(rank for rank in range(many) if rank not in apart)
     case = Returning(shape="range", ranks=many)
     expected = undisturbed(case, tmp_path / "plain")
