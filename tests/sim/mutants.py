@@ -269,7 +269,7 @@ ARRIVALS = (
     Mutant(
         "what a former process said is believed", fence, "Fence._is_former",
         "if incarnation < self._newest.get(rank, 0) or "
-        "incarnation <= self._ended.get(rank, -1):", "if False:", "arrival", 4666,
+        "incarnation <= self._ended.get(rank, -1):", "if False:", "arrival", 1576,
     ),
     Mutant(
         "nobody looks whether members have ended", arrivals, "Arrivals.advance",
