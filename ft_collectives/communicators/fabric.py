@@ -64,17 +64,20 @@ class Fabric:
         limits: TimeLimits,
         on_hint: Callable[[int, str], None],
         progress: ProgressWriter | None = None,
+        withdraw: Callable[[str], None] | None = None,
     ) -> None:
         """`store(generation)` returns the c10d store of a generation; 0 outlives all of them.
 
         `changed` is notified of every change here. `on_hint` asks the launcher, by generation and
-        reason, to let the members meet anew. `progress` is told of waits.
+        reason, to let the members meet anew. `progress` is told of waits. In a process that came
+        back, `withdraw` ends it, for this reason: it goes another way than those that stayed.
         """
         self.rank = rank
         self.view = view
         self.changed = changed
         self.rebuild_ms = 0.0
         self.limits = limits
+        self.withdraw = withdraw
         self.on_change: list[Callable[[View], None]] = []
         self.channels: list[Channel] = []  # in the order in which they are connected
         marks = progress or ProgressWriter("")

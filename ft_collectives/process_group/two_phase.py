@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import torch
 
@@ -205,7 +205,8 @@ class TwoPhaseOperations:
         Raises RuntimeError if signatures differ, with the same sentence on all members.
         """
         own = Contribution(len(lost.inputs), crc, lost.certain)
-        many, row = len(now.members), [*signature.row(), *own]
+        came_back = int(self.fabric.withdraw is not None)
+        many, row = len(now.members), [*signature.row(), *own, came_back]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
         self.fabric.memory.hold([mine, rows])
@@ -221,8 +222,8 @@ class TwoPhaseOperations:
         said = rows.view(many, len(row)).tolist()
         words = disagreement([one[:ROW] for one in said], now.members)
         if words:
-            raise RuntimeError(words)
-        return [Contribution(*one[ROW:]) for one in said]
+            part([(one[:ROW], bool(one[-1])) for one in said], row[:ROW], self.fabric, words)
+        return [Contribution(*one[ROW:-1]) for one in said]
 
     def _attempt(
         self,
@@ -265,6 +266,24 @@ class TwoPhaseOperations:
         if held is None:
             return (self.completed, self.completed, 0)
         return (self.completed, held.number, held.among.generation)
+
+
+def part(
+    said: Sequence[tuple[Sequence[int], bool]], own: Sequence[int], fabric: Fabric, words: str
+) -> NoReturn:
+    """Members disagree: each has said so, and whether it has come back after it was lost.
+
+    If those that never were agree, the others were not given all that they need: they leave, and
+    what is under way is done again without them (Superseded). Else it is the script's
+    (RuntimeError).
+    """
+    first = {tuple(one) for one, came_back in said if not came_back}
+    if len(first) != 1:
+        raise RuntimeError(words)
+    if tuple(own) not in first:
+        assert fabric.withdraw is not None, f"came back, and parted: {words}"
+        fabric.withdraw(words)
+    raise Superseded
 
 
 def digest(inputs: Sequence[torch.Tensor]) -> int:

@@ -18,7 +18,7 @@ CLASS_OF: Mapping[str, str] = {
     "hang.stick": "hang",
     "hang.part": "hang",
     "straggler.find": "straggler",
-    "replica.return": "return",
+    "replica.prove": "return",
     "job.restart": "restart",
     "run.end": "end",
 }

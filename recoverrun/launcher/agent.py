@@ -79,28 +79,21 @@ class Agent:
         self._logs = LogTree(config, folder)
         self._restart: Restart | None = None  # our workers are ended for it
         self.waiting = JobWait(config, say, began_at)
-        self._keyring = keyring
-        self._station = Station(keyring.key)
+        self._keyring, self._station = keyring, Station(keyring.key)
         self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
         self._local_workers: LocalWorkers | None = None
         self._way_to_others = WayToOthers(config, self._incarnation)
-        self.hosts = False  # do others come to this launcher?
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
-        self._settle_until = 0.0
-        self._looked_at = began_at
-        self._job_client = JobClient(
-            config=config,
-            station=self._station,
-            agent=self,
-            record=self.recorder.record,
-            folder=folder,
-            began_at=began_at,
-        )
+        self._settle_until, self._looked_at = 0.0, began_at
+        self.job_client = JobClient(
+            config=config, station=self._station, agent=self, record=self.recorder.record,
+            folder=folder, began_at=began_at,
+        )  # fmt: skip
 
     # --------------------------------------------------------------------------- the loop
 
@@ -133,7 +126,7 @@ class Agent:
         if self._restart is not None and self._stop is None:
             return None  # The loop is about to begin the next attempt.
         # A stop may be lost with the connection that closes behind it, so the others confirm it.
-        if not self._job_client.settled:
+        if not self.job_client.settled:
             self._settle_until = self._settle_until or self._looked_at + SETTLE_S
             if self._looked_at < self._settle_until:
                 return None
@@ -160,14 +153,14 @@ class Agent:
             self._say(waiting(self._config))
             self.waiting.look_up()
             self._way_to_others.look_up()
-        self._job_client.open(self._began_at)
-        if self._job_client.connections.hosts:
+        self.job_client.open(self._began_at)
+        if self.job_client.connections.hosts:
             self.host()
         else:
             self._master = master_address(self._config, hosts=False)
         for note in self._config.notes:
             self._say(f"recoverrun: {note}")
-        self._job_client.join(time.monotonic())
+        self.job_client.join(time.monotonic())
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -178,7 +171,7 @@ class Agent:
         if self._signals.fd in ready:
             for number in self._signals.take():
                 self._signal(number, now)
-        self._job_client.read(ready, now)
+        self.job_client.read(ready, now)
         self._up(self._bystanders.read(ready), now)
         if self._local_workers is not None:
             if self._router in ready:
@@ -192,25 +185,25 @@ class Agent:
 
     def _deadline(self) -> float:
         workers_at = self._local_workers.deadline() if self._local_workers is not None else None
-        at = self._job_client.deadline()
+        at = self.job_client.deadline()
         return at if workers_at is None else min(at, workers_at)
 
     def _tick(self, now: float) -> None:
         if self._local_workers is not None:
             self._up(self._local_workers.tick(now), now)
-        self._job_client.tick(now)
+        self.job_client.tick(now)
         self.recorder.announcer.tick(now)
         for words in self._station.log_lines(now):
             self.recorder.record(notice(words))
         self.recorder.tick(now)
         if self._local_workers is None:
-            self.waiting.give_up(self._job_client.connections, self._keyring, now)
+            self.waiting.give_up(self.job_client.connections, self._keyring, now)
 
     # --------------------------------------------------------------------------- other nodes
 
     def host(self) -> None:
         """The others come to this launcher."""
-        self.hosts, self._master = True, master_address(self._config, hosts=True)
+        self._master = master_address(self._config, hosts=True)
         if self._keyring.note:
             self._say(f"recoverrun: {self._keyring.note}")
 
@@ -222,8 +215,8 @@ class Agent:
             incarnation=self._incarnation,
             master=self._master,
             attempt=self._attempt,
-            agreement=self._job_client.agreement,
-            listen=self._job_client.connections.port,
+            agreement=self.job_client.agreement,
+            listen=self.job_client.connections.port,
             holding=self._bystanders.held,
         )
 
@@ -236,7 +229,7 @@ class Agent:
     # --------------------------------------------------------------------------- messages
 
     def _up(self, messages: Sequence[Message], now: float) -> None:
-        self._job_client.up(messages, now)
+        self.job_client.up(messages, now)
 
     def take(self, rank: int, message: Message, now: float) -> None:
         """From the coordinator, for one of our workers or for ourselves."""
@@ -247,7 +240,7 @@ class Agent:
             if local_workers is None:
                 self._start(message, now)
             elif message.succeeds and message.attempt == self._attempt and self._restart is None:
-                self._job_client.begin(message, now)
+                self.job_client.begin(message, now)
         elif isinstance(message, Refusal) and (local_workers is None or self._restart is not None):
             self._refused(message, now)
         elif isinstance(message, Spare) and local_workers is None:
@@ -255,10 +248,10 @@ class Agent:
         elif local_workers is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
-            self._job_client.heard(message, now)
+            self.job_client.heard(message, now)
             local_workers.deliver(rank, message)
         elif isinstance(message, Inspect | Keep | Kill | StartAgain):
-            self._job_client.heard(message, now)
+            self.job_client.heard(message, now)
             self._up(local_workers.obey(message, now), now)
         elif isinstance(message, Stop):
             self._up([message], now)  # So it is known that we know.
@@ -273,15 +266,17 @@ class Agent:
         elif refusal.exit_code:
             raise RecoverrunError(refusal.reason, refusal.exit_code)
         else:
-            self._dismissed = True
-            self._stop = Stop(exit_code=0, reason=refusal.reason, root_rank=-1)
+            self._dismissed, self._stop = (
+                True,
+                Stop(exit_code=0, reason=refusal.reason, root_rank=-1),
+            )
 
     def _obey(self, restart: Restart, now: float) -> None:
         """End the workers of this attempt; the job begins again without a trace of them."""
         if restart.attempt <= self._attempt or self._restart is not None:
             return
         self._restart = restart
-        self._job_client.leave_attempt(restart.attempt)
+        self.job_client.leave_attempt(restart.attempt)
         if self._local_workers is None:
             self._join_again(now)
             return
@@ -298,8 +293,8 @@ class Agent:
             process.sweep(keep=self._bystanders.pids)
         self._local_workers = None
         self.waiting.begin(now)
-        self._master = master_address(self._config, hosts=self._job_client.connections.hosts)
-        self._job_client.join(now)
+        self._master = master_address(self._config, hosts=self.job_client.connections.hosts)
+        self.job_client.join(now)
 
     def _start(self, start: Start, now: float) -> None:
         assert self._router is not None, "opened before anybody could answer"
@@ -307,7 +302,7 @@ class Agent:
         self._attempt = start.attempt
         self._folder.agree(start.folder)
         self.recorder.open(self._node, start.world_size, start.nodes)
-        self._job_client.begin(start, now)
+        self.job_client.begin(start, now)
         inherited, words = self._way_to_others.environ(start, os.environ)
         if words:
             self.recorder.record(notice(words))
@@ -348,7 +343,7 @@ class Agent:
         if (
             number == signal.SIGTERM
             and self._local_workers is not None
-            and not self._job_client.is_alone
+            and not self.job_client.is_alone
         ):
             # That is how a scheduler takes one node away: the others may do without.
             self._up([Leaving(node=self._node, exit_code=code, reason=reason)], now)
@@ -376,7 +371,7 @@ class Agent:
         """End our part of the job; only the first reason counts."""
         if self._stop is None and self._local_workers is not None:
             self._stop = stop
-            self._job_client.leave_job()
+            self.job_client.leave_job()
             self._up(self._local_workers.stop(stop, now), now)
 
     # --------------------------------------------------------------------------- the end
@@ -393,7 +388,7 @@ class Agent:
             self._local_workers.close(within_s=FLUSH_S)
         failed = self._stop is None or self._stop.exit_code != 0
         process.sweep(keep=self._bystanders.pids, gently=not failed)
-        self._job_client.close()
+        self.job_client.close()
         self._bystanders.end()
         self._station.close()
         self._signals.close()

@@ -330,17 +330,16 @@ def _loss(facts: History, entry: Entry) -> None:
         part=entry.flag(PART),
     )
     take(facts.losses, loss, lambda one: (one.attempt, one.generation, one.slot))
+    facts.returns.lose(loss.attempt, loss.slot, loss.generation)
 
 
 def _return(facts: History, entry: Entry) -> None:
-    """A lost replica is on its way back, or takes part again."""
-    attempt, lost = facts.attempt, facts.lost_at(entry.integer("slot"))
-    if entry.event != "replica.return":
-        facts.returns.hear(entry, attempt, lost, facts.slot_of(entry.integer("rank")))
-        return
-    live = len(facts.views[-1].live) if facts.views else 0
-    replicas = (live, len(facts.replicas) if live else 0)
-    facts.returns.come(entry, attempt, lost, facts.incarnation_of, replicas)
+    """A lost replica is on its way back, takes part again, or is back."""
+    returns, attempt, lost = facts.returns, facts.attempt, facts.lost_at(entry.integer("slot"))
+    if entry.event == "replica.return":
+        returns.come(entry, attempt, lost, facts.incarnation_of, facts.views[-1:], facts.replicas)
+    else:
+        returns.hear(entry, attempt, lost, facts.slot_of(entry.integer("rank")))
 
 
 def _recovery(facts: History, entry: Entry) -> None:
@@ -389,6 +388,7 @@ _HANDLERS = {
     "replica.invite": _return,
     "replica.return": _return,
     "replica.parts": _return,
+    "replica.prove": _return,
     "worker.hello": _return,
     "recovery.done": _recovery,
     "step.commit": _commit,

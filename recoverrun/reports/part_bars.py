@@ -57,7 +57,7 @@ def return_bars(ways: Sequence[Way]) -> str:
         parts = [
             ("a-down", 1000 * max(0.0, way.started - way.lost)),
             ("a-start", 1000 * max(0.0, way.ready - way.started)),
-            ("a-wait", max(0.0, 1000 * (way.back - way.ready) - held)),
+            ("a-wait", max(0.0, 1000 * (way.joined - way.ready) - held)),
             ("a-held", held),
         ]
         bars.append((f"replica {way.slot} step {way.step}", parts))

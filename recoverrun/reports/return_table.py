@@ -17,7 +17,7 @@ def return_table(shown: Sequence[Way], signs: Glyphs, utc_offset_s: int) -> Text
     wide = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
     lines = [Text(_aligned(HEADS, wide), style=QUIET)]
     for way, row in zip(shown, rows, strict=True):
-        lines.append(Text(_aligned(row, wide), style="" if way.back or way.open else REDUCED))
+        lines.append(Text(_aligned(row, wide), style=REDUCED if way.state == "ended" else ""))
         if way.back:
             lines.append(words(told_parts(way), QUIET, signs))
         if way.why:
@@ -36,14 +36,14 @@ def told_parts(way: Way) -> str:
 
 def way_cells(way: Way, utc_offset_s: int, none: str) -> tuple[str, ...]:
     """One way back, below `HEADS`; `none` stands for what is not known."""
-    begun = way.started or way.ready or way.back
+    begun = way.started or way.ready or way.joined
     known = way.started and way.ready
     return (
         time_of_day(begun, utc_offset_s),
         str(way.slot),
         f"r{ranges(way.ranks)}",
         span(max(0.0, way.ready - way.started)) if known else none,
-        str(way.step) if way.back else none,
+        str(way.step) if way.joined else none,
         span(way.lost_for_s) if way.lost_for_s >= 0 else none,
         span(way.hold_ms / 1000) if way.hold_ms >= 0 else none,
     )

@@ -1,22 +1,23 @@
 """Lost replicas on their way back, as the journal tells it: started again, ready, back or not.
 
-A *life* of a replica lasts from its beginning, or its return, to its loss. A process that was
-started again and ends before its replica takes part belongs to no life: nothing was lost with it,
-and it is the cause of nothing.
+A *life* of a replica lasts from its beginning, or the step in which it takes part again, to its
+loss. A process that was started again and ends before its replica takes part belongs to no life:
+nothing was lost with it, and it is the cause of nothing. A replica is *back* once its first step is
+committed: all others have compared what it computed before that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Literal
 
-from recoverrun.reports.happenings import Death
+from recoverrun.reports.happenings import Death, ViewChange
 from recoverrun.text import plural, ranks, span
 from rendezvous.journal.reader import Entry
 from rendezvous.protocol.incarnations import birth_of
 
 ON_NO_LIFE = -1
 
-WayState = Literal["started", "ready", "invited", "back", "ended"]
+WayState = Literal["started", "ready", "invited", "trial", "back", "ended"]
 
 
 @dataclass(slots=True)
@@ -51,9 +52,12 @@ class Way:
     hooked: float = 0.0  # the last of its processes has its hooks: the script has begun
     ready: float = 0.0
     invited: float = 0.0
-    back: float = 0.0
+    joined: float = 0.0  # it takes part from `step` on: a life of the replica begins
+    back: float = 0.0  # that step is committed
     step: int = -1  # the first in which it takes part
-    wait_ms: float = -1.0  # from ready to back
+    generation: int = -1  # in which it does
+    lost_again: bool = False  # before that step was committed
+    wait_ms: float = -1.0  # from ready to joined
     hold_ms: float = -1.0  # for so long the first member stood at the top of that step
     parts: WayParts = field(default_factory=WayParts)
     live: int = 0  # replicas then
@@ -64,18 +68,20 @@ class Way:
     def state(self) -> WayState:
         if self.back:
             return "back"
-        if self.ended:
+        if self.ended or self.lost_again:
             return "ended"
+        if self.joined:
+            return "trial"
         return "invited" if self.invited else "ready" if self.ready else "started"
 
     @property
     def open(self) -> bool:
-        """True if it may still lead back."""
-        return self.state not in ("back", "ended")
+        """True if its replica does not take part yet, and may still do."""
+        return self.state not in ("trial", "back", "ended")
 
     @property
     def lost_for_s(self) -> float:
-        """Seconds from the loss to the return, -1 unknown."""
+        """Seconds from the loss until it was back, -1 unknown."""
         return max(0.0, self.back - self.lost) if self.lost and self.back else -1.0
 
     @property
@@ -96,7 +102,7 @@ class Way:
         told = (
             ("start", self.start_ms),
             ("prologue", self.prologue_ms),
-            ("wait", max(0.0, self.wait_ms - max(0.0, self.hold_ms)) if self.back else -1.0),
+            ("wait", max(0.0, self.wait_ms - max(0.0, self.hold_ms)) if self.joined else -1.0),
             ("hold", self.hold_ms),
             ("transfer", parts.transfer_ms),
             ("place", parts.place_ms),
@@ -108,6 +114,8 @@ class Way:
     def why(self) -> str:
         """How it ended before the replica took part, in words; "" if it did not."""
         first = next((death for death in self.ended if not death.ours), None)
+        if self.lost_again:
+            return f"it was lost again in step {self.step}, its first one"
         if first is None:
             return "it was ended before that" if self.ended else ""
         return f"rank {first.rank}: {first.error}" if first.error else first.reason
@@ -125,6 +133,11 @@ class Returns:
         """Those that led back."""
         return [way for way in self.ways if way.back]
 
+    @property
+    def joins(self) -> list[Way]:
+        """Those by which a replica took part again, also if it was lost in its first step."""
+        return [way for way in self.ways if way.joined]
+
     def coming(self, attempt: int, slot: int) -> Way | None:
         """The way that a lost replica is on now."""
         newest = self._newest(attempt, slot)
@@ -132,17 +145,17 @@ class Returns:
 
     def life(self, attempt: int, slot: int) -> int:
         """The number of the newest life of a replica, 0 for the first."""
-        return sum((way.attempt, way.slot) == (attempt, slot) for way in self.backs)
+        return sum((way.attempt, way.slot) == (attempt, slot) for way in self.joins)
 
     def life_at(self, slot: int, attempt: int, step: int) -> int:
         """That of the life in which a replica took part in `step`, or did last before it."""
-        mine = (way for way in self.backs if (way.attempt, way.slot) == (attempt, slot))
+        mine = (way for way in self.joins if (way.attempt, way.slot) == (attempt, slot))
         return sum(way.step <= step for way in mine)
 
     def life_when(self, attempt: int, slot: int, ts: float) -> int:
         """That of the newest life that a replica had begun at an instant."""
-        mine = (way for way in self.backs if (way.attempt, way.slot) == (attempt, slot))
-        return sum(way.back <= ts for way in mine)
+        mine = (way for way in self.joins if (way.attempt, way.slot) == (attempt, slot))
+        return sum(way.joined <= ts for way in mine)
 
     def life_of(self, rank: int, incarnation: int) -> int:
         """That of the life that a process belongs to, `ON_NO_LIFE` if none."""
@@ -178,6 +191,8 @@ class Returns:
                     found = self.coming(attempt, invited)
                     if found is not None:
                         found.invited = entry.ts
+            case "replica.prove":
+                self._prove(entry, attempt)
             case "replica.parts":
                 self._told(entry, attempt, slot)
 
@@ -190,7 +205,7 @@ class Returns:
     def _told(self, entry: Entry, attempt: int, slot: int) -> None:
         """A rank of a replica that came back has committed its first step."""
         place = (attempt, slot, entry.integer("step"))
-        told = (one for one in self.backs if (one.attempt, one.slot, one.step) == place)
+        told = (one for one in self.joins if (one.attempt, one.slot, one.step) == place)
         way = next(told, None)
         if way is not None:
             way.parts.add(entry)
@@ -198,8 +213,21 @@ class Returns:
     def end(self, death: Death, slot: int) -> None:
         """A process has ended that belongs to no life."""
         way = self._newest(death.attempt, slot)
-        if way is not None and not way.back:
+        if way is not None and not way.joined:
             way.ended.append(death)
+
+    def _prove(self, entry: Entry, attempt: int) -> None:
+        """The first step of a replica that takes part again is committed; several nodes say it."""
+        place = (attempt, entry.integer("slot"), entry.integer("step"))
+        for way in self.joins:
+            if (way.attempt, way.slot, way.step) == place and not way.back:
+                way.back = entry.ts
+
+    def lose(self, attempt: int, slot: int, generation: int) -> None:
+        """A replica leaves in `generation`."""
+        way = self._newest(attempt, slot)
+        if way is not None and way.state == "trial" and generation > way.generation:
+            way.lost_again = True
 
     def come(
         self,
@@ -207,23 +235,27 @@ class Returns:
         attempt: int,
         lost: float,
         incarnation_of: Callable[[int], int],
-        replicas: tuple[int, int],
+        views: Sequence[ViewChange],
+        of: Sized,
     ) -> None:
-        """A replica takes part again; several nodes may tell it.
+        """A replica takes part again in the newest of `views`, `of` so many replicas; several nodes
+        may tell it.
 
-        `incarnation_of` says it of a rank's newest process; `replicas`: live ones, and of how many.
+        `incarnation_of` says it of a rank's newest process.
         """
         slot, step, members = entry.integer("slot"), entry.integer("step"), entry.integers("ranks")
         place = (attempt, slot, step)
-        told = [one for one in self.backs if (one.attempt, one.slot, one.step) == place]
+        told = [one for one in self.joins if (one.attempt, one.slot, one.step) == place]
         way = told[0] if told else self._way(attempt, slot, members, lost)
         if not told:
-            way.back, way.step = entry.ts, step
-            way.live, way.of = replicas
+            way.joined, way.step = entry.ts, step
+            for view in views[-1:]:
+                way.generation, way.live = view.generation, len(view.live)
+                way.of = len(of) if way.live else 0
             life = self.life(attempt, slot)
             self._lives |= {(rank, incarnation_of(rank)): life for rank in members}
         elif (begun := self.coming(attempt, slot)) is not None:
-            # By another node's clock it was back before it had begun to come.
+            # By another node's clock it took part before it had begun to come.
             way.started, way.number = begun.started, begun.number
             way.ready, way.invited, way.hooked = begun.ready, begun.invited, begun.hooked
             self.ways.remove(begun)
@@ -245,7 +277,7 @@ class Returns:
 
 
 def is_back(way: Way) -> str:
-    """That a replica takes part again, in one sentence: the same on the console and in `status`."""
+    """That a replica is back, in one sentence: the same on the console and in `status`."""
     words = f"replica {way.slot} ({ranks(way.ranks)}) is back at step {way.step}"
     since = f", {span(way.lost_for_s)} after it was lost" if way.lost_for_s >= 0 else ""
     whole = f" · {way.live} of {plural(way.of, 'replica')}" if way.of else ""
@@ -262,5 +294,7 @@ def on_the_way(way: Way) -> str:
             return "ready to take part again"
         case "ended":
             return f"its new process ended: {way.why}"
+        case "trial":
+            return f"in step {way.step}, its first one"
         case "back":
             return f"back at step {way.step}"

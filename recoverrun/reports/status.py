@@ -330,7 +330,7 @@ def _line(entry: Entry, facts: History) -> tuple[Kind, str] | None:
             return "made-good", step_complete(recovery_in(entry))
         case "replica.start" | "replica.ready":
             return "note", entry.reason
-        case "replica.return":
+        case "replica.prove":
             way = facts.returns.at(entry.integer("slot"), entry.integer("step"))
             return "joined", is_back(way)
         case "node.lost":

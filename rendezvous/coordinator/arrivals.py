@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.coordinator.first_step import FirstStep
-from rendezvous.coordinator.losses import BROKEN, Loss
+from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.revivals import Revivals
@@ -145,8 +145,6 @@ class Arrivals:
 
     def lose(self, loss: Loss) -> None:
         """A member's replica leaves."""
-        if loss.code == BROKEN:
-            self.revivals.refuse(loss.slot)  # it would go astray again
         self.first_step.lose(loss.slot)
 
     def lose_node(self, ranks: Iterable[int]) -> ArrivalVerdict:

@@ -280,17 +280,24 @@ class Coordinator(Generations):
         if verdict.stop is not None:
             return verdict.effects + self._stop(*verdict.stop, -1)
         if verdict.losses:
-            return verdict.effects + self._lose(verdict.losses)
+            refused = self._refuse(verdict.refusal) if verdict.refusal else []
+            return verdict.effects + self._lose(verdict.losses) + refused
         again = self._next_generation(verdict.meet, []) if verdict.meet else []
         return verdict.effects + again
+
+    def _refuse(self, reason: str) -> list[Effect]:
+        """Who has come back went another way than the others: nobody else comes."""
+        words = f"a lost replica does not come back any more: {reason}"
+        told = Record("notice.give", words, {"rank": -1, "event": REFUSE_RETURN})
+        return [told, *self._attend(self.arrivals.refuse(reason))]
 
     # --------------------------------------------------------------------------- the account
 
     def _account(self, committed: Committed) -> list[Effect]:
         self.overdue.discard(committed.rank)
-        self.arrivals.first_step.committed(committed, self.now)
+        proved = self.arrivals.first_step.committed(committed, self.now)
         self.beginning.voted |= committed.step > 0
-        told: list[Effect] = [*parts(committed)]
+        told: list[Effect] = [*proved, *parts(committed)]
         if not self.book.enter(committed, self.now, live=len(self.members.live_ranks)):
             return told
         self.decisions.conclude()

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import Membership
+from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed
+from rendezvous.protocol.records import Json, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +60,18 @@ class FirstStep:
         if self._trial is not None:
             self._trial = replace(self._trial, since=now)
 
-    def committed(self, committed: Committed, now: float) -> None:
-        """A member has committed a step: all have voted in it."""
+    def committed(self, committed: Committed, now: float) -> list[Record]:
+        """A member has committed a step: all have voted in it, and who came back is proved."""
         newest, at = self._newest
         if committed.step > newest:
             self._step_s = now - at if newest >= 0 else 0.0
             self._newest = (committed.step, now)
-        if self._trial is not None and committed.step >= self._trial.step:
-            self._trial = None
+        trial = self._trial
+        if trial is None or committed.step < trial.step:
+            return []
+        self._trial = None
+        assert self._members.layout is not None, "slots are known once one comes back"
+        return [proved(slot, self._members.layout, trial.step) for slot in trial.slots]
 
     def lose(self, slot: int) -> None:
         """A replica leaves."""
@@ -102,3 +108,10 @@ class FirstStep:
             reason=f"rank {rank}: {words}",
             hung=True,
         )
+
+
+def proved(slot: int, layout: Layout, step: int) -> Record:
+    """The first step of a replica that came back is committed."""
+    words = f"replica {slot} is back: step {step}, its first one, is committed"
+    ranks: list[Json] = [*sorted(layout.replicas[slot])]
+    return Record("replica.prove", words, {"slot": slot, "ranks": ranks, "step": step})

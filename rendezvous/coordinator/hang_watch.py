@@ -4,7 +4,7 @@ The machine `standstill` decides who hangs. Here its findings become lines of th
 verdict for the coordinator: ranks to be lost, members to meet anew, or the end of the job.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -56,6 +56,7 @@ class HangVerdict:
 
     effects: list[Effect] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    refusal: str = ""  # why no lost replica comes back any more, with losses
     meet: str = ""
     stop: tuple[int, str] | None = None
 
@@ -121,7 +122,10 @@ class HangWatch:
                 record = _record(found)
                 verdict.effects.append(record)
                 if self._policy.on_hang == "recover":
-                    verdict.stop = (EXIT_PARTED, record.reason)
+                    odd = strays(found.places, members.births)
+                    verdict.losses = [_stray(rank, found, members, now) for rank in odd]
+                    verdict.refusal = record.reason if odd else ""
+                    verdict.stop = None if odd else (EXIT_PARTED, record.reason)
             case AllQuiet(over=over):
                 record = _record(found)
                 verdict.effects.append(record)
@@ -129,6 +133,34 @@ class HangWatch:
                     verdict.stop = (EXIT_HANG, record.reason)
             case _:
                 raise AssertionError(f"nobody hangs by {found}")
+
+
+def strays(places: Iterable[tuple[int, str, str]], births: Mapping[int, int]) -> list[int]:
+    """Who went another way than all others, of ranks that came back (`births` by rank, 0 for those
+    that were never lost): [] if those that were never lost have parted themselves.
+
+    They are processes that others gave their state: what is missing of it may show late.
+    """
+    first = {what for rank, what, _ in places if not births.get(rank, 0)}
+    if len(first) != 1:
+        return []
+    return sorted(rank for rank, what, _ in places if births.get(rank, 0) and what not in first)
+
+
+def _stray(rank: int, found: Parted, members: Membership, now: float) -> Loss:
+    assert members.layout is not None, "lost replicas have come back"
+    return Loss(
+        slot=members.layout.slot(rank),
+        root_rank=rank,
+        code=-9,
+        generation=members.generation + 1,
+        lost_at=now,
+        failed_at=now - found.lag_s,
+        detected_s=found.lag_s,
+        error="",
+        reason=f"rank {rank} has come back and goes another way: {sentence(found)}",
+        hung=True,
+    )
 
 
 def _loss(found: Condemned, members: Membership, now: float) -> Loss:

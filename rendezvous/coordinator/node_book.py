@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rendezvous.coordinator.beginning import introduction
+from rendezvous.coordinator.first_step import proved
 from rendezvous.coordinator.guarantees import Promises
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import changed
@@ -29,6 +30,7 @@ class NodeBook:
         self._live = self._own  # those of them that take part
         self._layout: Layout | None = None
         self._view: View | None = None
+        self._trial: dict[int, int] = {}  # slot that takes part again -> its first step
         self._book = StepBook(part=True)
         self._promises = Promises()
 
@@ -45,9 +47,10 @@ class NodeBook:
                 words = Record("notice.give", message.reason, {"rank": rank, "event": event})
                 return [_part(words)]
             case Committed(rank=rank) if rank in self._live:
-                if not self._book.enter(message, now, live=len(self._live)):
-                    return []
-                return self._write(final=False)
+                records = self._prove(message.step)
+                if self._book.enter(message, now, live=len(self._live)):
+                    records += self._write(final=False)
+                return records
             case _:
                 return []
 
@@ -95,11 +98,21 @@ class NodeBook:
         losses = [self._loss(slot, view, now) for slot in slots]
         for loss in losses:
             self._book.lose(loss)
+            self._trial.pop(loss.slot, None)
         records = [loss.record(self._layout) for loss in losses]
         records.append(changed(view, left, f"generation {view.generation}"))
         back = sorted({self._layout.slot(rank) for rank in view.joined})
+        self._trial |= dict.fromkeys(back, view.from_step)
         records += [_return(slot, self._layout, view.from_step) for slot in back]
         return [*map(_part, records), *self._write(final=False)]
+
+    def _prove(self, step: int) -> list[Record]:
+        """One of our workers has committed `step`: all have voted in it."""
+        if self._layout is None:
+            return []
+        slots = [slot for slot, first in self._trial.items() if first <= step]
+        firsts = {slot: self._trial.pop(slot) for slot in sorted(slots)}
+        return [_part(proved(slot, self._layout, first)) for slot, first in firsts.items()]
 
     def _loss(self, slot: int, view: View, now: float) -> Loss:
         assert self._layout is not None, "slots are known"

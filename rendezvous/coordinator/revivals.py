@@ -4,8 +4,8 @@ A lost replica is started again once all of its processes are gone, all of its r
 are of use only together. Each start has a *birth*, a number that all ranks of it share: an order
 that reached some of them is said again, and means the same. At once after its first loss, later
 after further ones, and not for ever: what ends each time costs the others more than it gives. Ranks
-whose node is lost wait until another launcher has its place. A replica that went astray or whose
-script had ended is started nowhere.
+whose node is lost wait until another launcher has its place. A replica whose script had ended is
+started nowhere. One that went astray is: its new processes get their state from those that did not.
 """
 
 from collections.abc import Iterable
@@ -86,10 +86,6 @@ class Revivals:
         """It is a member again."""
         starts = self._starts.setdefault(slot, _Starts())
         starts.begin(starts.birth, ())
-
-    def refuse(self, slot: int) -> None:
-        """It is not started any more."""
-        self._never.add(slot)
 
     def remember(self, start: StartAgain, now: float) -> None:
         """Another coordinator has ordered this start, which may be under way.

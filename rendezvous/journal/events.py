@@ -96,6 +96,10 @@ EVENTS: Mapping[str, Event] = {
         ("slot", "ranks", "step"),
         ("wait_ms", "hold_ms"),
     ),
+    "replica.prove": Event(
+        "Its first step, `step`, is committed: others have compared what it computed. It is back.",
+        ("slot", "ranks", "step"),
+    ),
     "replica.parts": Event(
         "A rank that came back has committed its first step. `transfer_ms`: until it had the "
         "state, `bytes` from rank `source`; `place_ms`: until all was in place; `first_ms`: the "

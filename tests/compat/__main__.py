@@ -79,6 +79,8 @@ def reason(outcome: Outcome) -> str:
 
 
 def told(sentence: str) -> str:
+    """As a cell of the table: without folders, on one line."""
+    sentence = sentence.partition("\n")[0]
     return re.sub(r"/\S*/", "", sentence).replace("|", "\\|")
 
 
@@ -97,7 +99,7 @@ def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
         words.setdefault(told(said), victim)
         if found:
             print(f"{row.name}, rank {victim}: {described(outcome)}", *found, sep="\n", flush=True)
-            problems += [f"rank {victim}: {one}" for one in found]
+            problems += [f"rank {victim}: {told(one)}" for one in found]
     if len(words) == 1 and not problems:
         return next(iter(words)), []
     return "; ".join([*problems, *(f"rank {n}: {one}" for one, n in words.items())]), problems

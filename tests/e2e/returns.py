@@ -29,13 +29,17 @@ class Returning:
     exact: bool = True  # where it is not, two replicas add up in any order alike
     kills: str = "r1@step:6:backward"
     dies: str = ""  # where the first process that comes back ends
+    faulty: tuple[str, ...] = ()  # options of the script: what a machine does to one rank
+    checks: tuple[str, ...] = ()  # options that notice it
     comes: int = 1  # how many returns are awaited
 
     script = "returning.py"
 
     @property
     def name(self) -> str:
-        parts = (self.shape, self.wrap, f"{self.ranks}x{max(1, self.shards)}", self.dies)
+        checks = "-".join(one.strip("-").partition("=")[0] for one in self.checks)
+        size = f"{self.ranks}x{max(1, self.shards)}"
+        parts = (self.shape, self.wrap, size, self.dies, checks)
         return "-".join(filter(None, parts))
 
     @property
@@ -45,7 +49,7 @@ class Returning:
 
     @property
     def options(self) -> tuple[str, ...]:
-        return ("--exact",) if self.exact else ()
+        return (*(("--exact",) if self.exact else ()), *self.checks)
 
 
 def weights_of(run: Run) -> Weights:
@@ -62,7 +66,7 @@ def undisturbed(job: Any, folder: Path) -> Weights:
 
 def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
     """The weights where replicas were lost and came back, and the records of the returns."""
-    more = (f"--dies={job.dies}",) if job.dies else ()
+    more = (*((f"--dies={job.dies}",) if job.dies else ()), *job.faulty)
     options = (*job.options, "--return")
     with running(
         job, folder, inject=job.kills, options=options, arguments=more, bound_s=WITHIN_S

@@ -10,19 +10,20 @@ from tests.e2e.nodes import Nodes
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(300)]
 
 
+@pytest.mark.parametrize("late", [2, 0], ids=["another", "endpoint"])
 def test_a_launcher_that_stood_still_ends_its_workers_and_takes_its_place_again(
-    launcher: Launcher,
+    late: int, launcher: Launcher
 ) -> None:
+    """The second one is that at the endpoint, which coordinates."""
     nodes = Nodes(launcher, 3, extra=("--return",))
-    pids = nodes.launches[2].worker_pids()
-    nodes.launches[2].send(signal.SIGSTOP)
+    pids = nodes.launches[late].worker_pids()
+    nodes.launches[late].send(signal.SIGSTOP)
     try:
-        nodes.survivors_meet([0, 1])
+        nodes.survivors_meet([rank for rank in range(3) if rank != late])
     finally:
-        nodes.launches[2].send(signal.SIGCONT)
+        nodes.launches[late].send(signal.SIGCONT)
 
-    nodes.launches[2].expect("this node asks for a place in the job again")
-    nodes.launches[0].expect_record("node.join", "in the place of")
-    nodes.launches[2].expect(r"in the place of a node that was lost(.|\n)*rank 2: serves")
-    assert nodes.launches[2].worker_pids() != pids
+    nodes.launches[late].expect("this node asks for a place in the job again")
+    nodes.launches[late].expect(rf"in the place of a node that was lost(.|\n)*rank {late}: serves")
+    assert nodes.launches[late].worker_pids() != pids
     nodes.stop([0, 1, 2])

@@ -1,5 +1,6 @@
 """A lost node's replica comes back on a launcher that takes its place, with the weights it had."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.chaos.net import Net, net
 from tests.e2e.launching import Launch, Launcher
 from tests.e2e.returns import WITHIN_S, Returning, Weights, undisturbed
 from tests.e2e.runs import SCRIPTS
@@ -17,26 +19,37 @@ pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
 class Training:
     """`nodes` launchers of `nproc` ranks each, that run scripts/returning.py."""
 
-    def __init__(self, launcher: Launcher, case: Returning, out: Path, *, nodes: int) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        case: Returning,
+        out: Path,
+        *,
+        nodes: int,
+        hosts: Net | None = None,
+    ) -> None:
+        """`hosts` of their own; by default all nodes are on this one."""
         out.mkdir()
+        self.hosts = hosts
         self.out = out
         self.case = case
         self._launcher = launcher
         self._options = (
             f"--nnodes={nodes}", f"--nproc-per-node={case.ranks // nodes}", "--exact", "--return",
-            f"--rdzv-endpoint=127.0.0.1:{launcher.port()}",
+            f"--rdzv-endpoint={'127.0.0.1' if hosts is None else hosts.host(0)}:{launcher.port()}",
         )  # fmt: skip
-        self.nodes = [self.launch(f"--node-rank={rank}") for rank in range(nodes)]
+        self.nodes = [self.launch(f"--node-rank={rank}", rank=rank) for rank in range(nodes)]
 
-    def launch(self, *options: str) -> Launch:
+    def launch(self, *options: str, rank: int = 0) -> Launch:
         script = (str(SCRIPTS / self.case.script), f"--out={self.out}", *self.case.arguments)
         env = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        return self._launcher(*self._options, *options, *script, env=env)
+        within = () if self.hosts is None else self.hosts.within(rank)
+        return self._launcher(*self._options, *options, *script, env=env, within=within)
 
-    def await_records(self, event: str, many: int = 1) -> None:
-        """Wait until the first node's journal has so many of these."""
+    def await_records(self, event: str, many: int = 1, node: int = 0) -> None:
+        """Wait until that node's journal has so many of these."""
         until = time.monotonic() + WITHIN_S
-        while len(self.nodes[0].records(event)) < many:
+        while len(self.nodes[node].records(event)) < many:
             assert time.monotonic() < until, f"no {many} {event} within {WITHIN_S:.0f} s"
             time.sleep(0.1)  # A file that another process writes: there is nothing to wait on.
 
@@ -87,3 +100,27 @@ def test_a_spare_takes_the_place_of_a_node_with_half_a_replica(
     job.await_records("replica.return")
 
     same(job.finish(*job.nodes[:3], spare), expected)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@pytest.mark.parametrize("apart", [(2,), (0,)], ids=["one", "coordinator"])
+def test_nodes_that_were_cut_off_come_back_when_the_network_heals(
+    apart: tuple[int, ...], launcher: Launcher, tmp_path: Path
+) -> None:
+    """The first node listens at the endpoint, and coordinates."""
+    many = 3
+    stays = next(rank for rank in range(many) if rank not in apart)
+    case = Returning(shape="range", ranks=many)
+    expected = undisturbed(case, tmp_path / "plain")
+    with net(many, f"back{os.getpid()}") as hosts:
+        job = Training(launcher, case, tmp_path / "out", nodes=many, hosts=hosts)
+        job.await_records("step.commit", 4)
+
+        for rank in apart:
+            hosts.unplug(rank)
+        job.await_records("replica.lost", len(apart), node=stays)
+        for rank in apart:
+            hosts.plug(rank)
+        job.await_records("replica.prove", len(apart), node=stays)
+
+        same(job.finish(*job.nodes), expected)

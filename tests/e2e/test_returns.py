@@ -1,5 +1,6 @@
 """A lost replica comes back: weights of all ranks are bit for bit those of a run without a loss."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,15 @@ CASES = (
     Returning(shape="range", wrap="stages", ranks=4, shards=2, kills="r2@step:6:forward"),
     Returning(shape="range", dies="prologue"),
     Returning(shape="range", dies="forward", comes=2),
-)
+    # Its machine has spoilt its gradients: nothing of them was in the sum.
+    Returning(
+        shape="range", ranks=3, kills="", faulty=("--overflows=1:6",), checks=("--check-finite",)
+    ),
+    Returning(
+        shape="range", ranks=4, shards=2, kills="", faulty=("--overflows=3:6",),
+        checks=("--check-finite",),
+    ),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,24 @@ def test_weights_are_those_of_a_run_without_a_loss(case: Returning, tmp_path: Pa
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
 
 
+@pytest.mark.parametrize(("ranks", "shards", "odd"), [(3, 0, 1), (6, 2, 3)])
+def test_a_replica_with_other_parameters_comes_back_with_those_of_the_others(
+    ranks: int, shards: int, odd: int, tmp_path: Path
+) -> None:
+    case = Returning(
+        shape="range", ranks=ranks, shards=shards, kills="", faulty=(f"--corrupt={odd}:7",),
+        checks=("--check-params-every=2",),
+    )  # fmt: skip
+
+    weights, (back,) = returned(case, tmp_path)
+
+    assert odd in back["ranks"]
+    for rank, theirs in weights.items():
+        mates = weights[rank % max(1, shards)]
+        for name, tensor in theirs.items():
+            assert torch.equal(tensor, mates[name]), f"rank {rank}: {name}"
+
+
 def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_path: Path) -> None:
     case = Returning(shape="range", dies="elsewhere")
     expected = undisturbed(case, tmp_path / "plain")
@@ -75,6 +102,30 @@ def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_pat
     assert not run.records("replica.return")
     assert len(run.records("replica.start")) == 1
     assert all(torch.equal(weights[name], one) for name, one in expected[0].items())
+
+
+@pytest.mark.parametrize(("shape", "stray"), [("range", "alone"), ("told", "otherwise")])
+def test_one_that_comes_back_and_goes_another_way_leaves_and_the_others_train_on(
+    shape: str, stray: str, tmp_path: Path
+) -> None:
+    case = Returning(shape=shape, ranks=3, dies=stray)
+    expected = undisturbed(replace(case, dies=""), tmp_path / "plain")
+
+    options = ("--exact", "--return")
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=options, arguments=(f"--dies={stray}",),
+        bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_output("a lost replica does not come back", 1)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = {rank: run.weights(rank) for rank in (0, 2)}
+
+    assert len(run.records("replica.start")) == 1
+    for rank, theirs in weights.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(tensor, expected[rank][name]), f"rank {rank}: {name}"
 
 
 @pytest.mark.parametrize("shape", ["loose", "ahead"])

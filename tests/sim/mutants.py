@@ -293,7 +293,7 @@ ARRIVALS = (
     ),
     Mutant(
         "an invitation is said once", arrivals, "Arrivals.expire",
-        "effects=self._told(invitation)", "", "arrival", 87,
+        "effects=self._told(invitation)", "", "arrival", 768,
     ),
     Mutant(
         "a newcomer is not told again of its view", coordinator, "Coordinator._receive",

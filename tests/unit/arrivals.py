@@ -40,7 +40,7 @@ class Told:
             for one in read_all(runtime.stack, frame)
         ]
         self.passes = passed_bodies.told(
-            runtime.stack, frame, frozenset({"__main__"}), [None] * len(runtime.stack)
+            runtime.stack, frame, frozenset({"__main__"}), [None] * len(runtime.stack), None
         )
         self.streams: list[Streams | None] = [one.streams for one in runtime.stack]
         self.generators = {

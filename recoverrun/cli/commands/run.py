@@ -4,12 +4,15 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import Options, RunConfig, find_script
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.agent import Agent
+from recoverrun.launcher.network.connections import Place
 from recoverrun.launcher.network.key_lookup import find_key
 from recoverrun.launcher.node.process import allow_connections, open_standard_streams
 from recoverrun.launcher.output.error_file import hand_on, last_words
@@ -30,12 +33,13 @@ def run(config: RunConfig, options: Options) -> int:
 
     A node without which the others went on comes back as a newcomer, where lost replicas come back.
     """
-    while (code := _accompanied(config, options)) is None:
-        pass
-    return code
+    ended: int | RunConfig = config
+    while isinstance(ended, RunConfig):
+        ended = _accompanied(ended, options)
+    return ended
 
 
-def _accompanied(config: RunConfig, options: Options) -> int | None:
+def _accompanied(config: RunConfig, options: Options) -> int | RunConfig:
     """As `_take_part`, beside a process that tells others of it if there is anything to tell."""
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
         return _take_part(config, lambda run_dir: None)
@@ -52,8 +56,9 @@ def _accompanied(config: RunConfig, options: Options) -> int | None:
         companion.close()
 
 
-def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | None:
-    """Take part in the job until its end; None if the others went on without this node.
+def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | RunConfig:
+    """Take part in the job until its end: the exit code. If the others went on without this node,
+    how it asks them for a place.
 
     `made` is told the run directory once it is there.
     """
@@ -80,7 +85,7 @@ def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | None:
         code = agent.run()
         if _comes_back(config, agent):
             speaker.say(COMES_BACK.format(agent.stopped.reason if agent.stopped else ""))
-            return None
+            return asks_again(config, agent.job_client.connections.places.values())
         if code:
             short = f"FAILED: exit {code}; the run directory {folder.path} stalls"
             report = Patience[str](READ_S).ask(lambda: _ending(agent, folder.path, code), short)
@@ -108,8 +113,16 @@ def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | None:
 def _comes_back(config: RunConfig, agent: Agent) -> bool:
     """True if the others went on without this node, and it may have a place again."""
     out = agent.stopped is not None and agent.stopped.exit_code == ExitCode.PARTITIONED
-    # Who listens at the endpoint would only wait there for the others.
-    return out and config.recovery_policy.returns and not agent.hosts
+    return out and config.recovery_policy.returns and bool(agent.job_client.connections.places)
+
+
+def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
+    """How a node that was left out asks for a place: whoever of the `others` it reaches.
+
+    Not at the endpoint: it may have listened there itself, and would wait for others to come.
+    """
+    endpoints = tuple(Endpoint(host=host, port=port) for host, port in others)
+    return replace(config, endpoints=endpoints, must_host=False, may_host=False)
 
 
 def _survived(run_dir: Path) -> str:

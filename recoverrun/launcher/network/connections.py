@@ -80,7 +80,7 @@ class Connections:
         self._hub: Hub | None = None
         self._uplink: _Call | None = None
         self._calls: dict[str, _Call] = {}
-        self._places: dict[str, Place] = {}
+        self.places: dict[str, Place] = {}  # of launchers of the job, by name
         self._elsewhere: Place | None = None  # where to call instead of the endpoint
         self._over: set[str] = set()  # launchers that have ended
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
@@ -143,7 +143,7 @@ class Connections:
         """The job is formed: this is where everybody is."""
         for name, host, port, _ in start.peers:
             if host and port and name != own:
-                self._places[name] = (host, port)
+                self.places[name] = (host, port)
         endpoint, uplink = self._config.endpoint, self._uplink
         if uplink is not None and not uplink.name and endpoint is not None:
             uplink.name = start.leader
@@ -154,7 +154,7 @@ class Connections:
     def call(self, names: Iterable[str], now: float) -> None:
         """Have a call to each of these launchers, if it is known where they are."""
         for name in names:
-            place = self._places.get(name)
+            place = self.places.get(name)
             if name not in self._calls and name not in self._over and place is not None:
                 with suppress(OSError):  # a place that cannot be: nobody can be reached there
                     dealer = self._station.connect_tcp(place)
@@ -163,7 +163,7 @@ class Connections:
     def place(self, name: str) -> Place | None:
         """Where this launcher is reached, if that is known."""
         call = self._calls.get(name)
-        return self._places.get(name) or (call.place if call is not None else None)
+        return self.places.get(name) or (call.place if call is not None else None)
 
     def turn_to(self, place: Place) -> None:
         """Call another place than the endpoint: who waits there for a job waits for nobody."""

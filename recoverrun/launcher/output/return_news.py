@@ -9,7 +9,7 @@ from rendezvous.journal.reader import Entry
 
 FOLLOWED = frozenset({
     "worker.spawn", "worker.kill", "worker.exit", "topology.learn", "view.change", "replica.lost",
-    "replica.start", "replica.ready", "replica.return",
+    "replica.start", "replica.ready", "replica.return", "replica.prove",
 })  # fmt: skip
 """Records that show who is on the way back. All of them are rare."""
 
@@ -30,7 +30,7 @@ class ReturnNews:
         known = len(self._facts.returns.backs)
         self._facts.add(entry)
         returns = self._facts.returns
-        if entry.event == "replica.return" and len(returns.backs) > known:
+        if entry.event == "replica.prove" and len(returns.backs) > known:
             place = entry.integer("slot"), entry.integer("step")
             return f"✓ {is_back(returns.at(*place))}"
         if entry.event == "worker.exit" and returns.failed(entry) is not None:

@@ -86,6 +86,7 @@ class Newcomer:
             limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.reporter.overdue),
             on_hint=lambda generation, reason: None,
             progress=worker.progress,
+            withdraw=self.leave,
         )
         process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
         worker.failpoints.comes("prologue")
@@ -255,6 +256,10 @@ class Newcomer:
         parts.driver.begin_transaction()
 
     # --------------------------------------------------------------------------- other lost ranks
+
+    def wants(self, top: Top) -> bool:
+        """Not before it has taken its place."""
+        return False
 
     def first_forward(self) -> None:
         """The others have told what there was before anything was trained."""

@@ -37,11 +37,11 @@ from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.object_members import members
-from recoverrun.worker.context.slot_context import Context, last, owners_of
+from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import holds_part, parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
-from recoverrun.worker.replay.known_state import State, in_words
+from recoverrun.worker.replay.known_state import State, differing, in_words
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 
 LONG_TENSOR_BYTES = 1 << 20
@@ -57,16 +57,18 @@ def made(
     Raises NotReachable.
     """
     exact, stack = parts.left.exact, stack_of(parts.worker.runtime.stack, top)
-    slot = _slot(parts, rank, here).pack() if exact else None
+    slot = _slot(parts, rank, here) if exact else None
     starts = [_known(parts, rank, one) if exact else None for one in stack]
     manifest, packing = common(parts, top, here, before)
     own = parts.worker.runtime.own_modules
     manifest |= {
-        "slot": slot,
+        "slot": None if slot is None else slot.pack(),
         "starts": [
             None if one is None or one.torch_known else one.context.pack() for one in starts
         ],
-        "passes": passed_bodies.told(stack, sys._getframe(), own, starts),
+        "passes": passed_bodies.told(
+            stack, sys._getframe(), own, starts, _own_to_ranks(slot, here)
+        ),
         "others": _others(parts, rank, here) if exact else [],
         "apart": [] if exact else _apart(parts, rank),
     }
@@ -132,6 +134,11 @@ def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
     # What is not known of it, and bears on no microbatch, is the survivor's.
     known = {key: one for key, one in state.context.values.items() if key not in state.unknown}
     return state.context.with_values(known)
+
+
+def _own_to_ranks(slot: Context | None, here: Context) -> frozenset[Key] | None:
+    """What the slot has otherwise than this rank at this moment; None where nobody follows it."""
+    return None if slot is None else frozenset(differing(slot, here))
 
 
 def _known(parts: PlaceParts, rank: int, loop_frame: LoopFrame) -> State | None:

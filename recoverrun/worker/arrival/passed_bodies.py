@@ -38,13 +38,15 @@ def told(
     start: FrameType,
     own: frozenset[str],
     slots: Sequence[State | None],
+    apart: frozenset[Key] | None,
 ) -> list[Told]:
     """Of each loop of `stack`, the innermost apart. `start` is below their frames; `slots` tell
     where the lost rank stood as these iterations began: what differs there is its own, as the rank
-    that a sampler carries.
+    that a sampler carries. Where that is not known (it was lost before), all is told but what
+    differs now, `apart`; None if nobody has followed it.
     """
     return [
-        _told(one, list(stack[: place + 1]), start, own, slots[place])
+        _told(one, list(stack[: place + 1]), start, own, slots[place], apart)
         for place, one in enumerate(stack[:-1])
     ]
 
@@ -55,6 +57,7 @@ def _told(
     start: FrameType,
     own: frozenset[str],
     slot: State | None,
+    now_apart: frozenset[Key] | None,
 ) -> Told:
     frame, top = find_frame(loop_frame.frame_id, start), loop_frame.top
     if frame is None or top is None:
@@ -66,6 +69,9 @@ def _told(
         apart = differing(slot.context, top.context)
         values = {key: apart.get(key, one) for key, one in values.items()}
         values = {key: one for key, one in values.items() if key not in slot.unknown}
+    elif now_apart is not None and top.context is not None:
+        values |= dict(top.context.attributes.items())
+        values = {key: one for key, one in values.items() if key not in now_apart}
     plain = {key: one for key, one in values.items() if _is_plain(one)}
     variables = [[key, one] for key, one in plain.items() if isinstance(key, str)]
     attributes = [[list(key), one] for key, one in plain.items() if not isinstance(key, str)]

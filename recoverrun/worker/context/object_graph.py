@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from recoverrun.worker.context.object_members import NAMESPACES, Slots, slots_of
+from recoverrun.worker.context.object_members import NAMESPACES, Slots, is_defined_in, slots_of
 from recoverrun.worker.context.object_views import PLAIN, RAW, Function, Variables, array_kinds
 
 MOST = 40_000
@@ -126,7 +126,7 @@ class _Walk:
 
     def _way(self, kind: Any) -> Way | None:
         """What is done with objects of that type."""
-        own = kind.__module__ in self._own
+        own = is_defined_in(kind, self._own)
         for base in CONTAINERS:
             if issubclass(kind, base):
                 return functools.partial(self._at_container, base, own)

@@ -44,7 +44,7 @@ def is_of_framework(kind: Any) -> bool:
 
 
 def is_own(value: Any, modules: frozenset[str]) -> bool:
-    """An object with attributes whose class one of the script's `modules` defines; no model."""
+    """An object with attributes of a class of one of the script's `modules`; no model."""
     kind: Any = type(value)
     return is_own_kind(kind, modules) and hasattr(value, "__dict__")
 
@@ -52,8 +52,15 @@ def is_own(value: Any, modules: frozenset[str]) -> bool:
 @functools.lru_cache(maxsize=4096)
 def is_own_kind(kind: Any, modules: frozenset[str]) -> bool:
     """Asked of every variable, several times in a step."""
-    own = kind.__module__ in modules or is_of_framework(kind)
+    own = is_defined_in(kind, modules) or is_of_framework(kind)
     return own and not issubclass(kind, type | nn.Module)
+
+
+def is_defined_in(kind: Any, modules: frozenset[str]) -> bool:
+    """True of a class of one of these modules, and of a library's that is derived from one: a
+    Trainer that extends an instrumented one keeps what that counts.
+    """
+    return any(base.__module__ in modules for base in kind.__mro__)
 
 
 def is_owner(value: Any, modules: frozenset[str]) -> bool:

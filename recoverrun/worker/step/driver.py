@@ -167,7 +167,7 @@ class Driver:
             worker.failpoints.strike(worker.step - 1, "between")
             if worker.failpoints.pace_s:
                 worker.failpoints.keep_pace(away=worker.lost)
-        wanted = self._verifier.wants(top)
+        wanted = self._verifier.wants(top) or self._returns.wants(top)
         context = self.replayer.capture_top(worker.step, index, self._attempt, top, wanted=wanted)
         self._attempt += 1
         if worker.protected and context is not None:

@@ -133,6 +133,9 @@ class Learns(Protocol):
 class Returns(Protocol):
     """Lets lost ranks take part again (`arrival`)."""
 
+    def wants(self, top: Top) -> bool:
+        """True if a fresh process may have to be told how this iteration began."""
+
     def first_forward(self) -> None:
         """A forward begins, before the first transaction is over."""
 
@@ -145,6 +148,9 @@ class Returns(Protocol):
 
 class NoReturn:
     """Nobody comes back."""
+
+    def wants(self, top: Top) -> bool:
+        return False
 
     def first_forward(self) -> None:
         """Nothing is kept."""

@@ -8,11 +8,12 @@ way together (`replica_children`). A machine may stand still for seconds: where 
 all are tried once more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.gather_objects import Words, gather
 from recoverrun.worker.context.evidence import crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings, holdings
@@ -27,6 +28,7 @@ from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
+from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Promise
 
 WITHIN_S, LONGER = 10.0, 20
@@ -45,6 +47,25 @@ class Proved:
     reason: str
     anew: bool = False  # all ranks have executed the right microbatch
     elsewhere: bool = False  # from another loop than before
+
+
+def partner_of(layout: Layout, rank: int) -> int:
+    """Whose microbatch `rank` executes: of the next slot, where it holds the same part."""
+    slot, shard = layout.place(rank)
+    return layout.replicas[(slot + 1) % len(layout.replicas)][shard]
+
+
+def blamed(layout: Layout, tried: Mapping[int, tuple[bool, bool]]) -> list[int]:
+    """Ranks that came back and alone are why a proof fails; [] if another one has a part in that.
+
+    `tried`: of each rank, whether it has executed its partner's microbatch rightly, and whether it
+    has come back. What such a rank computes itself must be right, as the one that executes it has
+    found: others follow it from there.
+    """
+    failed = [rank for rank, (right, _) in tried.items() if not right]
+    confirmed = {partner_of(layout, rank) for rank, (right, _) in tried.items() if right}
+    alone = all(tried[rank][1] and rank in confirmed for rank in failed)
+    return sorted(failed) if alone else []
 
 
 class MutualProof:
@@ -110,14 +131,26 @@ class MutualProof:
         if shown and found["late"]:  # that says nothing against it; the next time tells more
             return Proved("exact-samples", AS_BEFORE)
         if level is None:
+            self._part(found["tried"], str(found["reason"]))
             return Proved(found["promise"], str(found["reason"]))
         return self._conclude(trial, found, level)
 
     def _partner(self) -> int:
         """The rank of the next slot that holds the same part of the model."""
-        layout, slot = self._worker.protection.layout, self._worker.protection.machine.slot
-        _, shard = layout.place(self._worker.env.rank)
-        return layout.replicas[(slot + 1) % len(layout.replicas)][shard]
+        return partner_of(self._worker.protection.layout, self._worker.env.rank)
+
+    def _part(self, tried: Mapping[int, tuple[bool, bool]], reason: str) -> None:
+        """If only ranks that came back cannot execute others' microbatches, they leave, and the
+        others prove it some other time (Superseded): what they have proved is as true as it was.
+        """
+        worker = self._worker
+        odd = blamed(worker.protection.layout, tried)
+        if worker.env.rank in odd:
+            withdraw = worker.protection.fabric.withdraw
+            assert withdraw is not None, f"came back: {odd}"
+            withdraw(reason)
+        if odd:
+            raise Superseded
 
     def _conclude(self, trial: Trial, found: Words, level: int) -> Proved:
         """All ranks have executed the right microbatch from that loop."""
@@ -255,10 +288,12 @@ class MutualProof:
         fabric, channel = protection.fabric, protection.vote_group.channel
         told_of = ("exact", "immaterial", "rewrites", "late", "mates")
         mine = {name: found[name] for name in told_of}
+        mine["back"] = fabric.withdraw is not None
         said = gather(fabric, channel, generation, mine)
         self._executor.rewrites |= any(one["rewrites"] for one in said.values())
         for name in ("late", "mates"):
             found[name] = any(one[name] for one in said.values())
+        found["tried"] = {rank: (bool(one["exact"]), one["back"]) for rank, one in said.items()}
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
         immaterial = {key_of(key) for one in said.values() for key in one["immaterial"]}
         found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]

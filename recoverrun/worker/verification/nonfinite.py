@@ -63,6 +63,18 @@ class NonfiniteCheck:
         self._executor = executor
         self._vote_group: VoteGroup | None = None
 
+    def learn(self) -> None:
+        """The others have compared before this process began: it has the channel that they have."""
+        if self._worker.env.check_finite:
+            self._opened()
+
+    def _opened(self) -> VoteGroup:
+        if self._vote_group is None:
+            protection = self._worker.protection
+            ranks = range(protection.layout.world_size)
+            self._vote_group = VoteGroup(protection.fabric, ranks, "guard")
+        return self._vote_group
+
     def check(self) -> None:
         """Raises FaultyRank if this replica's machine spoilt its gradients."""
         worker = self._worker
@@ -70,8 +82,7 @@ class NonfiniteCheck:
             return
         protection = worker.protection
         machine, layout = protection.machine, protection.layout
-        if self._vote_group is None:  # all ranks come here first at the same commit point
-            self._vote_group = VoteGroup(protection.fabric, range(layout.world_size), "guard")
+        vote_group = self._opened()  # all ranks come here first at the same commit point
         with worker.changed:
             surprised, view = machine.surprised, machine.view
         if surprised:
@@ -79,10 +90,10 @@ class NonfiniteCheck:
         try:
             own = [0] * len(layout.slots)
             own[machine.slot] = int(not finite(protection.strategy.accumulators()))
-            counts = self._vote_group.count(view.generation, own, lambda: None)
+            counts = vote_group.count(view.generation, own, lambda: None)
             odd = [slot for slot in view.live if counts[slot]]
             if odd and len(odd) < len(view.live):
-                self._examine(odd, view, self._vote_group)
+                self._examine(odd, view, vote_group)
         except Superseded:
             return  # a loss: its recovery comes first
 

@@ -41,6 +41,7 @@ class Verification:
         proved, drifted = learned
         self._proofs.learn(proved)
         self._drift.learn_all(drifted)
+        self._nonfinite.learn()
 
     def wants(self, top: Top) -> bool:
         """True if an iteration may have to be tried although nobody begins there so far."""

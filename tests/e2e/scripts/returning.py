@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,8 @@ parser.add_argument("--shape", default="range", help="of the loop")
 parser.add_argument("--steps", type=int, required=True)
 parser.add_argument("--shards", type=int, default=0, help="of a replica: its ranks")
 parser.add_argument("--wrap", default="", help="how gradients are reduced; DDP, FSDP2 with shards")
+parser.add_argument("--corrupt", default="", help="RANK:STEP, after whose update a bit flips")
+parser.add_argument("--overflows", default="", help="RANK:STEP, where the machine spoils a loss")
 parser.add_argument("--dies", default="", help="where the first newcomer ends itself")
 args = parser.parse_args()
 OUT, KIND, STEPS = args.out, args.shape, args.steps
@@ -133,6 +136,17 @@ def end_here(where: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def faulty(what: str) -> bool:
+    """True in the process that RANK:STEP names, and only in the first one of its rank.
+
+    In code that is executed for it `os.environ` is its own; what a process was started with is not.
+    """
+    started = Path("/proc/self/environ").read_text().split("\0")
+    named, _, step = what.partition(":")
+    first = "RECOVERRUN_INCARNATION=0" in started and f"RANK={named}" in started
+    return first and step == str(schedule.last_epoch)
+
+
 def slowly() -> None:
     if not os.path.exists(os.path.join(OUT, "go")):
         pace.wait(PACE_S)
@@ -152,8 +166,15 @@ def reduce_by_hand() -> None:
             one.copy_(part.view_as(one))
 
 
+def strays(how: str) -> bool:
+    """True in the first process that comes back, if it is to go another way than the others."""
+    return args.dies == how and int(os.environ.get("RECOVERRUN_INCARNATION", "0")) & 0xFFFF == 1
+
+
 def train(x: torch.Tensor, y: torch.Tensor) -> float:
     end_here("forward")
+    if strays("alone"):
+        dist.all_reduce(torch.ones(2))  # which nobody else calls
     optimizer.zero_grad()
     noisy = x + 0.01 * torch.randn_like(x)
     if KIND == "loose":  # of which nobody can tell what another rank draws
@@ -162,10 +183,18 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
         loss = run_stages(noisy, y)
     else:
         loss = F.mse_loss(model(noisy), y)
+        if faulty(args.overflows):
+            loss = loss * torch.inf
         loss.backward()
     reduce_by_hand()
+    corrupted = faulty(args.corrupt)
     optimizer.step()
     schedule.step()
+    if KIND == "told":
+        dist.all_reduce(torch.ones(2 if strays("otherwise") else 1))
+    if corrupted:
+        weights = next(iter(model.parameters())).detach().view(-1)
+        weights[:1].view(torch.int64).bitwise_xor_(1)
     slowly()
     return loss.item()
 
@@ -288,6 +317,7 @@ class Trainer:
 
 SHAPES = {
     "range": by_range,
+    "told": by_range,
     "norms": by_range,
     "epochs": by_epochs,
     "loose": by_epochs,

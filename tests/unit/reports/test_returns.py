@@ -56,12 +56,34 @@ def test_the_console_says_in_one_sentence_that_a_replica_is_back(begin: Begin) -
     run.commit()
     run.wait(2.4)
     run.bring_back(1)
+    assert not [line for line in run.said if "is back" in line], "nobody has compared anything yet"
+    run.wait(0.1)
+    run.commit()
 
     assert run.said[-1] == (
-        f"✓ replica 1 (rank 1) is back at step {run.step}, 2.4 s after it was lost"
+        f"✓ replica 1 (rank 1) is back at step {run.step - 1}, 2.5 s after it was lost"
         " · 3 of 3 replicas"
     )
     assert not [line for line in run.said if "ready" in line or "starts again" in line]
+
+
+def test_who_is_lost_in_its_first_step_was_not_back(begin: Begin) -> None:
+    run = begin()
+    run.lose(1)
+    run.bring_back(1)
+    run.kill(1)
+    run.redo()
+    run.commit()
+    run.wait(2.0)
+    run.tick()
+
+    found = postmortem(run.log())
+
+    assert not [line for line in run.said if "is back" in line]
+    assert [way.state for way in found.ways] == ["ended", "started"]
+    assert found.ways[0].why == f"it was lost again in step {found.ways[0].step}, its first one"
+    assert len(found.losses) == 2 and "came back" not in verdict(found)
+    assert _status(run).returned == 0
 
 
 def test_status_shows_who_is_on_the_way_and_how_far(begin: Begin) -> None:
@@ -86,8 +108,13 @@ def test_status_shows_who_is_on_the_way_and_how_far(begin: Begin) -> None:
     status = _status(run)
     replica = status.replicas[1]
     assert (replica.live, replica.coming, replica.note) == (True, "", "")
-    assert (status.phase, status.live, status.returned) == ("running", 3, 1)
-    assert _events(status)[-1].startswith(f"replica 1 (ranks 2, 3) is back at step {run.step}, ")
+    assert (status.phase, status.live, status.returned) == ("running", 3, 0)
+    run.commit()
+    status = _status(run)
+    assert (status.live, status.returned) == (3, 1)
+    assert _events(status)[-1].startswith(
+        f"replica 1 (ranks 2, 3) is back at step {run.step - 1}, "
+    )
     assert "1 lost, 1 survived, 1 back" in plain_lines(status)[0]
 
 
@@ -182,23 +209,27 @@ def test_postmortem_tells_when_each_replica_was_back(begin: Begin) -> None:
     run.hold(0)
     run.wait(0.125)
     run.hold(2)
+    (way,) = postmortem(run.log()).ways
+    assert (way.state, way.back) == ("trial", 0.0)
+    run.wait(0.5)
+    run.commit()
 
     (way,) = postmortem(run.log()).ways
 
-    assert way.back - way.lost == pytest.approx(2.375)
+    assert (way.joined - way.lost, way.back - way.lost) == pytest.approx((2.375, 2.875))
     assert (way.wait_ms, way.hold_ms) == (375.0, 125.0)
     page = _page(postmortem(run.log())).partition("back after")[2]
     line = page.splitlines()[1]
     when, replica, members, ready, step, back, held = (
         line.replace(" s", "s").replace(" ms", "ms").split()
     )
-    assert (replica, members, ready, step) == ("1", "r1", "2.0s", str(run.step))
-    assert (back, held) == ("2.4s", "125ms") and when.count(":") == 2
+    assert (replica, members, ready, step) == ("1", "r1", "2.0s", str(way.step))
+    assert (back, held) == ("2.9s", "125ms") and when.count(":") == 2
     (told,) = to_json(postmortem(run.log()))["returns"]  # type: ignore[misc]
-    assert isinstance(told, dict) and (told["state"], told["step"]) == ("back", run.step)
+    assert isinstance(told, dict) and (told["state"], told["step"]) == ("back", way.step)
     heads = next(one for one in _page(postmortem(run.log())).splitlines() if "back after" in one)
-    page_line = next(one for one in _page(postmortem(run.log())).splitlines() if "2.4 s" in one)
-    assert heads.index("back after") == page_line.index("2.4 s"), "columns stand below their heads"
+    page_line = next(one for one in _page(postmortem(run.log())).splitlines() if "2.9 s" in one)
+    assert heads.index("back after") == page_line.index("2.9 s"), "columns stand below their heads"
 
 
 def test_postmortem_tells_what_a_way_back_was_made_of(begin: Begin) -> None:

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 
 from ft_collectives.communicators.channel import Communicator, Totals
+from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations
+from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations, part
 from rendezvous.protocol.views import View
 
 RANKS = (0, 1, 2)
@@ -21,6 +22,51 @@ def operations_of_rank_0() -> TwoPhaseOperations:
         limits=TimeLimits(lambda: timedelta(seconds=5)), on_hint=lambda *_: None,
     )  # fmt: skip
     return TwoPhaseOperations(fabric, "world", RANKS, "native", lambda: timedelta(seconds=3))
+
+
+class Withdrawn(Exception):
+    """The process has ended."""
+
+
+def withdraw(reason: str) -> None:
+    raise Withdrawn(reason)
+
+
+def fabric_of(rank: int, *, came_back: bool) -> Fabric:
+    return Fabric(
+        rank=rank, view=View(generation=1, live=(), live_ranks=RANKS, losses=()),
+        store=lambda generation: None, changed=threading.Condition(),
+        limits=TimeLimits(lambda: timedelta(seconds=5)), on_hint=lambda *_: None,
+        withdraw=withdraw if came_back else None,
+    )  # fmt: skip
+
+
+A, B, C = [1, 1], [2, 1], [3, 1]
+
+
+def test_who_came_back_and_calls_otherwise_withdraws_and_the_others_go_on() -> None:
+    said = [(A, False), (B, True), (A, False)]
+
+    with pytest.raises(Withdrawn, match="they differ"):
+        part(said, B, fabric_of(1, came_back=True), "they differ")
+    with pytest.raises(Superseded):
+        part(said, A, fabric_of(0, came_back=False), "they differ")
+
+
+def test_who_came_back_and_calls_as_the_first_ones_do_stays() -> None:
+    said = [(A, False), (B, True), (A, True)]
+
+    with pytest.raises(Superseded):
+        part(said, A, fabric_of(2, came_back=True), "they differ")
+
+
+@pytest.mark.parametrize("said", [[(A, False), (B, False), (A, True)], [(A, True), (B, True)]])
+def test_where_those_who_stayed_differ_it_is_the_script_s(
+    said: list[tuple[list[int], bool]],
+) -> None:
+    for own, came_back in said:
+        with pytest.raises(RuntimeError, match="they differ"):
+            part(said, own, fabric_of(0, came_back=came_back), "they differ")
 
 
 def test_an_operation_waits_as_long_as_the_script_waits_in_its_group() -> None:

@@ -193,6 +193,21 @@ def test_ranks_that_have_parted_end_the_job_with_93_and_both_places() -> None:
     assert "rank 2 in a barrier (at train.py:2 f)" in reason
 
 
+def test_one_that_came_back_and_parts_from_the_others_is_lost_and_nobody_else_comes() -> None:
+    hanging = Hanging()
+    hanging.job.machine.members.births[2] = 1
+    hanging.waiting(0, 1)
+    hanging.waiting(2, what="a barrier", channel=7)
+    effects = hanging.run(LEAST_S + 1.0)
+
+    assert not stops(effects) and kills(effects)[0] == ((2,), (2,))
+    (lost,) = (e for e in effects if isinstance(e, Record) and e.event == "replica.lost")
+    assert "rank 2 has come back and goes another way" in lost.reason
+    assert hanging.job.machine.members.live == (0, 1)
+    assert not hanging.job.machine.arrivals.serves
+    assert "notice.give" in events(effects)
+
+
 def test_if_they_are_only_to_be_named_nobody_is_ended() -> None:
     for others in ("quiet", "stuck", "parted"):
         hanging = Hanging(on_hang="tell")

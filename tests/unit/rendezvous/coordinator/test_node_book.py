@@ -134,5 +134,7 @@ def test_a_replica_of_this_node_that_comes_back_is_recorded_and_waited_for() -> 
     assert told[1].fields == {"slot": 2, "ranks": [2], "step": 2, "part": True}
     assert [record.event for record in old] == ["step.part", "recovery.done"]
     assert old[0].fields["quota"] == {"1": 2}
-    assert first == [] and [record.event for record in then] == ["step.part"]
+    assert [record.event for record in first] == ["replica.prove"]
+    assert first[0].fields == {"slot": 2, "ranks": [2], "step": 2, "part": True}
+    assert [record.event for record in then] == ["step.part"]
     assert then[0].fields["quota"] == {"1": 1, "2": 1}

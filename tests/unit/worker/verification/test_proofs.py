@@ -75,7 +75,7 @@ class Play:
         self.vote_group: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
         )
-        self.peers = object()
+        self.peers, self.withdraw = object(), None  # it was never lost
         self.left: list[Any] = []  # for successors: where this rank began
         self.context_buffer = SimpleNamespace(top=self.left.append, after=lambda context: None)
         captures = SimpleNamespace(
