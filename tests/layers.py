@@ -117,7 +117,9 @@ def _rows() -> Iterator[tuple[str, tuple[str, ...]]]:
     for name in OF_LAUNCHER:
         yield f"recoverrun.{name}", known
         known = (*known, f"recoverrun.{name}")
-    yield "recoverrun.keeper", (*PROTOCOL, "rendezvous.snapshots", "rendezvous.bays")
+    kept = (*PROTOCOL, "rendezvous.snapshots", "rendezvous.bays")
+    yield "recoverrun.keeper", kept
+    yield "recoverrun.exchange", (*kept, "rendezvous.transport")
     yield "recoverrun", ("recoverrun.version", "recoverrun.cli")
 
 

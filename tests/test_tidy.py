@@ -43,6 +43,7 @@ ONLY_IN = {
         "rendezvous/transport/worker_link.py",
     },
     "setproctitle": {"rendezvous/protocol/process_title.py"},
+    "numpy": {"rendezvous/snapshots/parity_code.py"},  # where it is installed
 }
 
 # Machines decide: they are told the time and never act, so that the simulator can run them.
@@ -57,6 +58,12 @@ MACHINES = (
     "rendezvous/snapshots/bay_header.py",
     "rendezvous/snapshots/holdings.py",
     "rendezvous/snapshots/restore_plan.py",
+    "rendezvous/snapshots/exchange.py",
+    "rendezvous/snapshots/exchange_asking.py",
+    "rendezvous/snapshots/exchange_units.py",
+    "rendezvous/snapshots/kept_shares.py",
+    "rendezvous/snapshots/parity_groups.py",
+    "rendezvous/coordinator/parity_circle.py",
     "rendezvous/protocol/quota.py",
     "rendezvous/coordinator/ledger.py",
     "rendezvous/coordinator/step_decisions.py",

@@ -119,6 +119,13 @@ TABLE = (
         shown_default="0: never",
     ),
     Option(
+        "snapshot_parity",
+        "Of up to 8 nodes so many may be lost with their part of a snapshot.",
+        RECOVERY,
+        "0|1|2",
+        pet="",
+    ),
+    Option(
         "coord",
         "An etcd (v3) that decides who takes part, in place of the launchers' votes.",
         RECOVERY,

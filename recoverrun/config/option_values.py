@@ -178,6 +178,13 @@ def snapshot_every(text: str, protects: bool) -> str:
     return text.lstrip("0") or "0" if protects else "0"
 
 
+def snapshot_parity(nodes: int) -> int:
+    """Nodes of a group whose loss snapshots survive."""
+    if nodes not in (0, 1, 2):
+        raise usage(f"--snapshot-parity must be 0, 1 or 2, not {nodes}")
+    return nodes
+
+
 def one_of(option: str, text: str, values: Collection[str]) -> str:
     if text not in values:
         raise usage(f"{option} must be one of {', '.join(sorted(values))}, not {text!r}")

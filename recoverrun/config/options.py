@@ -25,6 +25,7 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 _HANDED_DOWN = frozenset({
     "run_dir", "inject", "finals", "exact", "check_finite", "digest_every", "snapshot_every",
+    "snapshot_parity",
 })  # fmt: skip
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 
@@ -32,7 +33,7 @@ _HANDED_DOWN = frozenset({
 _ONLY_OURS = frozenset({
     "min_replicas", "coord", "witness", "on_silence", "no_protect", "check_finite", "exact",
     "digest_every", "dry_run", "run_dir", "ranks_filter", "on_hang", "hang_limit", "returns",
-    "spares", "snapshot_every", "metrics_port", "on_event", "notify_url",
+    "spares", "snapshot_every", "snapshot_parity", "metrics_port", "on_event", "notify_url",
 })  # fmt: skip
 
 

@@ -1,7 +1,5 @@
-"""What one launcher was asked to do: parsed once, frozen, and from then on believed.
-
-The meaning of the options is torchrun's. Where torchrun would start a rendezvous on the network for
-a job of one node, we use none: no endpoint is opened that nobody else needs.
+"""What one launcher was asked to do: parsed once, frozen, and from then on believed. The meaning of
+the options is torchrun's. A job of one node opens no endpoint: nobody needs it.
 """
 
 import math
@@ -59,6 +57,7 @@ class Options:
     returns: bool = False
     spares: int = 0
     snapshot_every: str = "0"
+    snapshot_parity: int = 1
     witness: str = ""
     coord: str = ""
     run_dir: Path | None = None
@@ -318,6 +317,7 @@ def _recovery_policy(options: Options) -> RecoveryPolicy:
         hang_limit_s=options.hang_limit,
         returns=options.returns,
         snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
+        snapshot_parity=option_values.snapshot_parity(options.snapshot_parity),
     )
 
 

@@ -37,7 +37,7 @@ from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.messages import Kill, Leaving, Message, Stop
 from rendezvous.protocol.records import Json, Record, notice
-from rendezvous.protocol.snapshot_messages import Keep
+from rendezvous.protocol.snapshot_messages import Circle, Keep
 from rendezvous.transport.links import Router
 from rendezvous.transport.station import Station
 
@@ -73,7 +73,7 @@ class Agent:
         self._began_at = began_at
         self._say = say
         self._master = ""  # where rank 0 could listen if it were ours
-        self._bystanders = Bystanders(private.socket)
+        self._bystanders = Bystanders(private.socket, keyring.key)
         self.recorder = Recorder(config=config, folder=folder, began_at=began_at, say=say)
         self._attempt = 0
         self._logs = LogTree(config, folder)
@@ -217,7 +217,7 @@ class Agent:
             attempt=self._attempt,
             agreement=self.job_client.agreement,
             listen=self.job_client.connections.port,
-            holding=self._bystanders.held,
+            holding=(self._bystanders.held, self._bystanders.shares),
         )
 
     def cut_off(self, reason: str, now: float) -> None:
@@ -250,7 +250,7 @@ class Agent:
         elif rank != NOBODY:
             self.job_client.heard(message, now)
             local_workers.deliver(rank, message)
-        elif isinstance(message, Inspect | Keep | Kill | StartAgain):
+        elif isinstance(message, Inspect | Circle | Keep | Kill | StartAgain):
             self.job_client.heard(message, now)
             self._up(local_workers.obey(message, now), now)
         elif isinstance(message, Stop):

@@ -16,6 +16,7 @@ class StepBack:
     again: int  # steps that are done again; -1: not known
     away_ms: float = -1.0  # from the loss until all stood there; -1: they do not yet
     state_ms: float = -1.0  # of that, for the state
+    rebuilt: int = 0  # ranks whose parts came from other nodes
 
     def __str__(self) -> str:
         return f"back to step {self.step:,}{_cost(self)}"
@@ -27,6 +28,8 @@ class StepsBack:
 
     safe: int = -1  # the step of the newest safe snapshot
     safe_at: float = 0.0
+    level: int = 0  # nodes of each group that may be lost where parity stands
+    bare: bool = True  # it does not
     found: list[StepBack] = field(default_factory=list)
 
     def add(self, entry: Entry) -> None:
@@ -35,7 +38,12 @@ class StepsBack:
         match entry.event:
             case "snapshot.safe":
                 self.safe, self.safe_at = step, entry.ts
+                self.bare = entry.integer("parity") <= 0
+                self.level = max(self.level, entry.integer("parity"))
+            case "snapshot.parity":
+                self.bare = False
             case "snapshot.plan":
+                self.bare = True
                 attempt, again = entry.integer("attempt"), entry.integer("back")
                 if not any(one.attempt == attempt for one in self.found):
                     self.found.append(
@@ -46,17 +54,29 @@ class StepsBack:
                     if one.attempt == entry.integer("attempt"):
                         one.away_ms = entry.number("away_ms")
                         one.state_ms = entry.number("state_ms")
+                        rebuilt = entry.fields.get("rebuilt")
+                        one.rebuilt = len(rebuilt) if isinstance(rebuilt, list) else 0
 
     def newest_line(self, now: float) -> str:
         """For `status`: what a loss would go back to; "" if there are no snapshots."""
         if self.safe < 0:
             return ""
         back = f", {plural(len(self.found), 'time')} back" if self.found else ""
-        return f"step {self.safe:,} safe, {span(max(0.0, now - self.safe_at))} ago{back}"
+        safe = f"step {self.safe:,} safe, {span(max(0.0, now - self.safe_at))} ago"
+        return f"{safe}{self._survives()}{back}"
+
+    def _survives(self) -> str:
+        """How many nodes may be lost, where nodes make parity for each other."""
+        if not self.level:
+            return ""
+        many = "no node" if self.bare else plural(self.level, "node")
+        return f", {many} of each group may be lost{' (degraded)' if self.bare else ''}"
 
 
 def _cost(one: StepBack) -> str:
     parts = [f"{plural(one.again, 'step')} done again"] if one.again >= 0 else []
+    if one.rebuilt:
+        parts.append(f"{plural(one.rebuilt, 'rank')} rebuilt by other nodes")
     if one.away_ms >= 0:
         parts.append(f"away {span(one.away_ms / 1000)}, of that {span(one.state_ms / 1000)} state")
     return f": {', '.join(parts)}" if parts else ""

@@ -31,8 +31,8 @@ from rendezvous.snapshots.identity import SnapshotId
 ANSWER_S = 1.0
 """How long a keeper may take for an answer while training waits."""
 
-FETCH_S = 60.0
-"""How long it may take for a part that is wanted back: nobody trains."""
+FETCH_S = 600.0
+"""The same for a part that is wanted back, and may have to be rebuilt: nobody trains."""
 
 SILENT_S = 10.0
 """How long a keeper is left alone that did not answer."""

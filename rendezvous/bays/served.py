@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from rendezvous.bays import memory, packets
+from rendezvous.bays import memory, packets, share_memory
 from rendezvous.bays.free_memory import too_much
 from rendezvous.bays.packets import Closed
+from rendezvous.bays.share_memory import OF_NO_RANK
 from rendezvous.protocol.keeper_messages import (
     Attach,
     BayDropped,
@@ -35,6 +36,7 @@ from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
 from rendezvous.snapshots.holdings import Bay, Holdings
 from rendezvous.snapshots.identity import SnapshotId
+from rendezvous.snapshots.kept_shares import KeptShares
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +60,9 @@ class KeptBays:
         self._incarnation = incarnation
         self._serial = 0  # of what launchers were told
         self._holdings = Holdings()
+        self._shares = KeptShares()
         self._fds: dict[int, int] = {}  # by the number of the memory
+        self._waiting: list[tuple[Caller, SnapshotId]] = []  # for what is still to come
         self._callers: list[Caller] = []
         self._unsummed: dict[int, BayHeader] = {}
         self._slices: Iterator[bool] | None = None
@@ -127,6 +131,8 @@ class KeptBays:
                 caller.launcher = True
                 for bay in self._holdings.bays:
                     packets.say(caller.line, _made(bay), self._fds[bay.number])
+                for number in self._shares.held:
+                    packets.say(caller.line, self._share_made(number), self._fds[number])
                 packets.say(caller.line, self._holding())
             case _:
                 raise Closed("it did not say who it is")
@@ -152,9 +158,11 @@ class KeptBays:
         match message:
             case BayMade(rank=rank, owner=owner):
                 if fd is not None and memory.is_sealed(fd):
-                    self._adopt(rank, owner, fd)
+                    self._take_over(caller, rank, owner, fd)
             case Keep(order=order):
                 self._holdings.keep(order)
+                for number in self._shares.keep(order):
+                    self._drop(number)
                 self._announce()
             case Heartbeat():
                 packets.say(caller.line, message)
@@ -177,7 +185,7 @@ class KeptBays:
             self._drop(dropped)
         number = room.number
         if number is None:
-            held = sum(bay.nbytes for bay in self._holdings.bays)
+            held = sum(os.fstat(fd).st_size for fd in self._fds.values())
             if words := too_much(nbytes, held):
                 packets.say(caller.line, Unavailable(reason=f"too little memory: {words}"))
                 return
@@ -208,15 +216,44 @@ class KeptBays:
         self._unsummed.pop(number, None)
         self._tell_launchers(BayDropped(bay=number))
 
-    def _adopt(self, rank: int, owner: int, fd: int) -> None:
-        """A launcher hands over what an earlier keeper had."""
+    def _take_over(self, giver: Caller, rank: int, owner: int, fd: int) -> None:
+        """A launcher hands over what an earlier keeper had, or an exchange what it has made."""
         number = memory.number_of(fd)
         if number in self._fds:
             return
+        if rank == OF_NO_RANK:
+            self._adopt_share(number, fd)
+        else:
+            self._adopt(rank, owner, fd)
+        if number in self._fds:
+            made = BayMade(rank=rank, owner=owner, nbytes=os.fstat(fd).st_size)
+            self._tell_launchers(made, fd, beside=giver)
+        if rank == OF_NO_RANK:
+            return
+        for dropped in self._holdings.surplus(rank):
+            self._drop(dropped)
+        waiting, self._waiting = self._waiting, []
+        for caller, wanted in waiting:
+            if caller in self._callers:
+                self._fetch(caller, wanted)
+
+    def _adopt_share(self, number: int, fd: int) -> None:
+        share = share_memory.opened(fd)
+        if share is None:
+            return
+        self._fds[number] = fd
+        for dropped in self._shares.add(number, share.plan.id):
+            self._drop(dropped)
+        self._announce()
+
+    def _adopt(self, rank: int, owner: int, fd: int) -> None:
+        number = memory.number_of(fd)
         self._fds[number] = fd
         header = memory.header_of(fd)
-        self._holdings.attach(rank, owner)
-        self._holdings.made(Bay(number, rank, os.fstat(fd).st_size, owner))
+        if owner >= 0:
+            self._holdings.attach(rank, owner)
+        bay = Bay(number, rank, os.fstat(fd).st_size, owner if owner >= 0 else None)
+        self._holdings.made(bay)
         if header is None or header.rank != rank:
             return
         summed = memory.sums_of(fd, header) is not None
@@ -237,6 +274,9 @@ class KeptBays:
 
     def _fetch(self, caller: Caller, wanted: SnapshotId) -> None:
         bay = self._holdings.find(caller.rank, wanted)
+        if bay is None and wanted == self._holdings.safe:
+            self._waiting.append((caller, wanted))  # All go back to it: it is brought here.
+            return
         if bay is None:
             words = f"the keeper of this node has no snapshot of step {wanted.step}"
             packets.say(caller.line, Unavailable(reason=words))
@@ -283,9 +323,15 @@ class KeptBays:
         self._serial += 1
         self._tell_launchers(self._holding())
 
-    def _tell_launchers(self, message: KeeperMessage, fd: int | None = None) -> None:
+    def _share_made(self, number: int) -> BayMade:
+        return BayMade(rank=OF_NO_RANK, owner=-1, nbytes=os.fstat(self._fds[number]).st_size)
+
+    def _tell_launchers(
+        self, message: KeeperMessage, fd: int | None = None, beside: Caller | None = None
+    ) -> None:
+        """All but `beside`, who knows."""
         for caller in self._callers:
-            if caller.launcher and caller not in self.unreachable:
+            if caller.launcher and caller is not beside and caller not in self.unreachable:
                 try:
                     packets.say(caller.line, message, fd)
                 except (Closed, BlockingIOError):
@@ -297,6 +343,7 @@ class KeptBays:
             serial=self._serial,
             order=self._holdings.order,
             held=self._holdings.statement(),
+            shares=self._shares.statement(),
         )
 
 

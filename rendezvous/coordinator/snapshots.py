@@ -2,8 +2,10 @@
 
 Theory of operation. Launchers tell what their keepers hold, as totals. A snapshot is *whole* once
 each rank has its part of it, on its own node. Until that is heard a part may be gone again, so all
-keepers are asked to keep it beside the one that is *safe*. Once all say that they do, it is safe;
-they are told, and only then may the one before be written over.
+keepers are asked to keep it beside the one that is *safe*. Once all say that they do, and that the
+parity of their groups stands, it is safe; they are told, and only then may the one before be
+written over. Where parity cannot be had (too little memory, PARITY_S are over) it is safe without:
+against the loss of processes, not of nodes.
 
 A restart of all ranks goes back to the newest that can be had. It does not count as a failure as
 long as it leads on: after BARREN of them in a row without a newer safe snapshot it does.
@@ -13,10 +15,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.records import Json, Record
-from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order, Restored
+from rendezvous.coordinator.parity_circle import ParityCircle, ToExchanges
+from rendezvous.protocol.records import Json, Record, notice
+from rendezvous.protocol.snapshot_messages import (
+    Exchanging,
+    Held,
+    Holding,
+    Keep,
+    Order,
+    Restored,
+)
 from rendezvous.snapshots.identity import NONE, SnapshotId
-from rendezvous.snapshots.restore_plan import plan
+from rendezvous.snapshots.restore_plan import Node, plan
+
+PARITY_S = 600.0
+"""So long parity may take. No newer snapshot can be safe meanwhile."""
 
 BARREN = 3
 """So many restarts in a row may fail to reach a newer safe snapshot."""
@@ -36,14 +49,21 @@ class _Return:
 class ToKeepers:
     """Have this launcher tell its keeper, or all launchers theirs ("")."""
 
-    keep: Keep
+    message: Keep
     launcher: str = ""
+
+
+Effect = Record | ToKeepers | ToExchanges
 
 
 class SnapshotBook:
     """Of one job: it outlives attempts. Launchers are named by their incarnations."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int = 0) -> None:
+        """`level`: nodes of each group that may be lost."""
+        self._circle = ParityCircle(level)
+        self._begun_at = 0.0  # the attempt
+        self._kept_at = -1.0  # when all kept what is to be next
         self.safe = NONE
         self.next = NONE  # whole, and about to be safe
         self.attempt = 0
@@ -67,15 +87,18 @@ class SnapshotBook:
 
         Launchers tell their keepers so themselves.
         """
+        former, of = self.safe, self._world
         self.attempt, self._ranks = attempt, dict(ranks)
         self._world = sum(map(len, ranks.values()))
         for launcher in self._holdings.keys() - ranks.keys():
             del self._holdings[launcher]
         self._count()
         self.safe, self.next, self._number = restored or NONE, NONE, 0
+        self._circle.begin(attempt, ranks, restored)
+        self._begun_at, self._kept_at = now, -1.0
         if restored is None:
             self._return = None
-            return []
+            return [] if former == NONE else [_in_vain(former, of, self._world)]
         going = self._return = self._return or _Return(now)
         going.formed_at, going.restored = now, restored
         fields: dict[str, Json] = {
@@ -97,8 +120,12 @@ class SnapshotBook:
     @property
     def newest(self) -> SnapshotId | None:
         """What all ranks can go back to now, None if to nothing."""
-        nodes = sorted(self._ranks.items(), key=lambda item: item[1].start)
-        return plan([(len(ranks), self._held(name)) for name, ranks in nodes])
+        return plan([self._node(name) for name in self._circle.names])
+
+    def _node(self, launcher: str) -> Node:
+        holding = self._holdings.get(launcher)
+        many = len(self._ranks[launcher])
+        return (many, (), ()) if holding is None else (many, holding.held, holding.shares)
 
     def exited(self, step: int) -> None:
         """A rank has ended, which was at this step."""
@@ -110,7 +137,14 @@ class SnapshotBook:
 
     # --------------------------------------------------------------------------- what is held
 
-    def hear(self, launcher: str, holding: Holding) -> list[Record | ToKeepers]:
+    def exchange(self, launcher: str, exchanging: Exchanging) -> list[Effect]:
+        """The exchange of a launcher says where it is, and what it has heard."""
+        if launcher not in self._ranks:
+            return []
+        self._circle.hear(launcher, exchanging)
+        return [*self._circle.due(launcher, self._present())]
+
+    def hear(self, launcher: str, holding: Holding, now: float) -> list[Effect]:
         """What the keeper of a launcher has now."""
         known = self._holdings.get(launcher)
         if launcher not in self._ranks or (known is not None and _age(holding) < _age(known)):
@@ -122,26 +156,66 @@ class SnapshotBook:
         if attempt == self.attempt and number > self._number:  # it is another coordinator's
             self._number = number
             self.safe, self.next = SnapshotId(*safe), SnapshotId(*following)
-        effects = self._secure(launcher)
+        effects: list[Effect] = [*self._circle.due("", self._present()), *self._renewed(now)]
+        effects += self._secure(launcher, now)
         effects += self._choose()
         if not effects and holding.order < self._order:
             return [ToKeepers(Keep(order=self._order), launcher)]  # it has missed one, perhaps
         return effects
 
-    def _secure(self, launcher: str) -> list[Record | ToKeepers]:
-        """What is to be next is safe once all keep it, and none if this launcher has lost it."""
+    def _present(self) -> list[Node] | None:
+        """What all nodes have as the attempt began, in order; None until all have said it."""
+        heard = (self._holdings.get(name) for name in self._ranks)
+        if not all(one is not None and one.order[0] == self.attempt for one in heard):
+            return None
+        return [self._node(name) for name in self._circle.names]
+
+    def _renewed(self, now: float) -> list[Effect]:
+        """Parity of what all ranks went back to stands again, or will not. From now on the safe one
+        before it may be written over, and another one may be next.
+        """
+        if not self._circle.exposed:
+            return []
+        why = self._no_parity(self.safe, self._begun_at, now)
+        stands = self._circle.stands(self.safe, self._holdings)
+        if not (stands or why):
+            return []
+        self._circle.exposed = False
+        words = f"the parity of the snapshot of step {self.safe.step} stands on all nodes again"
+        record = Record("snapshot.parity", words, _identity(self.safe)) if stands else None
+        return [record or _degraded(self.safe, why), self._give_order()]
+
+    def _no_parity(self, of: SnapshotId, since: float, now: float) -> str:
+        """Why there will be none, or not soon enough; "" if it is waited for."""
+        late = f"it did not stand after {PARITY_S:g} s" if now >= since + PARITY_S else ""
+        return self._circle.unable(of) or late
+
+    def _secure(self, launcher: str, now: float) -> list[Effect]:
+        """What is to be next is safe once all keep it and its parity stands, and none if this
+        launcher has lost it.
+        """
         if self.next == NONE or self._obeyed(launcher) is None:
             return []
         if not self._obeyed(launcher):
-            self.next = NONE
+            self.next, self._kept_at = NONE, -1.0
             return [self._give_order()]
         if not all(self._obeyed(name) for name in self._ranks):
             return []
-        self.safe, self.next = self.next, NONE
+        if self._kept_at < 0:
+            self._kept_at = now
+        stands, why = self._circle.stands(self.next, self._holdings), ""
+        if not stands:
+            why = self._no_parity(self.next, self._kept_at, now)
+            if not why:
+                return []
+        effects: list[Effect] = [] if stands else [_degraded(self.next, why)]
+        parity = self._circle.level if stands else 0
+        self.safe, self.next, self._kept_at = self.next, NONE, -1.0
         if self.safe.step > self._reached:  # not one that was taken before, and is taken again
             self._reached, self._barren = self.safe.step, 0
         words = f"the snapshot of step {self.safe.step} is safe"
-        return [Record("snapshot.safe", words, _identity(self.safe)), self._give_order()]
+        fields = {**_identity(self.safe), "parity": parity}
+        return [*effects, Record("snapshot.safe", words, fields), self._give_order()]
 
     def _obeyed(self, launcher: str) -> bool | None:
         """True if it keeps what is to be next; None if it has not heard yet that it should."""
@@ -151,13 +225,15 @@ class SnapshotBook:
         wanted = {(*self.next, self._world, rank) for rank in ranks}
         return wanted <= {held[:4] for held in holding.held}
 
-    def _choose(self) -> list[Record | ToKeepers]:
+    def _choose(self) -> list[Effect]:
         """The newest that is whole is to be next."""
         whole = [found for found, parts in self._parts.items() if parts == self._world]
         newest = max(whole, default=NONE)
+        if self._circle.exposed or self._kept_at >= 0:
+            return []  # The safe one has to stay until then, or parity of the next is being made.
         if newest <= max(self.safe, self.next) or newest.attempt != self.attempt:
             return []
-        self.next = newest
+        self.next, self._kept_at = newest, -1.0
         fields = {**_identity(newest), "bytes": self._bytes[newest]}
         words = f"the snapshot of step {newest.step} is whole"
         return [Record("snapshot.whole", words, fields), self._give_order()]
@@ -167,6 +243,7 @@ class SnapshotBook:
         if launcher in self._ranks:
             self._add(launcher, -1)
             self._holdings.pop(launcher, None)
+            self._circle.lose(launcher)
 
     def restored(self, restored: Restored, now: float) -> list[Record]:
         """A rank stands where it stood."""
@@ -181,7 +258,7 @@ class SnapshotBook:
             "attempt": self.attempt, "of": restored.attempt, "step": restored.step,
             "away_ms": round(1000 * (now - going.ended_at), 3),
             "end_ms": round(1000 * (going.formed_at - going.ended_at), 3),
-            "state_ms": max(going.state_ms.values()),
+            "state_ms": max(going.state_ms.values()), "rebuilt": list(self._circle.brought),
         }  # fmt: skip
         words = f"all ranks stand at the top of step {restored.step} again"
         return [Record("snapshot.restored", words, fields)]
@@ -219,6 +296,16 @@ class SnapshotBook:
 
 def _identity(found: SnapshotId) -> dict[str, Json]:
     return {"attempt": found.attempt, "step": found.step}
+
+
+def _in_vain(found: SnapshotId, of: int, world: int) -> Record:
+    words = "parts of it are lost" if of == world else f"it is for {of} ranks, and {world} came"
+    return notice(f"the snapshot of step {found.step} cannot be gone back to: {words}")
+
+
+def _degraded(found: SnapshotId, why: str) -> Record:
+    words = f"no loss of a node is survived by the snapshot of step {found.step}: {why}"
+    return Record("snapshot.degraded", words, _identity(found))
 
 
 def _age(holding: Holding) -> tuple[int, int]:

@@ -48,7 +48,15 @@ EVENTS: Mapping[str, Event] = {
         "Each rank has its part of a snapshot in memory.", ("attempt", "step", "bytes"), ("ms",)
     ),
     "snapshot.safe": Event(
-        "All ranks can go back to this snapshot, whatever is lost.", ("attempt", "step")
+        "All ranks can go back to this snapshot, whatever is lost: of each group `parity` nodes.",
+        ("attempt", "step"),
+        ("parity",),
+    ),
+    "snapshot.parity": Event(
+        "The parity of what all ranks went back to stands on all nodes again.", ("attempt", "step")
+    ),
+    "snapshot.degraded": Event(
+        "A snapshot has no parity: it does not survive the loss of a node.", ("attempt", "step")
     ),
     "snapshot.plan": Event(
         "All ranks go back to the top of `step`, as it was in attempt `of`; `back` steps are done "
@@ -58,8 +66,9 @@ EVENTS: Mapping[str, Event] = {
     ),
     "snapshot.restored": Event(
         "All ranks stand there again. `away_ms`: since the loss was known; `end_ms` of it until "
-        "all joined again, `state_ms` for the state.",
+        "all joined again, `state_ms` for the state. `rebuilt`: ranks whose part others had.",
         ("attempt", "of", "step", "away_ms", "end_ms", "state_ms"),
+        ("rebuilt",),
     ),
     "worker.hello": Event("The hooks are installed in a worker.", ("rank", "torch")),
     "worker.exit": Event(

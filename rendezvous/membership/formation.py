@@ -14,14 +14,14 @@ from typing import assert_never
 
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
-from rendezvous.protocol.snapshot_messages import Held
+from rendezvous.protocol.snapshot_messages import Held, Share
 
 EXIT_USAGE = 2
 EXIT_NEVER_FORMED = 80
 
 NPROC_MOST = 4096
 
-Restore = Callable[[Sequence[tuple[int, tuple[Held, ...]]]], str]
+Restore = Callable[[Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]], str]
 """What all ranks begin from, of how many ranks each node has and the snapshots in its memory."""
 
 NAMED_MOST = 8
@@ -298,7 +298,7 @@ class Formation:
         world_size = sum(join.nproc for join in joins)
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
-        restore = self._restore([(join.nproc, join.holding) for join in joins])
+        restore = self._restore([(join.nproc, join.holding, join.shares) for join in joins])
         starts = []
         first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()
         for join in joins:

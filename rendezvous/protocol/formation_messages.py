@@ -6,7 +6,7 @@ Part of the protocol that `messages` collects. L is a launcher, C the coordinato
 from dataclasses import dataclass
 
 from rendezvous.protocol.peer import Peer
-from rendezvous.protocol.snapshot_messages import Held
+from rendezvous.protocol.snapshot_messages import Held, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Join:
     agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     holding: tuple[Held, ...] = ()  # the parts of snapshots in this node's memory
+    shares: tuple[Share, ...] = ()  # the parity of others' in it
     address: str = ""  # whence this message came: filled in by whoever receives it
 
 

@@ -77,7 +77,7 @@ class Unavailable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Custody:
     """L -> K: this launcher keeps a second descriptor of each bay. Said first, and answered with
-    all bays that there are."""
+    all bays that there are. Said by the exchange of a node as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

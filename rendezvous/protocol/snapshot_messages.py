@@ -1,4 +1,5 @@
-"""Messages about snapshots in memory. L is a launcher, C the coordinator, W a worker.
+"""Messages about snapshots in memory. L is a launcher, C the coordinator, W a worker, X the
+exchange of a node, which makes parity.
 
 What a keeper (K) says and is told besides is in `keeper_messages`.
 """
@@ -14,17 +15,29 @@ Order = tuple[int, int, tuple[int, int], tuple[int, int]]
 are safe, and next. (-1, -1) is none."""
 
 
+Share = tuple[int, int, int, int, int, tuple[tuple[int, int], ...]]
+"""What a node has of the parity of its group: attempt, step and ranks of the snapshot; how many
+nodes of the group may be lost; at which slot of the group this node was; and the ranks of all its
+nodes by slot, each as the first one and how many there are."""
+
+Source = tuple[int, tuple[tuple[int, int], ...], tuple[int, ...], tuple[int, ...]]
+"""Where the parts of a group are: how many may be lost, the ranks of its nodes by slot, and by slot
+the node that has its data now, and its parity; -1 for nobody."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """K -> L, L -> C: all that is whole in the memory of this node, and what of it is kept.
 
     A total. The one with the greater (keeper, serial) is the newer one. `order`: the newest `Keep`.
+    `shares`: the parity that is here.
     """
 
     keeper: int
     serial: int
     order: Order
     held: tuple[Held, ...]
+    shares: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +49,38 @@ class Keep:
     """
 
     order: Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanging:
+    """X -> L, L -> C: the exchange of this node can be called at `port`, and has heard the circle
+    with that attempt and number. `unable`: (attempt, step) of the snapshot whose parity it has no
+    memory for.
+    """
+
+    port: int
+    heard: tuple[int, int] = (-1, 0)
+    unable: tuple[int, int] = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circle:
+    """C -> L, L -> X: who makes parity with whom, by node rank. A total; `number` grows.
+
+    `level`: nodes of a group that may be lost. `ranks` and `ports` of each node, and `hosts`, which
+    each launcher fills in for its own exchange. `sources`: where the parts of the snapshot lie that
+    all ranks begin from (attempt, step), where some of them are to be brought or rebuilt.
+    """
+
+    attempt: int
+    number: int
+    level: int
+    ranks: tuple[int, ...]
+    ports: tuple[int, ...]
+    of: tuple[int, int] = (-1, -1)
+    sources: tuple[Source, ...] = ()
+    node: int = -1
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,4 +97,4 @@ class Restored:
     state_ms: float
 
 
-SnapshotMessage = Holding | Keep | Restored
+SnapshotMessage = Holding | Exchanging | Circle | Keep | Restored

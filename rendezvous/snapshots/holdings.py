@@ -155,6 +155,17 @@ class Holdings:
         bay.world = world
         bay.content, bay.unsummed = (found, None) if summed else (None, found)
 
+    def surplus(self, rank: int) -> tuple[int, ...]:
+        """One was handed over beside those that this rank has: which of them are not here any more,
+        so that it has no more than it may.
+        """
+        mine = self._of(rank)
+        spare = sorted((bay for bay in mine if self._is_free(bay)), key=_age)
+        gone = tuple(bay.number for bay in spare[: max(0, len(mine) - BAYS)])
+        for number in gone:
+            del self._bays[number]
+        return gone
+
     def spoilt(self, number: int) -> None:
         """What this bay holds is not what it should be."""
         if (bay := self._bays.get(number)) is not None:
@@ -212,6 +223,16 @@ class Holdings:
     def _fits(self, bay: Bay, incarnation: int, nbytes: int) -> bool:
         # Much larger than wanted is a waste: another one is made.
         return bay.owner in (None, incarnation) and nbytes <= bay.nbytes <= 2 * nbytes
+
+
+def order_of_start(former: Holding, attempt: int, restored: SnapshotId, *, parity: bool) -> Order:
+    """What is kept as an attempt begins, of what a keeper has said last. Where nodes make parity
+    for each other: beside what all go back to the one before it that was kept, as that may have all
+    of its parity and this one none.
+    """
+    held = {SnapshotId(*one[:2]) for one in former.held} if parity and restored != NONE else set()
+    kept = {SnapshotId(*one) for one in former.order[2:]}
+    return attempt, 0, restored, max((held & kept) - {restored}, default=NONE)
 
 
 def is_settled(holding: Holding) -> bool:

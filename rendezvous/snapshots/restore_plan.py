@@ -1,38 +1,78 @@
 """What a restart of all ranks begins from: decided by what is there, not by what was heard before.
 
-A snapshot can be had if each rank finds its own part in the memory of its own node. Of those the
-newest is taken. One of a job with another number of ranks is none.
+A snapshot can be had if each rank finds its own part in the memory of its own node, or that part is
+on another node, or can be rebuilt from what the others of its group have. Of those the newest is
+taken. One of a job with another number of ranks is none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from rendezvous.protocol.snapshot_messages import Held
+from rendezvous.protocol.snapshot_messages import Held, Share, Source
 from rendezvous.snapshots.identity import SnapshotId
+from rendezvous.snapshots.parity_groups import Group, Member
 
-Node = tuple[int, tuple[Held, ...]]
+Node = tuple[int, tuple[Held, ...], tuple[Share, ...]]
 """How many ranks a node is given, after those of the nodes before it, and what it holds."""
 
 
 def plan(nodes: Sequence[Node]) -> SnapshotId | None:
     """The newest snapshot that all ranks can have; None if there is none."""
-    world = sum(nproc for nproc, _ in nodes)
-    found: set[SnapshotId] | None = None
-    first = 0
-    for nproc, held in nodes:
-        ranks = range(first, first + nproc)
-        here = _of_all(held, ranks, world)
-        found = here if found is None else found & here
-        first += nproc
-    return max(found or (), default=None)
+    world = sum(nproc for nproc, _, _ in nodes)
+    held = {SnapshotId(*one[:2]) for _, parts, _ in nodes for one in parts if one[2] == world}
+    newest = (of for of in sorted(held, reverse=True) if sources(nodes, of) is not None)
+    return next(newest, None)
 
 
-def _of_all(held: Iterable[Held], ranks: range, world: int) -> set[SnapshotId]:
-    """The snapshots of `world` ranks of which a node has the parts of all `ranks`."""
-    parts: dict[SnapshotId, set[int]] = {}
-    for attempt, step, of, rank, _ in held:
-        if of == world and rank in ranks:
-            parts.setdefault(SnapshotId(attempt, step), set()).add(rank)
-    return {found for found, here in parts.items() if len(here) == len(ranks)}
+def sources(nodes: Sequence[Node], of: SnapshotId) -> tuple[Source, ...] | None:
+    """Where the parts lie that are not on the nodes of their ranks; None if one cannot be had."""
+    world = sum(nproc for nproc, _, _ in nodes)
+    parts = [{h[3] for h in held if h[:3] == (*of, world)} for _, held, _ in nodes]
+    lacking = list(missing([nproc for nproc, _, _ in nodes], parts))
+    if not lacking:
+        return ()
+    groups = {
+        (share[3], share[5])
+        for _, _, shares in nodes
+        for share in shares
+        if share[:3] == (*of, world)
+    }
+    found: list[Source] = []
+    for level, members in sorted(groups):
+        data = tuple(_first(parts, _ranks(member)) for member in members)
+        keepers = [{s[4] for s in n[2] if s[:4] == (*of, world, level) and s[5] == members}
+                   for n in nodes]  # fmt: skip
+        parity = tuple(_first(keepers, range(slot, slot + 1)) for slot in range(len(members)))
+        had = {rank for rank in _had(Group(level, members), data, parity) if rank in lacking}
+        if had:
+            found.append((level, members, data, parity))
+            lacking = [rank for rank in lacking if rank not in had]
+    return None if lacking else tuple(found)
+
+
+def missing(nproc: Sequence[int], parts: Sequence[set[int]]) -> Iterator[int]:
+    """The ranks whose parts are not on their own nodes, of what each node has."""
+    firsts = accumulate(nproc, initial=0)
+    for first, many, here in zip(firsts, nproc, parts, strict=False):
+        yield from (rank for rank in range(first, first + many) if rank not in here)
+
+
+def _had(group: Group, data: Sequence[int], parity: Sequence[int]) -> Iterator[int]:
+    """The ranks of a group whose parts are somewhere, or can be rebuilt."""
+    there = [slot for slot, node in enumerate(data) if node >= 0]
+    kept = [slot for slot, node in enumerate(parity) if node >= 0]
+    for slot, member in enumerate(group.members):
+        if group.can_have(slot, there, kept):
+            yield from _ranks(member)
+
+
+def _ranks(member: Member) -> range:
+    return range(member[0], member[0] + member[1])
+
+
+def _first(having: Sequence[set[int]], wanted: range) -> int:
+    """The first node that has all of these, -1 if none has."""
+    return next((node for node, has in enumerate(having) if has.issuperset(wanted)), -1)
 
 
 def planned(nodes: Sequence[Node]) -> str:

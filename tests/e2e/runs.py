@@ -47,7 +47,9 @@ class Run:
         options: tuple[str, ...] = (),
         arguments: tuple[str, ...] = (),
         bound_s: float = BOUND_S,
+        within: tuple[str, ...] = (),
     ) -> None:
+        """`within` is a command that runs the launcher somewhere else."""
         self.job = job
         self.folder = folder
         self.journal = folder / "journal"
@@ -60,7 +62,7 @@ class Run:
         for new in (self.out, self._stacks):
             new.mkdir(parents=True)
         self.command = [
-            sys.executable, *self.program, f"--nproc-per-node={job.ranks}",
+            *within, sys.executable, *self.program, f"--nproc-per-node={job.ranks}",
             *([f"--inject={inject}"] if inject else []), f"--run-dir={self.journal}", *options,
             str(SCRIPTS / job.script), f"--out={self.out}", *job.arguments, *arguments,
         ]  # fmt: skip

@@ -68,7 +68,7 @@ class CoordinatorHost(HostVoice):
         self._first_failure = FirstFailure(nodes=1, world_size=0)
         self._store = store  # of this launcher: it outlives this coordinator host
         self._generation = 0
-        self._rollbacks = Rollbacks(members, record)
+        self._rollbacks = Rollbacks(members, record, policy.snapshot_parity)
 
     # --------------------------------------------------------------------------- events
 
@@ -233,7 +233,7 @@ class CoordinatorHost(HostVoice):
             return self.stop(stop)
         left = len(self._members.present) + len(self._newcomers.spares)
         enough = left >= self._newcomers.least
-        back = self._rollbacks.judge(stop, enough=enough)
+        back = self._rollbacks.judge(stop)
         again = back or self._attempts.judge(
             stop, self._coordinator, enough=enough, changing=self._changing
         )

@@ -19,7 +19,7 @@ from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Kill, Message, Stop
 from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.register_messages import Ping
-from rendezvous.protocol.snapshot_messages import Held
+from rendezvous.protocol.snapshot_messages import Held, Share
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import Say
 
@@ -186,9 +186,9 @@ def verdict(stop: Stop, tries: Sequence[str]) -> Stop:
     return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
 
 
-def _planned(nodes: Sequence[tuple[int, tuple[Held, ...]]]) -> str:
+def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> str:
     """What all ranks begin from, where anything is held at all."""
-    if not any(held for _, held in nodes):
+    if not any(held for _, held, _ in nodes):
         return ""
     from rendezvous.snapshots.restore_plan import planned  # what only snapshots need
 

@@ -118,6 +118,8 @@ class Newcomers:
         envelopes: list[Envelope] = []
         for effect in effects:
             match effect:
+                case Reply(incarnation=to, message=Refusal() as refusal):
+                    envelopes.append(Envelope(to, NOBODY, self._worded(refusal)))
                 case Reply(incarnation=to, message=message):
                     envelopes.append(Envelope(to, NOBODY, message))
                 case Formed(joins=joins):
@@ -130,8 +132,17 @@ class Newcomers:
                     self._record(Record("job.wait", reason))
                 case Abandoned(reason=reason):
                     code = ExitCode.NEVER_FORMED
-                    self.refusal = Refusal(reason=reason, exit_code=code)
+                    self.refusal = self._worded(Refusal(reason=reason, exit_code=code))
         return envelopes
+
+    def _worded(self, refusal: Refusal) -> Refusal:
+        """Where all would have gone back to a snapshot: it is lost with those who have it."""
+        start, restart = self._members.start, self.restart
+        back = -1 if restart is None else restart.back
+        if back < 0 or start is None or refusal.exit_code != ExitCode.NEVER_FORMED:
+            return refusal
+        words = f"the snapshot of step {back:,} is for {start.world_size} ranks: {refusal.reason}"
+        return Refusal(reason=words, exit_code=ExitCode.REQUEUE)
 
     def refuse(self, refusal: Refusal) -> list[Envelope]:
         """The job ends: spares are told, and so is whoever comes."""

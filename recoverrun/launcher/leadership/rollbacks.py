@@ -16,17 +16,21 @@ from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import Exited, Message, Stop
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.snapshot_messages import Holding, Restored
+from rendezvous.protocol.snapshot_messages import Exchanging, Holding, Restored
 
 if TYPE_CHECKING:
-    from rendezvous.coordinator.snapshots import SnapshotBook, ToKeepers  # what only snapshots need
+    from rendezvous.coordinator.snapshots import Effect, SnapshotBook  # what only snapshots need
 
-OF_SNAPSHOTS = Holding | Restored
+OF_SNAPSHOTS = Holding | Exchanging | Restored
 """What is said of them."""
 
 
 class Rollbacks:
-    def __init__(self, members: AttemptMembers, record: Callable[[Record], None]) -> None:
+    def __init__(
+        self, members: AttemptMembers, record: Callable[[Record], None], parity: int = 0
+    ) -> None:
+        """`parity`: nodes of each group that may be lost."""
+        self._parity = parity
         self._members = members
         self._record = record
         self._book: SnapshotBook | None = None  # until a launcher says that it keeps something
@@ -40,16 +44,16 @@ class Rollbacks:
         from rendezvous.snapshots.restore_plan import read  # what only snapshots need
 
         ranks = {name: member.ranks for name, member in self._members.known.items()}
-        effects = self._opened().begin(start.attempt, ranks, read(start.restore), now)
+        effects = self._opened(now).begin(start.attempt, ranks, read(start.restore), now)
         self._done(effects if not known else ())
 
-    def _opened(self) -> "SnapshotBook":
+    def _opened(self, now: float) -> "SnapshotBook":
         if self._book is None:
             from rendezvous.coordinator.snapshots import SnapshotBook
 
-            self._book = SnapshotBook()
+            self._book = SnapshotBook(self._parity)
             if self._start is not None:
-                self.begin(self._start, 0.0, known=True)
+                self.begin(self._start, now, known=True)
         return self._book
 
     def end(self, now: float) -> int:
@@ -64,9 +68,11 @@ class Rollbacks:
         """A launcher, or a worker that it hosts, says something of snapshots."""
         match message:
             case Holding():
-                return self._done(self._opened().hear(sender, message))
+                return self._done(self._opened(now).hear(sender, message, now))
+            case Exchanging():
+                return self._done(self._opened(now).exchange(sender, message))
             case Restored(incarnation=incarnation) if self._is_present(incarnation):
-                return self._done(self._opened().restored(message, now))
+                return self._done(self._opened(now).restored(message, now))
             case _:
                 return []
 
@@ -80,26 +86,27 @@ class Rollbacks:
         if self._book is not None:
             self._book.lose(launcher)
 
-    def judge(self, stop: Stop, *, enough: bool) -> NextAttempt | None:
+    def judge(self, stop: Stop) -> NextAttempt | None:
         """What follows where the job would end; None if no snapshot changes that.
 
-        `enough`: nodes are left for another attempt.
+        Where too few nodes are left the next attempt waits for another one, as long as for those of
+        the first: what a lost node had is kept by the others until then.
         """
-        goes_back = self._book is not None and enough and is_loss(stop) and self._book.grant()
+        goes_back = self._book is not None and is_loss(stop) and self._book.grant()
         return NextAttempt(stop.reason, counts=False) if goes_back else None
 
     def _is_present(self, incarnation: int) -> bool:
         return self._start is not None and attempt_of(incarnation) == self._start.attempt
 
-    def _done(self, effects: "Iterable[Record | ToKeepers]") -> list[Envelope]:
+    def _done(self, effects: "Iterable[Effect]") -> list[Envelope]:
         told: list[Envelope] = []
         for effect in effects:
-            if not isinstance(effect, Record):
-                present = self._members.present
-                names = sorted(present & {effect.launcher} if effect.launcher else present)
-                told += [Envelope(name, NOBODY, effect.keep) for name in names]
-            else:
+            if isinstance(effect, Record):
                 self._record(effect)
+                continue
+            present = self._members.present
+            names = sorted(present & {effect.launcher} if effect.launcher else present)
+            told += [Envelope(name, NOBODY, effect.message) for name in names]
         return told
 
 

@@ -18,6 +18,7 @@ from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Join, Refusal
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub, Incoming
+from rendezvous.transport.own_address import address_towards
 from rendezvous.transport.station import Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
@@ -104,14 +105,7 @@ def addresses(host: str) -> list[str]:
 
 def local_address(endpoint: Endpoint) -> str:
     """The address of this machine from which the endpoint would be called; "*" if none is known."""
-    host = addresses(endpoint.host)[0]
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, endpoint.port))  # Nothing is sent by that.
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "*"
+    return address_towards(addresses(endpoint.host)[0], endpoint.port)
 
 
 def free_port() -> int:

@@ -18,7 +18,7 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.version import __version__
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.records import Record, notice
-from rendezvous.protocol.snapshot_messages import Held
+from rendezvous.protocol.snapshot_messages import Held, Share
 
 TORCH_TRIED = ((2, 11), (2, 14))
 """The oldest and the newest minor version of torch with which our tests have passed."""
@@ -52,9 +52,12 @@ def join_message(
     attempt: int,
     agreement: str,
     listen: int,
-    holding: tuple[Held, ...] = (),
+    holding: tuple[tuple[Held, ...], tuple[Share, ...]] = ((), ()),
 ) -> Join:
-    """Return how a node asks for a place in the job, with the fingerprint of what it runs."""
+    """Return how a node asks for a place in the job, with the fingerprint of what it runs.
+
+    `holding`: the parts of snapshots and the parity that it has.
+    """
     fingerprint = job_fingerprint(config)
     return Join(
         run_id=config.run_id,
@@ -68,7 +71,8 @@ def join_message(
         attempt=attempt,
         agreement=agreement,
         listen=listen,
-        holding=holding,
+        holding=holding[0],
+        shares=holding[1],
         script=fingerprint.script,
         arguments=fingerprint.arguments,
         torch=fingerprint.torch,

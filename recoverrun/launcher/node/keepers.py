@@ -31,7 +31,7 @@ from rendezvous.protocol.keeper_messages import (
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order
-from rendezvous.snapshots.holdings import is_settled
+from rendezvous.snapshots.holdings import is_settled, order_of_start
 from rendezvous.snapshots.identity import NO_ORDER, NONE
 from rendezvous.snapshots.restore_plan import read
 
@@ -122,9 +122,12 @@ class NodeKeeper:
         """When `tick` is next needed, or None."""
         return None if self._child is None else self._ask_at
 
-    def begin(self, attempt: int, restore: str) -> None:
-        """An attempt begins here, from the snapshot that `restore` names, if any."""
-        self.keep((attempt, 0, read(restore) or NONE, NONE))
+    def begin(self, attempt: int, restore: str, *, parity: bool = False) -> None:
+        """An attempt begins here, from the snapshot that `restore` names, if any. `parity`: nodes
+        make it for each other.
+        """
+        restored = read(restore) or NONE
+        self.keep(order_of_start(self.holding, attempt, restored, parity=parity))
 
     def keep(self, order: Order) -> None:
         """These snapshots are not written over."""

@@ -54,13 +54,13 @@ from rendezvous.protocol.messages import (
     Stop,
 )
 from rendezvous.protocol.records import Json, Record
-from rendezvous.protocol.snapshot_messages import Keep
+from rendezvous.protocol.snapshot_messages import Circle, Keep
 from rendezvous.transport.links import Router
 from rendezvous.transport.sockets import QUEUE
 from rendezvous.transport.station import Station
 
 if TYPE_CHECKING:
-    from recoverrun.launcher.node.keepers import NodeKeeper  # what only snapshots need
+    from recoverrun.launcher.node.node_snapshots import NodeSnapshots  # what only snapshots need
 
 LAST_WORDS_S = 0.5
 """How long the loop waits for a disk to give what a failed worker left: on a machine that is busy
@@ -86,7 +86,7 @@ class LocalWorkers:
         record: Callable[[Record], None],
         logs: LogTree,
         inherited: Mapping[str, str],
-        keeper: "NodeKeeper | None" = None,
+        keeper: "NodeSnapshots | None" = None,
     ) -> None:
         """`inherited` is the environment that workers get, before what is their own; `keeper` is
         that of their snapshots.
@@ -106,7 +106,7 @@ class LocalWorkers:
         self.left: Leave | None = None
         self._keeper = keeper
         if keeper is not None:
-            keeper.begin(start.attempt, start.restore)
+            keeper.begin(start)
         folder = logs.attempt(start.restarts)
         self._outlets = Outlets(config=config, folder=folder, run_dir=run_dir, node=self._node)
         self._beginnings = Beginnings(
@@ -188,7 +188,7 @@ class LocalWorkers:
         """What another coordinator does not know: what workers asked the store and still wait for,
         and the snapshots that are here.
         """
-        held = [] if self._keeper is None else [self._keeper.holding]
+        held = [] if self._keeper is None else self._keeper.standing
         return [*held, *self._messages.unanswered()]
 
     def _noted(self, worker: Worker, message: Message, now: float) -> list[Message]:
@@ -253,7 +253,7 @@ class LocalWorkers:
             up += self._tell(order, now)
         return up
 
-    def obey(self, order: Inspect | Kill | Keep | StartAgain, now: float) -> list[Message]:
+    def obey(self, order: Inspect | Kill | Keep | Circle | StartAgain, now: float) -> list[Message]:
         """Do what the coordinator wants done with these ranks."""
         match order:
             case Inspect():
@@ -262,9 +262,9 @@ class LocalWorkers:
                 return self.kill(order, now)
             case StartAgain():
                 return self.start_again(order, now)
-            case Keep(order=kept):
+            case Keep() | Circle():
                 if self._keeper is not None:
-                    self._keeper.keep(kept)
+                    self._keeper.obey(order)
                 return []
 
     def inspect(self, inspect: Inspect) -> list[Message]:

@@ -175,6 +175,8 @@ def _line(record: Record) -> str:
         case "snapshot.restored":
             away = _as_read(record).number("away_ms") / 1000
             return f"✓ {record.reason}, {span(away)} after the loss"
+        case "snapshot.degraded":
+            return f"! {record.reason}"
         case "leader.succeed":
             return f"⇄ {record.reason}"
         case "notice.give":

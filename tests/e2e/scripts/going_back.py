@@ -4,6 +4,7 @@ import argparse
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ parser.add_argument("--shape", default="counting", help="of the loop")
 parser.add_argument("--layout", default="single")
 parser.add_argument("--steps", type=int, required=True)
 parser.add_argument("--dies", default="", help="RANK@STEP or all@STEP, with commas")
+parser.add_argument("--waits", default="", help="STEP@FILE: wait there until there is that file")
 args = parser.parse_args()
 OUT, STEPS = Path(args.out), args.steps
 WIDTH, HIDDEN, BATCH = 16, 256, 4
@@ -56,7 +58,18 @@ done = 0
 norms = torch.zeros(5000)
 
 
+def wait_here() -> None:
+    """Until the test has seen what it waits for."""
+    for plan in args.waits.split(","):
+        step, _, path = plan.partition("@")
+        if path and done == int(step):
+            Path(f"{path}.{rank}").touch()
+            while not Path(path).exists():
+                time.sleep(0.01)  # a file of another process: there is nothing to wait on
+
+
 def end_here() -> None:
+    wait_here()
     for number, plan in enumerate(args.dies.split(",")):
         who, _, step = plan.partition("@")
         if who not in (str(rank), "all") or done != int(step):

@@ -1,5 +1,8 @@
-"""Memory of a simulated bay: symbols in the place of bytes."""
+"""Memory of a simulated bay: symbols in the place of bytes. As bytes they are a few, of a length
+that differs by rank.
+"""
 
+import struct
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -29,6 +32,27 @@ class Memory:
         return right and self.halves == [(self.rank, *found)] * HALVES
 
 
+_BYTES = struct.Struct("<3q" + HALVES * "3q")
+NOBODY: Symbol = (-1, -1, -1)
+
+
+def packed(memory: Memory) -> bytes:
+    """What it holds."""
+    of = memory.header or (-1, -1)
+    halves = [number for half in memory.halves for number in half or NOBODY]
+    return _BYTES.pack(*of, memory.world, *halves) + bytes(13 * memory.rank)
+
+
+def unpack(data: bytes, memory: Memory) -> bool:
+    """Fill it with what `packed` has made; False if it is something else."""
+    attempt, step, memory.world, *numbers = _BYTES.unpack_from(data)
+    memory.header = SnapshotId(attempt, step)
+    for half in range(HALVES):
+        memory.halves[half] = tuple(numbers[3 * half : 3 * half + 3])
+    memory.summed = memory.is_part(memory.header, memory.world)
+    return memory.summed
+
+
 class Numbers:
     """Of memories: no two have the same."""
 
@@ -37,3 +61,6 @@ class Numbers:
 
     def make(self, rank: int, maker: int) -> Memory:
         return Memory(next(self._numbers), rank, maker)
+
+    def next(self) -> int:
+        return next(self._numbers)

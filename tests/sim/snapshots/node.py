@@ -5,10 +5,12 @@ What travels between processes of one node comes in order, once, unless one of t
 
 from collections.abc import Callable
 
-from rendezvous.protocol.snapshot_messages import Holding, Order
-from rendezvous.snapshots.holdings import Bay, Holdings, is_settled
+from rendezvous.protocol.snapshot_messages import Circle, Exchanging, Holding, Order
+from rendezvous.snapshots.holdings import Bay, Holdings, is_settled, order_of_start
 from rendezvous.snapshots.identity import NO_ORDER, SnapshotId
+from rendezvous.snapshots.kept_shares import KeptShares
 from tests.sim.engine import Engine
+from tests.sim.snapshots.exchanges import NodeShares, Share, SimExchange, Wire
 from tests.sim.snapshots.memory import Memory, Numbers
 
 REPLACE_S = 0.2
@@ -27,6 +29,7 @@ class Keeper:
         self.serial = 0
         self.machine = Holdings()
         self.memory: dict[int, Memory] = {}
+        self.shares = KeptShares()
         self.stalled_until = 0.0
         self.alive = True
 
@@ -36,7 +39,7 @@ class Node:
 
     def __init__(
         self, name: str, ranks: range, engine: Engine, numbers: Numbers, world: int, sum_s: float,
-        tell: Callable[[str, Holding], None],
+        tell: Callable[[str, Holding | Exchanging], None], wire: Wire | None,
     ) -> None:  # fmt: skip
         self.name, self.ranks = name, ranks
         self._engine, self._numbers, self._world, self._sum_s = engine, numbers, world, sum_s
@@ -47,8 +50,12 @@ class Node:
         self.holding = Holding(keeper=0, serial=0, order=NO_ORDER, held=())
         self.processes: set[tuple[int, int]] = set()  # (rank, incarnation) that live
         self.keeper: Keeper | None = None
+        self.shares: dict[int, Share] = {}  # of which the launcher has a descriptor
+        self.exchange: SimExchange | None = None
+        self._wire = wire
         self._keepers = 0
         self.start()
+        self.start_exchange()
         engine.after(TELL_AGAIN_S, self._tell_again)
 
     # --------------------------------------------------------------------------- the launcher
@@ -61,17 +68,77 @@ class Node:
         keeper = self.keeper = Keeper(self._keepers)
         for memory in self.bays.values():
             self._hand_over(keeper, memory)
-        keeper.machine.keep(self.order)
+        for number, share in self.shares.items():
+            keeper.shares.add(number, share.id)
+        self._keep_all(keeper, self.order)
         self._announce(keeper)
+
+    def _keep_all(self, keeper: Keeper, order: Order) -> None:
+        keeper.machine.keep(order)
+        for number in keeper.shares.keep(order):
+            self.shares.pop(number, None)
+
+    def start_exchange(self) -> None:
+        """With a port of its own."""
+        if self._wire is not None and self.alive:
+            memory = NodeShares(self, self._numbers)
+            self.exchange = SimExchange(memory, self._wire, self._engine, self._told)
+            self.exchange.begin(self.holding)
+
+    def _told(self, exchanging: Exchanging) -> None:
+        self._tell(self.name, exchanging)
+
+    def kill_exchange(self) -> None:
+        if self.exchange is not None:
+            self.exchange.alive, self.exchange = False, None
+            self._engine.after(REPLACE_S, self.start_exchange)
+
+    def join(self, circle: Circle) -> None:
+        """The coordinator's word for the exchange."""
+        if self.exchange is not None:
+            self.exchange.join(circle)
+
+    def take_share(self, share: Share) -> None:
+        """The exchange hands one over."""
+        if (keeper := self.keeper) is not None:
+            self._when_it_moves(keeper, self._take_share, keeper, share)
+
+    def _take_share(self, keeper: Keeper, share: Share) -> None:
+        if self._is_here(keeper):
+            number = self._numbers.next()
+            self.shares[number] = share
+            for gone in keeper.shares.add(number, share.id):
+                self.shares.pop(gone, None)
+            self._announce(keeper)
+
+    def take_bay(self, memory: Memory) -> None:
+        """The exchange hands one over that was on another node."""
+        if (keeper := self.keeper) is not None:
+            self._when_it_moves(keeper, self._take_bay, keeper, memory)
+
+    def _take_bay(self, keeper: Keeper, memory: Memory) -> None:
+        if self._is_here(keeper):
+            self.bays[memory.number] = memory
+            self._hand_over(keeper, memory)
+            for number in keeper.machine.surplus(memory.rank):
+                keeper.memory.pop(number)
+                self.bays.pop(number, None)
+            self._announce(keeper)
 
     def _hand_over(self, keeper: Keeper, memory: Memory) -> None:
         keeper.memory[memory.number] = memory
-        keeper.machine.attach(memory.rank, memory.maker)
-        keeper.machine.made(Bay(memory.number, memory.rank, SIZE, memory.maker))
+        owner = memory.maker if memory.maker >= 0 else None
+        if owner is not None:
+            keeper.machine.attach(memory.rank, owner)
+        keeper.machine.made(Bay(memory.number, memory.rank, SIZE, owner))
         if memory.header is not None:
             keeper.machine.adopt(memory.number, memory.header, memory.world, summed=memory.summed)
             if not memory.summed:
                 self._engine.after(self._sum_s, self._sum, keeper, memory, memory.header)
+
+    def begin(self, attempt: int, restored: SnapshotId) -> None:
+        """An attempt begins here."""
+        self.obey(order_of_start(self.holding, attempt, restored, parity=self._wire is not None))
 
     def obey(self, order: Order) -> None:
         """The coordinator's, or that of a start."""
@@ -81,13 +148,16 @@ class Node:
 
     def _keep(self, keeper: Keeper, order: Order) -> None:
         if self._is_here(keeper):
-            keeper.machine.keep(order)
+            self._keep_all(keeper, order)
             self._announce(keeper)
 
     def _tell_again(self) -> None:
         if self.alive:
-            if not is_settled(self.holding):
+            waits = self.exchange is not None and not self.exchange.machine.is_settled
+            if waits or not is_settled(self.holding):
                 self._tell(self.name, self.holding)
+            if waits and self.exchange is not None:
+                self._tell(self.name, self.exchange.standing)
             self._engine.after(TELL_AGAIN_S, self._tell_again)
 
     def kill_keeper(self) -> None:
@@ -101,6 +171,9 @@ class Node:
         self.alive = False
         self.keeper = None
         self.bays.clear()
+        self.shares.clear()
+        if self.exchange is not None:
+            self.exchange.alive, self.exchange = False, None
 
     # --------------------------------------------------------------------------- the keeper
 
@@ -162,9 +235,11 @@ class Node:
         keeper.serial += 1
         self.holding = Holding(
             keeper=keeper.number, serial=keeper.serial, order=keeper.machine.order,
-            held=keeper.machine.statement(),
+            held=keeper.machine.statement(), shares=keeper.shares.statement(),
         )  # fmt: skip
         self._tell(self.name, self.holding)
+        if self.exchange is not None:
+            self.exchange.hear(self.holding)
 
     # --------------------------------------------------------------------------- time
 

@@ -4,7 +4,9 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["worker", "keeper", "stall", "node", "coordinator", "all", "stuck", "deaf"]
+Kind = Literal[
+    "worker", "keeper", "stall", "node", "coordinator", "all", "stuck", "deaf", "exchange", "two"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +14,7 @@ class Fault:
     """worker, keeper, node: killed; all: every worker. stall: a keeper stands still for `for_s`.
     stuck: what a worker writes goes on for `for_s` after the next restart. deaf: messages
     between this node and the coordinator are lost for `for_s`. coordinator: another one takes over.
+    exchange: killed. two: this node and the next one, at once.
     """
 
     kind: Kind
@@ -26,6 +29,7 @@ class Plan:
     nodes: int
     nproc: int
     every: int
+    parity: int  # nodes that may be lost
     step_s: float
     delay_s: float = 0.002  # of a message
     sum_s: float = 0.01  # to make checksums
@@ -40,9 +44,12 @@ def draw(seed: int) -> Plan:
     rng = random.Random(f"snapshots {seed}")
     rough = rng.random() < 0.5
     nodes, nproc = rng.choice((1, 1, 2, 3)), rng.choice((1, 2))
+    parity = 0
+    if rng.random() < 0.6:  # nodes that make parity
+        nodes, nproc, parity = rng.choice((2, 3, 4, 5)), rng.choice((1, 1, 2)), rng.choice((1, 2))
     kinds: tuple[Kind, ...] = (
         "worker", "worker", "keeper", "keeper", "stall", "all", "stuck", "deaf", "coordinator",
-        "node",
+        "node", *(("node", "node", "exchange", "exchange", "two") if parity else ()),
     )  # fmt: skip
     faults = tuple(
         Fault(
@@ -57,6 +64,7 @@ def draw(seed: int) -> Plan:
         seed=seed,
         nodes=nodes,
         nproc=nproc,
+        parity=parity,
         every=rng.choice((1, 2, 3, 5)),
         step_s=rng.choice((0.02, 0.1, 0.3)),
         delay_s=rng.choice((0.002, 0.02, 0.1)),

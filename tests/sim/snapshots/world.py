@@ -3,16 +3,19 @@ for memory, a network that loses and repeats, and processes that are killed at a
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from rendezvous.coordinator.snapshots import SnapshotBook, ToKeepers
+from rendezvous.coordinator.parity_circle import ToExchanges
+from rendezvous.coordinator.snapshots import Effect, SnapshotBook, ToKeepers
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.snapshot_messages import Holding, Order
+from rendezvous.protocol.snapshot_messages import Circle, Exchanging, Holding, Order
 from rendezvous.snapshots import restore_plan
 from rendezvous.snapshots.identity import NONE, SnapshotId
 from tests.sim.engine import Engine
 from tests.sim.snapshots.book import Book
+from tests.sim.snapshots.exchanges import Wire
 from tests.sim.snapshots.memory import Numbers
 from tests.sim.snapshots.node import Node
 from tests.sim.snapshots.plan import Fault, Plan, draw
@@ -22,6 +25,7 @@ from tests.sim.violation import Violation, demand
 DETECT_S, JOIN_S, BOOT_S = 0.02, 0.1, 0.2
 FETCH_AGAIN_S = 0.1
 MOST_CALLS = 400_000
+CHECKED = 3  # of so many calls one is followed by a look at all memory: that takes most of the time
 
 
 @dataclass(slots=True)
@@ -47,11 +51,14 @@ class World:
         self._stuck: dict[int, float] = {}  # rank -> for how long its process outlives its end
         self._steps = self._healed_steps = 0
         self._healed = NONE
+        self._wire = Wire(self.engine, self._delay_s, plan.loss, plan.duplicate)
         self.nodes = [self._node(place) for place in range(plan.nodes)]
-        self.book = Book(self.world)
-        self.machine = SnapshotBook()
+        level = min(plan.parity, plan.nodes - 1)
+        self.book = Book(self.world, level, lambda: self.nodes)
+        self.machine = SnapshotBook(plan.parity)
         self.attempt = 0
         self.workers: dict[int, Worker] = {}
+        self._restored: SnapshotId | None = None  # what all began from
         self._begin(None)
 
     def run(self) -> Outcome:
@@ -62,7 +69,8 @@ class World:
         try:
             while self.engine.now < self.plan.chaos_s + self.plan.quiet_s and self.engine.run_one():
                 demand(self.engine.calls < MOST_CALLS, "SNAP-L", "the history does not end")
-                self.book.check(node for node in self.nodes if node.alive)
+                if self.engine.calls % CHECKED == 0:
+                    self.book.check()
             demand(self.book.safe > self._healed, "SNAP-L", f"since {self._healed} none is safe")
             demand(self._steps > self._healed_steps, "SNAP-4", "no step is done any more")
         except Violation as found:
@@ -76,17 +84,17 @@ class World:
         ranks = range(place * self.plan.nproc, (place + 1) * self.plan.nproc)
         return Node(
             f"n{self._names}", ranks, self.engine, self._numbers, self.world, self.plan.sum_s,
-            self._from_launcher,
+            self._from_launcher, self._wire if self.plan.parity else None,
         )  # fmt: skip
 
     def _begin(self, restored: SnapshotId | None) -> None:
         """All launchers are here, and start their workers."""
-        self._ending = False
+        self._ending, self._restored = False, restored
         self.book.began(self.attempt, restored)
         ranks = {node.name: node.ranks for node in self.nodes}
         self._note(self.machine.begin(self.attempt, ranks, restored, self.engine.now))
         for node in self.nodes:
-            node.obey((self.attempt, 0, restored or NONE, NONE))
+            node.begin(self.attempt, restored or NONE)
             for rank in node.ranks:
                 number = incarnation(self.attempt, 0)
                 self.workers[rank] = Worker(
@@ -160,7 +168,7 @@ class World:
         self.nodes = [
             node if node.alive else self._node(place) for place, node in enumerate(self.nodes)
         ]
-        joined = [(len(node.ranks), node.holding.held) for node in self.nodes]
+        joined = [(len(node.ranks), node.holding.held, node.holding.shares) for node in self.nodes]
         self.attempt += 1
         found = restore_plan.plan(joined)
         self._say(f"attempt {self.attempt} from {found}")
@@ -169,25 +177,39 @@ class World:
 
     # --------------------------------------------------------------------------- messages
 
-    def _from_launcher(self, name: str, holding: Holding) -> None:
+    def _from_launcher(self, name: str, message: Holding | Exchanging) -> None:
         if self._arrives(name):
             for _ in range(2 if self.engine.chance(self.plan.duplicate) else 1):
-                self.engine.after(self._delay_s(), self._hear, name, holding)
+                self.engine.after(self._delay_s(), self._hear, name, message)
 
-    def _hear(self, name: str, holding: Holding) -> None:
-        for effect in self.machine.hear(name, holding):
-            if isinstance(effect, Record):
-                self._note([effect])
-                continue
-            self._order(effect)
+    def _hear(self, name: str, message: Holding | Exchanging) -> None:
+        effects: list[Effect]
+        if isinstance(message, Exchanging):
+            effects = self.machine.exchange(name, message)
+        else:
+            effects = self.machine.hear(name, message, self.engine.now)
+        for effect in effects:
+            match effect:
+                case Record():
+                    self._note([effect])
+                    self.book.noted(effect)
+                case ToKeepers(message=keep, launcher=launcher):
+                    if keep.order[1]:  # else it is what all went back to, however safe that is
+                        self.book.ordered(keep.order[0], keep.order[2])
+                    self._spread(launcher, self._obey, keep.order)
+                case ToExchanges(message=circle, launcher=launcher):
+                    self._spread(launcher, self._join, circle)
 
-    def _order(self, effect: ToKeepers) -> None:
-        attempt, _, safe, _ = effect.keep.order
-        self.book.ordered(attempt, safe)
+    def _spread(self, launcher: str, call: Callable[..., None], what: object) -> None:
         for node in self.nodes:
-            told = not effect.launcher or effect.launcher == node.name
+            told = not launcher or launcher == node.name
             if told and node.alive and self._arrives(node.name):
-                self.engine.after(self._delay_s(), self._obey, node, effect.keep.order)
+                self.engine.after(self._delay_s(), call, node, what)
+
+    def _join(self, node: Node, circle: Circle) -> None:
+        if node.alive and not self._ending:
+            place = next(n for n, one in enumerate(self.nodes) if one is node)
+            node.join(replace(circle, node=place))
 
     def _obey(self, node: Node, order: Order) -> None:
         if node.alive and not self._ending:  # else its launcher has no workers
@@ -222,13 +244,22 @@ class World:
             case "deaf":
                 self._deaf[node.name] = self.engine.now + fault.for_s
             case "node":
-                if node.alive:
-                    node.die()
-                    self.book.lost_node()
-                    self.machine.lose(node.name)
-                    self._kill([self.workers[rank] for rank in node.ranks])
+                self._lose(node)
+            case "two":
+                place = self.nodes.index(node)
+                self._lose(node)
+                self._lose(self.nodes[(place + 1) % len(self.nodes)])
+            case "exchange":
+                node.kill_exchange()
             case "coordinator":
                 self._take_over()
+
+    def _lose(self, node: Node) -> None:
+        if node.alive:
+            node.die()
+            self.book.lost_node(self.nodes.index(node))
+            self.machine.lose(node.name)
+            self._kill([self.workers[rank] for rank in node.ranks])
 
     def _kill(self, workers: list[Worker]) -> None:
         if self._ending:
@@ -242,25 +273,22 @@ class World:
         """Another coordinator: it knows what all were told as the attempt began, and asks."""
         if self._ending:
             return
-        former, self.machine = self.machine, SnapshotBook()
+        self.machine = SnapshotBook(self.plan.parity)
         ranks = {node.name: node.ranks for node in self.nodes}
-        restored = self._restored_by(former)
-        self.machine.begin(self.attempt, ranks, restored, self.engine.now)
+        self.machine.begin(self.attempt, ranks, self._restored, self.engine.now)
         for node in self.nodes:
             if node.alive:
                 self.engine.after(self._delay_s(), self._retell, node)
 
-    def _restored_by(self, former: SnapshotBook) -> SnapshotId | None:
-        first = min(self.workers.values(), key=lambda worker: worker.rank)
-        found = former.safe if former.safe.attempt < self.attempt else None
-        return found if found is not None and found.step == first.begun_at else None
-
     def _retell(self, node: Node) -> None:
         self._from_launcher(node.name, node.holding)
+        if node.exchange is not None:
+            self._from_launcher(node.name, node.exchange.standing)
 
     def _heal(self) -> None:
         self._healed, self._healed_steps = self.book.safe, self._steps
         self._deaf.clear()
+        self._wire.loss = 0.0
 
     # --------------------------------------------------------------------------- the trace
 

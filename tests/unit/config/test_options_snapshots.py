@@ -39,3 +39,16 @@ def test_a_launcher_within_a_worker_does_not_obey_what_that_was_told() -> None:
 
     assert _every("x.py", **inside) == "0"
     assert _every("x.py", RECOVERRUN_SNAPSHOT_EVERY="3") == "3"
+
+
+def _parity(line: str) -> int:
+    options = read([*line.split(), "x.py"], {})
+    assert options is not None, line
+    return parse_options(options, {}).recovery_policy.snapshot_parity
+
+
+def test_one_node_of_a_group_may_be_lost_unless_the_user_says_otherwise() -> None:
+    assert _parity("") == 1
+    assert [_parity(f"--snapshot-parity={many}") for many in (0, 1, 2)] == [0, 1, 2]
+    with pytest.raises(RecoverrunError, match="--snapshot-parity must be 0, 1 or 2, not 3"):
+        _parity("--snapshot-parity=3")

@@ -10,8 +10,10 @@ from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.postmortem_screen import render
 from recoverrun.reports.status import status_of
 from recoverrun.reports.status_lines import plain_lines
+from recoverrun.reports.steps_back import StepsBack
 from recoverrun.reports.survival import survival
-from rendezvous.journal.reader import RunLog, read_run
+from rendezvous.journal.reader import Entry, RunLog, read_run
+from rendezvous.protocol.records import Json
 from tests.unit import journals
 
 
@@ -27,7 +29,7 @@ def _went_back(run_dir: Path) -> RunLog:
     words = "all ranks go back to the top of step 20"
     scene.write("snapshot.plan", words, attempt=1, of=0, step=20, back=7)
     scene.wait(6.0)
-    times = {"away_ms": 6400.0, "end_ms": 300.0, "state_ms": 1900.0}
+    times = {"away_ms": 6400.0, "end_ms": 300.0, "state_ms": 1900.0, "rebuilt": 0}
     scene.write("snapshot.restored", "", attempt=1, of=0, step=20, **times)
     scene.wait(5.0)
     scene.end()
@@ -45,7 +47,7 @@ def test_a_postmortem_counts_steps_that_were_done_again(tmp_path: Path) -> None:
     assert to_json(found)["steps_back"] == [
         {
             "ts": found.steps_back[0].ts, "attempt": 1, "step": 20, "again": 7,
-            "away_ms": 6400.0, "state_ms": 1900.0,
+            "away_ms": 6400.0, "state_ms": 1900.0, "rebuilt": 0,
         }
     ]  # fmt: skip
 
@@ -71,3 +73,26 @@ def test_a_run_without_snapshots_says_nothing_of_them(tmp_path: Path) -> None:
 
     assert "snapshots" not in "".join(plain_lines(status_of(log, journals.WALL + 60)))
     assert not postmortem(log).steps_back
+
+
+def test_how_many_nodes_may_be_lost_is_said_where_they_make_parity() -> None:
+    told = StepsBack()
+    told.add(_entry("snapshot.safe", step=20, parity=1))
+    assert told.newest_line(0.0).endswith("ago, 1 node of each group may be lost")
+    told.add(_entry("snapshot.plan", step=20, attempt=1))
+    assert "no node of each group may be lost (degraded)" in told.newest_line(0.0)
+    told.add(_entry("snapshot.parity", step=20))
+
+    assert "1 node of each group may be lost, 1 time back" in told.newest_line(0.0)
+
+
+def test_ranks_that_others_have_rebuilt_are_counted() -> None:
+    told = StepsBack()
+    told.add(_entry("snapshot.plan", step=20, attempt=1))
+    told.add(_entry("snapshot.restored", step=20, attempt=1, rebuilt=[3, 4]))
+
+    assert "2 ranks rebuilt by other nodes" in str(told.found[0])
+
+
+def _entry(event: str, **fields: Json) -> Entry:
+    return Entry(ts=0, mono=0, seq=0, node="", event=event, reason="", fields=fields)

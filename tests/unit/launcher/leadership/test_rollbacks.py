@@ -2,11 +2,13 @@
 
 import pytest
 
+from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.rollbacks import is_loss
 from recoverrun.launcher.network.frames import Envelope
-from rendezvous.protocol.formation_messages import Join, Restart, Start
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Start
 from rendezvous.protocol.messages import Stop
-from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order
+from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order, Share
 from rendezvous.snapshots.identity import NO_ORDER
 from tests.unit.hosted_job import Job, of
 
@@ -17,7 +19,7 @@ class SnapshotJob(Job):
     """Launchers join with what their keepers have."""
 
     def __init__(self, max_restarts: int = 0) -> None:
-        super().__init__(max_restarts=max_restarts)
+        super().__init__(max_restarts=max_restarts, policy=RecoveryPolicy(snapshot_parity=0))
         self.serial = 0
         self.held: dict[str, tuple[Held, ...]] = {"own": (), "far": ()}
 
@@ -112,3 +114,62 @@ def _newer(held: tuple[Held, ...]) -> tuple[Held, ...]:
 )
 def test_an_error_of_a_script_is_no_loss(code: int, loss: bool) -> None:
     assert is_loss(Stop(exit_code=code, reason="", root_rank=0)) == loss
+
+
+class ParityJob(SnapshotJob):
+    """Two nodes that are a mirror of each other; what they hold is as it was when they joined."""
+
+    def __init__(self) -> None:
+        Job.__init__(self, max_restarts=0)
+        self.serial = 0
+        self.held = {"own": (), "far": (), "late": ()}
+        self.shares: dict[str, tuple[Share, ...]] = {"own": (), "far": (), "late": ()}
+
+    def mirror(self, step: int) -> None:
+        members = ((0, 2), (2, 2))
+        for slot, name in enumerate(("own", "far")):
+            self.shares[name] = ((0, step, 4, 1, slot, members),)
+
+    def state(self, name: str, order: Order) -> list[Envelope]:
+        self.serial += 1
+        holding = Holding(
+            keeper=1, serial=self.serial, order=order, held=self.held[name],
+            shares=self.shares[name],
+        )  # fmt: skip
+        return self.coordinator_host.receive(name, holding, 0.1)
+
+    def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Envelope]:
+        join = Join(
+            run_id="job", node=name, incarnation=name, node_rank=-1, nproc=2, version="1",
+            master=f"{name}:{attempt}", attempt=attempt, holding=self.held[name],
+            shares=self.shares[name],
+        )  # fmt: skip
+        return self.coordinator_host.receive(name, join, now)
+
+
+def _without_a_node() -> tuple[ParityJob, list[Envelope]]:
+    job = ParityJob()
+    job.form()
+    job.mirror(20)
+    for step in (20, 20):
+        job.keep(0, step)
+    return job, job.coordinator_host.depart([("far", "its launcher has ended")], 1.0)
+
+
+def test_a_lost_node_is_waited_for_and_its_part_is_rebuilt() -> None:
+    job, told = _without_a_node()
+    assert {r.back for r in of(told, Restart).values() if isinstance(r, Restart)} == {20}
+    job.join("own", 1, now=1.1)
+
+    assert _starts(job.join("late", 0, now=50.0)) == {(1, 0, "0:20")}
+
+
+def test_a_node_that_never_comes_ends_the_job_with_a_sentence() -> None:
+    job, _ = _without_a_node()
+    job.join("own", 1, now=1.1)
+    told = job.coordinator_host.tick(602.0)
+
+    (refusal,) = of(told, Refusal).values()
+    assert isinstance(refusal, Refusal)
+    assert refusal.exit_code == ExitCode.REQUEUE
+    assert refusal.reason.startswith("the snapshot of step 20 is for 4 ranks: 1 of 2 nodes joined")

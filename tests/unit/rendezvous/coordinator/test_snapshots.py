@@ -3,9 +3,10 @@
 from dataclasses import replace
 from itertools import count
 
-from rendezvous.coordinator.snapshots import BARREN, SnapshotBook
+from rendezvous.coordinator.parity_circle import ToExchanges
+from rendezvous.coordinator.snapshots import BARREN, PARITY_S, SnapshotBook
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.snapshot_messages import Holding, Order, Restored
+from rendezvous.protocol.snapshot_messages import Exchanging, Holding, Order, Restored
 from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
 
 PLACES = {"a": range(2), "b": range(2, 4)}
@@ -33,13 +34,13 @@ class Book(SnapshotBook):
     def hears(self, name: str, holding: Holding) -> list[str]:
         """The same of a statement that may come late, with what follows of orders."""
         events = []
-        for effect in self.hear(name, holding):
+        for effect in self.hear(name, holding, 0.0):
             if isinstance(effect, Record):
                 events.append(effect.event)
                 continue
             for to in [effect.launcher] if effect.launcher else sorted(PLACES):
-                if to not in self.deaf and effect.keep.order > self.orders[to]:
-                    self.orders[to] = effect.keep.order
+                if to not in self.deaf and effect.message.order > self.orders[to]:
+                    self.orders[to] = effect.message.order
                     known = self._holdings.get(to)
                     if known is not None:
                         serial = next(self.serials)
@@ -116,7 +117,7 @@ def test_totals_may_come_twice_and_old_ones_late() -> None:
 def test_parts_that_a_node_has_of_ranks_elsewhere_do_not_count() -> None:
     book = Book()
     held = tuple((0, 5, 4, rank, 1) for rank in range(4))
-    book.hear("a", Holding(keeper=1, serial=1, order=NO_ORDER, held=held))
+    book.hear("a", Holding(keeper=1, serial=1, order=NO_ORDER, held=held), 0.0)
 
     assert book.newest is None
 
@@ -191,3 +192,98 @@ def test_the_last_rank_that_stands_there_again_ends_the_account() -> None:
     )  # fmt: skip
     assert record.fields["state_ms"] == 3
     assert stands(3) == []
+
+
+class Pair(Book):
+    """Whose nodes are a mirror of each other."""
+
+    def __init__(self) -> None:
+        SnapshotBook.__init__(self, 1)
+        self.serials = count(1)
+        self.orders = dict.fromkeys(PLACES, NO_ORDER)
+        self.deaf = set()
+        self.begin(0, PLACES, None, 0.0)
+
+    def has(
+        self, name: str, *ids: tuple[int, int], parity: tuple[tuple[int, int], ...] = (),
+        now: float = 0.0,
+    ) -> list[str]:  # fmt: skip
+        """The same with parity; orders are obeyed before they are given."""
+        members = ((0, 2), (2, 2))
+        held = tuple((*one, 4, rank, 10) for one in ids for rank in PLACES[name])
+        shares = tuple((*one, 4, 1, list(PLACES).index(name), members) for one in parity)
+        holding = Holding(
+            keeper=1, serial=next(self.serials), order=self._order, held=held, shares=shares
+        )
+        return [e.event for e in self.hear(name, holding, now) if isinstance(e, Record)]
+
+
+def test_a_snapshot_is_safe_once_its_parity_stands_on_all_nodes() -> None:
+    book, one = Pair(), (0, 5)
+    book.has("a", one)
+    assert book.has("b", one) == ["snapshot.whole"]
+    assert book.has("a", one, parity=(one,)) == book.has("b", one) == []
+
+    assert book.has("b", one, parity=(one,)) == ["snapshot.safe"]
+    assert book.safe == SnapshotId(0, 5)
+
+
+def test_the_one_whose_parity_is_made_is_not_given_up_for_a_newer_one() -> None:
+    book = Pair()
+    for name in ("a", "b", "a", "b"):
+        book.has(name, (0, 5))
+    for name in ("a", "b"):
+        assert book.has(name, (0, 5), (0, 9)) == []
+
+    assert book.next == SnapshotId(0, 5)
+
+
+def test_parity_that_does_not_come_is_given_up_and_that_is_said() -> None:
+    book, one = Pair(), (0, 5)
+    for name in ("a", "b", "a", "b"):
+        book.has(name, one, now=1.0)
+    assert book.has("a", one, now=PARITY_S) == []
+
+    assert book.has("b", one, now=1.0 + PARITY_S) == ["snapshot.degraded", "snapshot.safe"]
+
+
+def test_a_node_without_memory_for_parity_is_not_waited_for() -> None:
+    book, one = Pair(), (0, 5)
+    for name in ("a", "b"):
+        book.exchange(name, Exchanging(port=1, unable=one))
+        book.has(name, one)
+    book.has("a", one)
+
+    assert book.has("b", one) == ["snapshot.degraded", "snapshot.safe"]
+
+
+def test_what_all_went_back_to_stays_beside_nothing_newer_until_its_parity_stands() -> None:
+    book, one = Pair(), (0, 5)
+    book.begin(1, PLACES, SnapshotId(*one), 0.0)
+    for name in ("a", "b"):
+        assert book.has(name, one, (1, 9)) == []
+    book.has("a", one, (1, 9), parity=(one,))
+
+    assert book.has("b", one, (1, 9), parity=(one,)) == ["snapshot.parity", "snapshot.whole"]
+
+
+def test_all_exchanges_are_told_once_all_are_known_and_those_behind_again() -> None:
+    book, one = Pair(), (0, 5)
+    book.begin(1, {"a": range(2), "c": range(2, 4)}, SnapshotId(*one), 0.0)
+    holding = Holding(keeper=1, serial=1, order=book._order, held=())
+    shares = ((*one, 4, 1, 0, ((0, 2), (2, 2))),)
+    held = tuple((*one, 4, rank, 10) for rank in range(2))
+    book.hear("a", replace(holding, held=held, shares=shares), 0.0)
+    assert book.exchange("a", Exchanging(port=7)) == []
+    book.hear("c", holding, 0.0)
+    (told,) = book.exchange("c", Exchanging(port=8))
+
+    assert isinstance(told, ToExchanges)
+    assert (told.launcher, told.message.ports, told.message.ranks) == ("", (7, 8), (2, 2))
+    assert told.message.sources == ((1, ((0, 2), (2, 2)), (0, -1), (0, -1)),)
+    assert book.exchange("a", Exchanging(port=7, heard=(1, 1))) == []
+    (again,) = book.exchange("c", Exchanging(port=8))
+    assert isinstance(again, ToExchanges) and again.launcher == "c"
+    (anew,) = book.exchange("c", Exchanging(port=9))
+    assert isinstance(anew, ToExchanges)
+    assert (anew.launcher, anew.message.number, anew.message.ports) == ("", 2, (7, 9))

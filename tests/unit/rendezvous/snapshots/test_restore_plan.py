@@ -2,8 +2,9 @@
 
 import pytest
 
+from rendezvous.protocol.snapshot_messages import Share
 from rendezvous.snapshots.identity import SnapshotId
-from rendezvous.snapshots.restore_plan import plan, read, written
+from rendezvous.snapshots.restore_plan import Node, plan, read, sources, written
 
 
 def _held(*of: tuple[int, int, int, int]) -> tuple[tuple[int, int, int, int, int], ...]:
@@ -14,27 +15,73 @@ def _held(*of: tuple[int, int, int, int]) -> tuple[tuple[int, int, int, int, int
 def test_the_newest_that_all_have() -> None:
     both = _held((0, 5, 2, 0), (0, 5, 2, 1), (0, 9, 2, 0))
 
-    assert plan([(2, both)]) == SnapshotId(0, 5)
+    assert plan([(2, both, ())]) == SnapshotId(0, 5)
 
 
 def test_a_newer_attempt_counts_more_than_a_higher_step() -> None:
-    assert plan([(1, _held((0, 50, 1, 0), (1, 45, 1, 0)))]) == SnapshotId(1, 45)
+    assert plan([(1, _held((0, 50, 1, 0), (1, 45, 1, 0)), ())]) == SnapshotId(1, 45)
 
 
 def test_parts_count_on_the_node_that_has_the_rank() -> None:
     first, second = _held((0, 5, 2, 0)), _held((0, 5, 2, 1))
 
-    assert plan([(1, first), (1, second)]) == SnapshotId(0, 5)
-    assert plan([(1, second), (1, first)]) is None
+    assert plan([(1, first, ()), (1, second, ())]) == SnapshotId(0, 5)
+    assert plan([(1, second, ()), (1, first, ())]) is None
 
 
 def test_a_snapshot_of_another_number_of_ranks_is_none() -> None:
-    assert plan([(1, _held((0, 5, 2, 0)))]) is None
+    assert plan([(1, _held((0, 5, 2, 0)), ())]) is None
 
 
-@pytest.mark.parametrize("nodes", [[], [(2, ())], [(1, _held((0, 5, 2, 0))), (1, ())]])
-def test_where_a_part_is_missing_there_is_none(nodes: list[tuple[int, tuple[()]]]) -> None:
+@pytest.mark.parametrize("nodes", [[], [(2, (), ())], [(1, _held((0, 5, 2, 0)), ()), (1, (), ())]])
+def test_where_a_part_is_missing_there_is_none(
+    nodes: list[tuple[int, tuple[()], tuple[()]]],
+) -> None:
     assert plan(nodes) is None
+
+
+MEMBERS = ((0, 1), (1, 1), (2, 1))
+OF = SnapshotId(0, 5)
+
+
+def _share(slot: int, level: int = 1) -> Share:
+    return (*OF, 3, level, slot, MEMBERS)
+
+
+def _node(rank: int, *slots: int, level: int = 1) -> Node:
+    """That of a rank, with parity of these slots."""
+    return 1, _held((*OF, 3, rank)), tuple(_share(slot, level) for slot in slots)
+
+
+EMPTY: Node = (1, (), ())
+
+
+def test_the_part_of_a_lost_node_is_rebuilt_by_its_group() -> None:
+    nodes = [_node(0, 0), EMPTY, _node(2, 2)]
+
+    assert plan(nodes) == OF
+    assert sources(nodes, OF) == ((1, MEMBERS, (0, -1, 2), (0, -1, 2)),)
+
+
+def test_two_lost_nodes_are_rebuilt_where_that_was_wanted() -> None:
+    assert plan([_node(0, 0), EMPTY, EMPTY]) is None
+    assert plan([_node(0, 0, level=2), EMPTY, EMPTY]) == OF
+
+
+def test_parity_that_is_missing_is_a_loss_as_well() -> None:
+    assert plan([_node(0, 0), EMPTY, _node(2)]) is None
+    assert plan([_node(0, 0), _node(1), _node(2)]) == OF
+
+
+def test_parts_are_brought_from_the_node_that_has_them() -> None:
+    nodes = [_node(1, 1), _node(0, 0), _node(2, 2)]
+
+    assert plan(nodes) == OF
+    assert sources(nodes, OF) == ((1, MEMBERS, (1, 0, 2), (1, 0, 2)),)
+
+
+def test_where_all_is_in_place_nothing_is_brought() -> None:
+    assert sources([_node(0, 0), _node(1, 1), _node(2, 2)], OF) == ()
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:

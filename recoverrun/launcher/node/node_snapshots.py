@@ -1,0 +1,127 @@
+"""What a launcher has for the snapshots of its node: the keeper, and where nodes make parity for
+each other an exchange beside it.
+"""
+
+from collections.abc import Callable, Collection
+
+from recoverrun.config.run_config import RunConfig
+from recoverrun.errors import RecoverrunError
+from recoverrun.launcher.node.exchange_process import NodeExchange
+from recoverrun.launcher.node.keepers import NodeKeeper
+from rendezvous.protocol.exchange_messages import Employ
+from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record, notice
+from rendezvous.protocol.snapshot_messages import Circle, Held, Holding, Keep, Share
+from rendezvous.transport.keys import JobKey
+from rendezvous.transport.station import Station
+
+
+class NodeSnapshots:
+    def __init__(
+        self,
+        path: str,
+        config: RunConfig,
+        key: JobKey | None,
+        station: Station,
+        record: Callable[[Record], None],
+    ) -> None:
+        """Start the keeper, which listens at `path`. Raises OSError, RecoverrunError."""
+        self._config, self._key, self._station, self._record = config, key, station, record
+        self._start: Start | None = None
+        self._exchange: NodeExchange | None = None
+        self._keeper = NodeKeeper(path, watch=station.watch, unwatch=station.unwatch, record=record)
+
+    @property
+    def path(self) -> str:
+        """Where workers call the keeper."""
+        return self._keeper.path
+
+    @property
+    def pids(self) -> frozenset[int]:
+        exchange = self._exchange
+        return self._keeper.pids | (frozenset() if exchange is None else exchange.pids)
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """The parts of snapshots that are here."""
+        return self._keeper.held
+
+    @property
+    def holding(self) -> Holding:
+        """What the keeper has told last."""
+        return self._keeper.holding
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The parity that is here."""
+        return self._keeper.holding.shares
+
+    @property
+    def standing(self) -> list[Message]:
+        """What another coordinator does not know."""
+        exchange = self._exchange
+        told = None if exchange is None else exchange.standing
+        return [self._keeper.holding, *([] if told is None else [told])]
+
+    # --------------------------------------------------------------------------- events
+
+    def begin(self, start: Start) -> None:
+        """An attempt begins here."""
+        self._start = start
+        parity = bool(self._config.recovery_policy.snapshot_parity) and start.nnodes > 1
+        self._keeper.begin(start.attempt, start.restore, parity=parity)
+        if parity and self._exchange is None:
+            self._exchange = self._employed()
+
+    def _employed(self) -> NodeExchange | None:
+        endpoint = self._config.endpoint
+        assert endpoint is not None, "there are several nodes"
+        key = b"" if self._key is None else self._key.root
+        try:
+            return NodeExchange(
+                self.path,
+                Employ(key=key, host=endpoint.host, port=endpoint.port),
+                watch=self._station.watch,
+                unwatch=self._station.unwatch,
+                record=self._record,
+            )
+        except RecoverrunError as error:
+            self._record(notice(f"snapshots have no parity: no exchange can be started: {error}"))
+            return None
+
+    def obey(self, order: Keep | Circle) -> None:
+        """The coordinator's."""
+        if isinstance(order, Keep):
+            self._keeper.keep(order.order)
+        elif self._exchange is not None and self._start is not None:
+            host = "" if self._config.endpoint is None else self._config.endpoint.host
+            if order.attempt == self._start.attempt:
+                self._exchange.join(order, self._start, host)
+
+    def read(self, ready: Collection[object]) -> list[Message]:
+        """What there is to tell the coordinator."""
+        told = self._keeper.read(ready)
+        if self._exchange is None:
+            return told
+        said, start = self._exchange.read(ready), self._start
+        standing = self._exchange.standing
+        if said and standing is not None and start is not None:
+            if standing.heard[0] != start.attempt:
+                # The coordinator may wait for what this node has, and have missed it.
+                told = [self._keeper.holding]
+        return [*told, *said]
+
+    def tick(self, now: float) -> list[Message]:
+        """Time passed."""
+        return self._keeper.tick(now)
+
+    def deadline(self) -> float | None:
+        """When `tick` is next needed, or None."""
+        return self._keeper.deadline()
+
+    def end(self) -> None:
+        """The job is over: no memory is needed any more."""
+        if self._exchange is not None:
+            self._exchange.end()
+        self._keeper.end()

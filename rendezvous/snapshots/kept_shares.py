@@ -1,0 +1,44 @@
+"""Which parity a keeper has: of snapshots that are kept, and of no others."""
+
+from collections.abc import Mapping
+
+from rendezvous.protocol.snapshot_messages import Order, Share
+from rendezvous.snapshots.identity import NO_ORDER
+
+
+class KeptShares:
+    """By the number of the memory that each is in."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, Share] = {}
+        self._order: Order = NO_ORDER
+
+    def add(self, number: int, share: Share) -> tuple[int, ...]:
+        """It is whole and here. Returns the numbers of the memory that is of no use any more."""
+        twin = tuple(other for other, one in self._shares.items() if one == share)
+        for other in twin:
+            del self._shares[other]
+        self._shares[number] = share
+        return (*twin, *self._dropped())
+
+    def keep(self, order: Order) -> tuple[int, ...]:
+        """As `Keep` has it; the numbers of the memory that is of no use any more."""
+        self._order = max(self._order, order)
+        return self._dropped()
+
+    @property
+    def held(self) -> Mapping[int, Share]:
+        return self._shares
+
+    def statement(self) -> tuple[Share, ...]:
+        """All that is here: a total."""
+        return tuple(sorted(self._shares.values()))
+
+    def _dropped(self) -> tuple[int, ...]:
+        if self._order == NO_ORDER:
+            return ()  # All is handed over before it is known what is to stay.
+        kept = {tuple(one) for one in self._order[2:]}
+        gone = tuple(number for number, one in self._shares.items() if one[:2] not in kept)
+        for number in gone:
+            del self._shares[number]
+        return gone

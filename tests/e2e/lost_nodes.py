@@ -1,0 +1,174 @@
+"""Jobs of several nodes on this machine whose ranks are one replica: nodes are lost with their
+memory. A node is a launcher with its keeper and its exchange: all are killed, as by a power cut.
+"""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.e2e.launching import free_port
+from tests.e2e.runs import Record, Run
+from tests.e2e.snapshots import EVERY, STEPS, GoingBack, Weights
+
+WITHIN_S = 400.0
+"""All processes import torch once for each loss, on a machine that is busy."""
+
+HOST = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
+"""Runs a command on a host of its own name: a node is known by that, however often it is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LosingNodes:
+    """`lost`: at which steps which nodes are lost, in the order of time; each by a new one."""
+
+    nodes: int
+    layout: str = "fsdp2"
+    shape: str = "epochs"
+    parity: int = 1
+    lost: tuple[tuple[int, tuple[int, ...]], ...] = ((13, (1,)),)
+    spares: bool = True  # those who take the places wait already
+
+    script = "going_back.py"
+    ranks = 1  # of each node
+
+    @property
+    def name(self) -> str:
+        lost = "-then-".join("+".join(map(str, nodes)) for _, nodes in self.lost)
+        return f"{self.layout}-{self.nodes}-nodes-{lost}{'' if self.spares else '-late'}"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (f"--shape={self.shape}", f"--layout={self.layout}", f"--steps={STEPS}")
+
+    @property
+    def alike(self) -> GoingBack:
+        """The same on one node, for a run without a loss."""
+        return GoingBack(shape=self.shape, layout=self.layout, ranks=self.nodes, dies="")
+
+
+class NodeRun(Run):
+    """One launcher of several; all use the same key."""
+
+    lost = False
+
+    def _environment(self) -> dict[str, str]:
+        homes = str(self.folder.parent)
+        return super()._environment() | {"XDG_CONFIG_HOME": homes, "XDG_STATE_HOME": homes}
+
+    def lose(self) -> None:
+        """The whole node, by SIGKILL."""
+        self.lost = True
+        while living := self.processes():
+            for pid in living:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # It ended with another one.
+            self._over()
+
+
+@dataclass(slots=True)
+class Nodes:
+    """All launchers of a job, also those that were lost."""
+
+    job: LosingNodes
+    folder: Path
+    stack: ExitStack
+    runs: list[NodeRun] = field(default_factory=list)
+    options: tuple[str, ...] = ()
+
+    def start(self, many: int) -> list[NodeRun]:
+        """So many launchers more."""
+        waits = ",".join(
+            f"{step}@{self.gate(number)}" for number, (step, _) in enumerate(self.job.lost)
+        )
+        begun = []
+        for _ in range(many):
+            run = NodeRun(
+                self.job,  # type: ignore[arg-type]
+                self.folder / f"node{len(self.runs)}",
+                options=self.options,
+                arguments=(f"--waits={waits}",),
+                bound_s=WITHIN_S,
+                within=(*HOST, f"gpu-{len(self.runs)}"),
+            )
+            self.stack.callback(run.end)
+            self.runs.append(run)
+            begun.append(run)
+        return begun
+
+    def gate(self, number: int) -> Path:
+        return self.folder / f"gate{number}"
+
+    def records(self, event: str) -> list[Record]:
+        """Of all journals."""
+        return [record for run in self.runs for record in run.records(event)]
+
+    def await_steps(self, number: int, step: int) -> None:
+        """Wait until all ranks are at this step, and the snapshot before it is safe."""
+        marks = [Path(f"{self.gate(number)}.{rank}") for rank in range(self.job.nodes)]
+        safe = step // EVERY * EVERY
+        while not (
+            all(mark.exists() for mark in marks)
+            and any(
+                record["step"] >= safe and record["parity"] == self.job.parity
+                for record in self.records("snapshot.safe")
+            )
+        ):
+            self.runs[-1].tick()
+
+    def hosts(self) -> dict[int, NodeRun]:
+        """Where each rank was begun last."""
+        found: dict[int, tuple[float, NodeRun]] = {}
+        for run in self.runs:
+            for record in run.records("worker.spawn"):
+                rank, at = int(record["rank"]), float(record["ts"])
+                if rank not in found or found[rank][0] < at:
+                    found[rank] = at, run
+        return {rank: run for rank, (_, run) in found.items()}
+
+    def weights(self) -> Weights:
+        return {rank: run.weights(rank) for rank, run in self.hosts().items()}
+
+
+@contextmanager
+def nodes_of(job: LosingNodes, folder: Path) -> Iterator[Nodes]:
+    """All launchers are running, and over when the block is left."""
+    folder.mkdir()
+    with ExitStack() as stack:
+        nodes = Nodes(job, folder, stack)
+        nodes.options = (
+            f"--nnodes={job.nodes}",
+            f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+            f"--snapshot-every={EVERY}",
+            f"--snapshot-parity={job.parity}",
+        )
+        nodes.start(job.nodes)
+        yield nodes
+
+
+def survived(job: LosingNodes, folder: Path) -> tuple[Weights, Sequence[Record]]:
+    """The weights where nodes were lost, and what the journals tell of ways back."""
+    with nodes_of(job, folder) as nodes:
+        for run in nodes.runs:
+            run.await_record("worker.spawn")
+        if job.spares:
+            nodes.start(sum(len(lost) for _, lost in job.lost))
+        for number, (step, lost) in enumerate(job.lost):
+            nodes.await_steps(number, step)
+            assert len(nodes.records("snapshot.parity")) == number
+            hosts = nodes.hosts()
+            for rank in lost:
+                hosts[rank].lose()
+            nodes.gate(number).touch()
+            if not job.spares:
+                nodes.start(len(lost))
+        for run in nodes.runs:
+            if run.lost:
+                continue
+            code = run.finish()
+            assert code == 0, f"exit code {code}{run.story()}"
+        return nodes.weights(), nodes.records("snapshot.restored")

@@ -1,0 +1,108 @@
+"""What nodes had that are lost is rebuilt byte for byte, for every pattern of losses."""
+
+from itertools import combinations
+
+import pytest
+
+from rendezvous.protocol.exchange_messages import Read
+from rendezvous.protocol.snapshot_messages import Circle
+from tests.unit.exchanging_nodes import OF, PART, ExchangingNodes
+
+SHAPES = [(1, 1), (2, 1, 1), (1, 3, 1, 2), (1,) * 5, (1, 2) * 3 + (1,), (1,) * 8]
+CASES = [(shape, level) for shape in SHAPES for level in (1, 2) if level < len(shape)]
+
+
+@pytest.mark.parametrize(("nproc", "level"), CASES)
+def test_every_loss_that_parity_covers_is_made_good(nproc: tuple[int, ...], level: int) -> None:
+    for many in range(1, level + 1):
+        for lost in combinations(range(len(nproc)), many):
+            nodes = ExchangingNodes(nproc, level)
+            nodes.meet()
+            found = nodes.lose(*lost)
+            assert found
+            nodes.meet(found)
+
+            for node in nodes.places:
+                assert nodes.memory[node].bays == {r: nodes.truth[r] for r in nodes.ranks(node)}
+                assert len(nodes.memory[node].made) == 1, "its parity stands again"
+
+
+@pytest.mark.parametrize(("nproc", "level"), CASES)
+def test_after_that_the_next_loss_is_made_good_as_well(nproc: tuple[int, ...], level: int) -> None:
+    nodes = ExchangingNodes(nproc, level)
+    nodes.meet()
+    for lost in (0, len(nproc) - 1, 0):
+        found = nodes.lose(lost)
+        assert found
+        nodes.meet(found)
+
+    for node in nodes.places:
+        assert nodes.memory[node].bays == {r: nodes.truth[r] for r in nodes.ranks(node)}
+
+
+@pytest.mark.parametrize(("nproc", "level"), CASES)
+def test_one_loss_more_than_parity_covers_is_known(nproc: tuple[int, ...], level: int) -> None:
+    nodes = ExchangingNodes(nproc, level)
+    nodes.meet()
+
+    assert nodes.lose(*range(level + 1)) is None
+
+
+def test_parts_are_brought_where_ranks_have_changed_places() -> None:
+    nodes = ExchangingNodes((1, 1, 1), 1)
+    nodes.meet()
+    nodes.memory[0].bays, nodes.memory[1].bays = nodes.memory[1].bays, nodes.memory[0].bays
+    found = nodes.lose()
+    assert found
+    nodes.meet(found)
+
+    assert nodes.memory[0].bays[0] == nodes.truth[0]
+    assert nodes.memory[1].bays[1] == nodes.truth[1]
+
+
+def test_a_part_that_was_damaged_on_its_way_is_rebuilt_again() -> None:
+    nodes = ExchangingNodes((1, 1, 1), 1)
+    nodes.meet()
+    found = nodes.lose(1)
+    assert found
+    nodes.memory[1].spoils = {1}
+    nodes.meet(found)
+
+    assert nodes.told == ["a part that was rebuilt is not what it was: rank 1 is damaged"]
+    assert nodes.memory[1].bays == {1: nodes.truth[1]}
+
+
+def test_a_node_without_memory_says_so_and_makes_none() -> None:
+    nodes = ExchangingNodes((1, 1), 1)
+    nodes.memory[0].full = "8.0 GiB are needed on this node, 1.0 GiB are to spare"
+    nodes.meet()
+
+    assert nodes.told == [
+        "no parity of the snapshot of step 5: too little memory: 8.0 GiB are needed on this node, "
+        "1.0 GiB are to spare"
+    ]
+    assert (nodes.exchanges[0].unable, nodes.memory[0].made) == (OF, {})
+    assert len(nodes.memory[1].made) == 1
+
+
+def test_what_is_not_there_or_is_too_much_is_not_given() -> None:
+    nodes = ExchangingNodes((1, 1), 1)
+    for offset, nbytes in ((0, PART + 1), (0, 10_000), (-1, 1), (10_000, 1)):
+        (answer,) = nodes.exchanges[0].ask(
+            "1",
+            Read(
+                serial=3, attempt=0, step=5, world=2, first_rank=0, nproc=1, offset=offset,
+                nbytes=nbytes,
+            ),
+            1.0,
+        )  # fmt: skip
+        assert "there=False" in str(answer)
+
+
+def test_an_older_circle_changes_nothing() -> None:
+    nodes = ExchangingNodes((1, 1), 1)
+    nodes.meet()
+    older = Circle(attempt=0, number=9, level=1, ranks=(1, 1), ports=(5, 6), node=0)
+    nodes.exchanges[0].join(older, 2.0)
+
+    assert nodes.exchanges[0].heard == (1, 1)
