@@ -45,6 +45,7 @@ from recoverrun.worker.step import take_over
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.loop_tracker import changing_modules
 from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from rendezvous.protocol.arrival_messages import Ready
@@ -201,7 +202,7 @@ class Newcomer:
         self._protect(told)
         stack = worker.runtime.stack
         frames = frames_of(stack, frame)
-        there = plain_values.found(frames, worker.runtime.own_modules)
+        there = plain_values.found(frames, changing_modules(worker.runtime))
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
         own = placing.own_values(found, {**global_, **at.f_locals})

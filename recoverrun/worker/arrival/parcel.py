@@ -43,6 +43,7 @@ from recoverrun.worker.data.batch_substitution import holds_part, parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.known_state import State, in_words
 from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.loop_tracker import changing_modules
 from recoverrun.worker.tracking.microbatches import Top
 
 LONG_TENSOR_BYTES = 1 << 20
@@ -91,7 +92,7 @@ def common(
     packing = Packing([])
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
-    there = plain_values.found(frames, worker.runtime.own_modules)
+    there = plain_values.found(frames, changing_modules(worker.runtime))
     try:
         manifest = {
             "step": worker.step,

@@ -6,6 +6,7 @@ from torch.optim.optimizer import (
 )
 
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
 from recoverrun.worker.snapshots.restoring import Restoring
 from recoverrun.worker.snapshots.snapshot import Snapshot
@@ -27,7 +28,9 @@ def serve(parts: PlaceParts) -> None:
     steps = UnvotedSteps(runtime)
     client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
     attempt = attempt_of(env.incarnation)
-    taker = Taker(parts, steps, client, _pace(worker, attempt), attempt)
+    outer = OuterTops(runtime)
+    pace = _pace(worker, attempt)
+    taker = Taker(parts, steps, client, pace=pace, attempt=attempt, outer=outer)
     worker.unvoted = steps
     steps.on_backward = taker.backward_begins
     goes_on = runtime.on_top
@@ -44,7 +47,7 @@ def serve(parts: PlaceParts) -> None:
     register_optimizer_step_post_hook(updated)
     if env.restore:
         kept = Snapshot(client, *map(int, env.restore.split(":")))
-        restoring = Restoring(parts, steps, kept, taker.resumes)
+        restoring = Restoring(parts, steps, kept, outer, taker.resumes)
         runtime.winds = restoring.winding
 
 

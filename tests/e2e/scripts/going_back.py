@@ -118,6 +118,44 @@ def by_epochs(workers: int = 0) -> None:
                 return
 
 
+def ahead(loader: DataLoader):
+    """Each item of `loader` is given once the one after it is read."""
+    items = iter(loader)
+    held = next(items)
+    for following in items:
+        yield held
+        held = following
+    yield held
+
+
+def by_reading_ahead() -> None:
+    loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True)
+    while done < STEPS:
+        for x, y in ahead(loader):
+            train(x, y)
+            if done == STEPS:
+                return
+
+
+class Counted:
+    """Makes the iterator of its loader anew in all epochs but the first, which its maker did."""
+
+    def __init__(self) -> None:
+        self.loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True)
+        self.items, self.epoch = iter(self.loader), 0
+
+    def fit(self) -> None:
+        while done < STEPS:
+            if self.epoch > 0:
+                self.items = iter(self.loader)
+            for _ in range(len(self.loader)):
+                x, y = next(self.items)
+                train(x, y)
+                if done == STEPS:
+                    return
+            self.epoch += 1
+
+
 def by_micro() -> None:
     global done
     for _ in range(STEPS):
@@ -172,6 +210,8 @@ SHAPES = {
     "counting": by_counting,
     "epochs": by_epochs,
     "workers": lambda: by_epochs(2),
+    "ahead": by_reading_ahead,
+    "renewed": lambda: Counted().fit(),
     "micro": by_micro,
     "trainer": lambda: Trainer().fit(),
 }
