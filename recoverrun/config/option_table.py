@@ -119,6 +119,20 @@ TABLE = (
         shown_default="0: never",
     ),
     Option(
+        "snapshot_dir",
+        "Where snapshots are written to, too, for the next start of the job.",
+        RECOVERY,
+        "DIR",
+        pet="",
+    ),
+    Option(
+        "snapshot_resume",
+        "With --snapshot-dir: whether the job goes on from the snapshot that is there.",
+        RECOVERY,
+        "auto|never|must",
+        pet="",
+    ),
+    Option(
         "coord",
         "An etcd (v3) that decides who takes part, in place of the launchers' votes.",
         RECOVERY,

@@ -15,6 +15,9 @@ from rendezvous.consensus.register_events import OnSilence
 from rendezvous.membership.formation import NPROC_MOST
 from rendezvous.membership.hang_events import OnHang
 
+SHUTDOWN_S = 30
+"""torchrun's patience with a worker that was told to end, in seconds."""
+
 C10D_PORT = 29400
 STATIC_PORT = 29500
 WITNESS_PORT = 29410
@@ -176,6 +179,17 @@ def snapshot_every(text: str, protects: bool) -> str:
     if text != "auto" and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise usage(f"--snapshot-every must be a number of steps, auto or 0, not {text!r}")
     return text.lstrip("0") or "0" if protects else "0"
+
+
+def patience(given: float | None, environ: Mapping[str, str]) -> float:
+    """Seconds between the first signal to the workers and SIGKILL."""
+    if given is not None:
+        return float(given)
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    text = environ.get(name) or str(SHUTDOWN_S)
+    if not (text.isascii() and text.isdigit()):
+        raise usage(f"{name} must be seconds, not {text!r}")
+    return float(text)
 
 
 def one_of(option: str, text: str, values: Collection[str]) -> str:

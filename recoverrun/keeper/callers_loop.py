@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from recoverrun.keeper.disk import Disk
 from rendezvous.bays import packets
 from rendezvous.bays.packets import Closed
 from rendezvous.bays.served import Caller, KeptBays
@@ -35,8 +36,10 @@ class Loop:
     def __init__(self, listener: socket.socket, incarnation: int, linger_s: float) -> None:
         self._listener = listener
         self._linger_s = linger_s
-        self._bays = KeptBays(incarnation)
+        self._disk = Disk()
+        self._bays = KeptBays(incarnation, self._disk)
         self._selector = selectors.DefaultSelector()
+        self._selector.register(self._disk.fd, selectors.EVENT_READ, self._disk)
         self._selector.register(listener, selectors.EVENT_READ)
         self._processes: dict[int, tuple[int, int]] = {}  # pidfd -> rank, incarnation
         self._alone_since = time.monotonic()
@@ -61,6 +64,8 @@ class Loop:
                     self._welcome()
                 elif isinstance(key.data, Caller):
                     self._listen(key.data)
+                elif key.data is self._disk:
+                    self._go_on()
                 else:
                     self._mourn(key.fd)
             for caller in tuple(self._bays.unreachable):
@@ -68,6 +73,12 @@ class Loop:
             if self._bays.busy:
                 self._bays.work()
         self._bays.close()
+
+    def _go_on(self) -> None:
+        """Tasks are done for which disks were waited for."""
+        for outcome in self._disk.take():
+            outcome()
+        self._bays.go_on()
 
     def _is_forsaken(self) -> bool:
         now = time.monotonic()

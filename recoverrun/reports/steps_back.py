@@ -19,6 +19,8 @@ class StepBack:
     state_ms: float = -1.0  # of that, for the state
 
     def __str__(self) -> str:
+        if not self.attempt:
+            return f"begun at step {self.step:,}, from a snapshot of a former run"
         return f"back to step {self.step:,}{_cost(self)}"
 
 
@@ -52,12 +54,14 @@ class StepsBack:
         """For `status`: what a loss would go back to; "" if there are no snapshots."""
         if self.safe < 0:
             return ""
-        back = f", {plural(len(self.found), 'time')} back" if self.found else ""
+        times = sum(1 for one in self.found if one.attempt)
+        back = f", {plural(times, 'time')} back" if times else ""
         return f"step {self.safe:,} safe, {span(max(0.0, now - self.safe_at))} ago{back}"
 
 
 def went_back(found: Sequence[StepBack]) -> str:
     """How often, and how many steps that has cost, for the end of a sentence; "" if never."""
+    found = [one for one in found if one.attempt]
     if not found:
         return ""
     known = [one.again for one in found if one.again >= 0]

@@ -24,6 +24,9 @@ class RecoveryPolicy:
     snapshot_every: str = "0"
     """Steps from one snapshot in memory to the next, or "auto"; "0": there are none."""
 
+    snapshots_on_disk: bool = False
+    """Safe ones are written to a directory of the user's, too."""
+
     arrival_s: float = 30.0
     """So long it may take to commit its first step, beyond what others take for two; then it is
     lost."""

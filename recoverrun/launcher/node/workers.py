@@ -54,7 +54,7 @@ from rendezvous.protocol.messages import (
     Message,
     Stop,
 )
-from rendezvous.protocol.snapshot_messages import Keep
+from rendezvous.protocol.snapshot_messages import Keep, Persist
 from rendezvous.transport.links import Router
 from rendezvous.transport.sockets import QUEUE
 from rendezvous.transport.station import Station
@@ -69,6 +69,9 @@ it may take a while, and a launcher may be silent for four times as long.
 
 FORWARD_BYTES = 64 << 10
 """The largest context that is sent to another node in advance of any loss."""
+
+Order = Inspect | Kill | Keep | Persist | StartAgain
+"""Of the coordinator, for this launcher."""
 
 
 class LocalWorkers:
@@ -106,7 +109,7 @@ class LocalWorkers:
         self.left: Leave | None = None
         self._keeper = keeper
         if keeper is not None:
-            keeper.begin(start.attempt, start.restore)
+            keeper.begin(start)
         folder = logs.attempt(start.restarts)
         self._outlets = Outlets(config=config, folder=folder, run_dir=run_dir, node=self._node)
         self._beginnings = Beginnings(
@@ -253,7 +256,7 @@ class LocalWorkers:
             up += self._tell(order, now)
         return up
 
-    def obey(self, order: Inspect | Kill | Keep | StartAgain, now: float) -> list[Message]:
+    def obey(self, order: Order, now: float) -> list[Message]:
         """Do what the coordinator wants done with these ranks."""
         match order:
             case Inspect():
@@ -266,6 +269,8 @@ class LocalWorkers:
                 if self._keeper is not None:
                     self._keeper.keep(kept)
                 return []
+            case Persist():
+                return [] if self._keeper is None else self._keeper.persist(order)
 
     def inspect(self, inspect: Inspect) -> list[Message]:
         """Look at these ranks, and have them show their stacks."""

@@ -24,6 +24,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.hang_messages import ShowStack
 from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
+from rendezvous.protocol.snapshot_messages import Drain
 
 VIEW_WITHIN_S = 60.0
 """How long a worker waits for the coordinator's first word before it calls that an error."""
@@ -70,6 +71,8 @@ class Control:
             case Arrival(generation=generation, ranks=ranks):
                 worker.invited = ranks
                 self.feed(Invited(generation=generation))
+            case Drain():
+                worker.drains = True
             case LostContexts():
                 self._inherit(message)
             case ShowStack():

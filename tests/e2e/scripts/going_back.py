@@ -19,6 +19,8 @@ parser.add_argument("--shape", default="counting", help="of the loop")
 parser.add_argument("--layout", default="single")
 parser.add_argument("--steps", type=int, required=True)
 parser.add_argument("--dies", default="", help="RANK@STEP or all@STEP, with commas")
+parser.add_argument("--halts", type=int, default=-1, help="all wait in it, if OUT/../halt is there")
+parser.add_argument("--waits", type=int, default=-1, help="until OUT/../go, a pipe, is opened")
 args = parser.parse_args()
 OUT, STEPS = Path(args.out), args.steps
 WIDTH, HIDDEN, BATCH = 16, 256, 4
@@ -67,12 +69,22 @@ def end_here() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def halt_here() -> None:
+    if done == args.waits and (OUT.parent / "go").exists():
+        (OUT / f"waits{rank}").write_text("here")
+        (OUT.parent / "go").open("rb").close()
+    if done == args.halts and (OUT.parent / "halt").exists():
+        (OUT / f"halts{rank}").write_text("here")
+        signal.pause()
+
+
 def train(x: torch.Tensor, y: torch.Tensor) -> float:
     global done
     optimizer.zero_grad()
     loss = F.mse_loss(model(x + 0.01 * torch.randn_like(x)), y)
     loss.backward()
     end_here()
+    halt_here()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     schedule.step()

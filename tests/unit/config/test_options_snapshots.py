@@ -1,9 +1,12 @@
 """How often snapshots are taken is the user's choice; by default never."""
 
+from pathlib import Path
+
 import pytest
 
 from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
+from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.errors import RecoverrunError
 
 
@@ -39,3 +42,40 @@ def test_a_launcher_within_a_worker_does_not_obey_what_that_was_told() -> None:
 
     assert _every("x.py", **inside) == "0"
     assert _every("x.py", RECOVERRUN_SNAPSHOT_EVERY="3") == "3"
+
+
+def _disk(line: str) -> SnapshotOptions:
+    options = read(line.split(), {})
+    assert options is not None, line
+    return parse_options(options, {}).snapshots
+
+
+def test_by_default_nothing_is_written() -> None:
+    assert _disk("--snapshot-every 5 x.py") == SnapshotOptions(None, "auto")
+
+
+def test_a_directory_is_meant_from_here() -> None:
+    line = "--snapshot-every 5 --snapshot-dir kept --snapshot-resume must x.py"
+
+    assert _disk(line) == SnapshotOptions(Path.cwd() / "kept", "must")
+
+
+def test_nothing_is_written_without_protection() -> None:
+    line = "--no-protect --snapshot-every 5 --snapshot-dir kept x.py"
+
+    assert _disk(line) == SnapshotOptions()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--snapshot-dir kept x.py", "--snapshot-dir needs --snapshot-every"),
+        ("--snapshot-dir kept --snapshot-every 0 x.py", "--snapshot-dir needs --snapshot-every"),
+        ("--snapshot-every 5 --snapshot-resume must x.py", "must needs --snapshot-dir"),
+        ("--snapshot-every 5 --snapshot-resume often x.py", "--snapshot-resume must be one of"),
+    ],
+)
+def test_what_cannot_be_written(line: str, words: str) -> None:
+    with pytest.raises(RecoverrunError, match=words) as caught:
+        _disk(line)
+    assert caught.value.exit_code == 2

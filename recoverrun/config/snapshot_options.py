@@ -1,0 +1,29 @@
+"""What of snapshots is written to a disk, and whether a job goes on from there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from recoverrun.config.option_values import one_of, usage
+
+Resume = Literal["auto", "never", "must"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """Of one launcher."""
+
+    directory: Path | None = None
+    resume: Resume = "auto"
+
+
+def snapshot_options(directory: Path | None, resume: str, every: str) -> SnapshotOptions:
+    """`every` is that of snapshots in memory. Raises RecoverrunError for what cannot be meant."""
+    known: dict[str, Resume] = {"auto": "auto", "never": "never", "must": "must"}
+    found = known[one_of("--snapshot-resume", resume, known)]
+    if directory is None and found == "must":
+        raise usage("--snapshot-resume=must needs --snapshot-dir")
+    if directory is not None and every == "0":
+        raise usage("--snapshot-dir needs --snapshot-every: what is in memory is written there")
+    absolute = None if directory is None else directory.absolute()
+    return SnapshotOptions(absolute, found)
