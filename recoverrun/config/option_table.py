@@ -119,6 +119,13 @@ TABLE = (
         shown_default="0: never",
     ),
     Option(
+        "snapshot_memory",
+        "What snapshots may have of this node's memory, of what is free where it is a share.",
+        RECOVERY,
+        "SIZE|PERCENT",
+        pet="",
+    ),
+    Option(
         "snapshot_dir",
         "Where snapshots are written to, too, for the next start of the job.",
         RECOVERY,

@@ -59,6 +59,7 @@ class Options:
     snapshot_every: str = "0"
     snapshot_dir: Path | None = None
     snapshot_resume: str = "auto"
+    snapshot_memory: str = "40%"
     witness: str = ""
     coord: str = ""
     run_dir: Path | None = None
@@ -324,10 +325,10 @@ def _recovery_policy(options: Options) -> RecoveryPolicy:
     )
 
 
-def _snapshots(options: Options) -> SnapshotOptions:
-    every = option_values.snapshot_every(options.snapshot_every, protects=True)
-    found = snapshot_options(options.snapshot_dir, options.snapshot_resume, every)
-    return found if _protects(options) else SnapshotOptions()
+def _snapshots(one: Options) -> SnapshotOptions:
+    every = option_values.snapshot_every(one.snapshot_every, protects=True)
+    found = snapshot_options(one.snapshot_dir, one.snapshot_resume, one.snapshot_memory, every)
+    return found if _protects(one) else SnapshotOptions()
 
 
 def _threads(nproc: int, environ: Mapping[str, str]) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rendezvous.bays import memory, part_files
-from rendezvous.bays.free_memory import too_much
 from rendezvous.bays.part_files import Damaged
 from rendezvous.protocol.keeper_messages import Load, WriteOut, WrittenOut
 from rendezvous.snapshots.holdings import Holdings
@@ -95,18 +94,18 @@ def load(
     order: Load,
     loading: Loading,
     disk: Asks,
-    held: int,
+    refusal: Callable[[int], str],
     loaded: Callable[[int, SnapshotId, int], None],
 ) -> None:
-    """Have a part from a disk, beside `held` bytes of bays; `loaded` hears of its rank, what it is,
-    and its memory.
+    """Have a part from a disk, where `refusal` of its bytes is ""; `loaded` hears of its rank, what
+    it is, and its memory.
     """
     wanted = SnapshotId(order.attempt, order.step)
     loading.begins(order.rank, wanted)
 
     def task() -> Outcome:
         try:
-            if words := too_much(os.stat(order.path).st_size, held):
+            if words := refusal(os.stat(order.path).st_size):
                 raise OSError(errno.ENOMEM, f"too little memory: {words}")
             fd = part_files.load(order.path, wanted)
         except Damaged as error:

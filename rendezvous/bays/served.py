@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from rendezvous.bays import disk_orders, memory, packets
+from rendezvous.bays.allowance import Allowance
 from rendezvous.bays.disk_orders import Asks, Loading
 from rendezvous.bays.free_memory import too_much
 from rendezvous.bays.packets import Closed
@@ -56,10 +57,11 @@ class Caller:
 class KeptBays:
     """All that a keeper has."""
 
-    def __init__(self, incarnation: int, disk: Asks) -> None:
+    def __init__(self, incarnation: int, disk: Asks, allowance: Allowance) -> None:
         """`incarnation` tells this keeper from those before it on this node."""
         self._incarnation = incarnation
         self._disk = disk
+        self._allowance = allowance
         self._loading = Loading()
         self._waiting: list[tuple[Caller, SnapshotId]] = []  # for what is loaded
         self._serial = 0  # of what launchers were told
@@ -169,7 +171,7 @@ class KeptBays:
                     message, self._holdings, self._fds, self._disk, self._tell_launchers
                 )
             case Load():
-                disk_orders.load(message, self._loading, self._disk, self._held(), self._loaded)
+                disk_orders.load(message, self._loading, self._disk, self._refusal, self._loaded)
             case Serve():
                 self.serves = True
             case Dismiss():
@@ -189,7 +191,7 @@ class KeptBays:
             self._drop(dropped)
         number = room.number
         if number is None:
-            if words := too_much(nbytes, self._held()):
+            if words := self._refusal(nbytes):
                 packets.say(caller.line, Unavailable(reason=f"too little memory: {words}"))
                 return
             try:
@@ -205,8 +207,9 @@ class KeptBays:
         mine = tuple(bay.number for bay in self._holdings.bays if bay.rank == caller.rank)
         packets.say(caller.line, Room(nbytes=size, bays=mine), self._fds[number])
 
-    def _held(self) -> int:
-        return sum(bay.nbytes for bay in self._holdings.bays)
+    def _refusal(self, nbytes: int) -> str:
+        held = sum(bay.nbytes for bay in self._holdings.bays)
+        return too_much(nbytes, held, self._allowance)
 
     def _make(self, caller: Caller, nbytes: int) -> int:
         fd = memory.make(nbytes)

@@ -87,6 +87,7 @@ class Bystanders:
                 unwatch=station.unwatch,
                 record=record,
                 directory=self._directory,
+                allowance=config.snapshots.memory,
             )
         except (OSError, RecoverrunError) as error:
             record(notice(f"snapshots are off: no keeper can be started: {error}"))

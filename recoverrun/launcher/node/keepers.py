@@ -18,6 +18,7 @@ from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.process import Child, spawn
 from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.bays import memory, packets
+from rendezvous.bays.allowance import USUAL, Allowance
 from rendezvous.bays.packets import Closed
 from rendezvous.protocol.codec import RemoteProtocolError
 from rendezvous.protocol.effects import Record, notice
@@ -70,14 +71,17 @@ class NodeKeeper:
         unwatch: Callable[[int], None],
         record: Callable[[Record], None],
         directory: SnapshotDir | None = None,
+        allowance: Allowance = USUAL,
     ) -> None:
         """Listen at `path`, and start the first keeper. Raises OSError, RecoverrunError.
 
-        `directory`: where snapshots are written to, and come from as a job begins.
+        `directory`: where snapshots are written to, and come from as a job begins;
+        `allowance`: how much memory they may have.
         """
         self.path = path
         self._watch, self._unwatch, self._record = watch, unwatch, record
         self._directory = directory
+        self._allowance = allowance
         self._world = 0
         self._loads: list[Load] = []  # said again to a keeper that takes the place of one
         self._told: list[Message] = []
@@ -192,7 +196,7 @@ class NodeKeeper:
         line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line.setblocking(False)
         handed = self._listener.fileno(), theirs.fileno()
-        words = map(str, (*handed, self._number, LINGER_S))
+        words = map(str, (*handed, self._number, LINGER_S, self._allowance.written()))
         command = [sys.executable, "-m", "recoverrun.keeper", *words]
         null = Path(os.devnull)
         with theirs:

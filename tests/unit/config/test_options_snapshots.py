@@ -8,6 +8,7 @@ from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
 from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.errors import RecoverrunError
+from rendezvous.bays.allowance import Allowance
 
 
 def _every(line: str, **environ: str) -> str:
@@ -60,6 +61,11 @@ def test_a_directory_is_meant_from_here() -> None:
     assert _disk(line) == SnapshotOptions(Path.cwd() / "kept", "must")
 
 
+def test_memory_is_a_share_or_a_size() -> None:
+    assert _disk("--snapshot-every 5 --snapshot-memory 25% x.py").memory == Allowance(share=0.25)
+    assert _disk("--snapshot-every 5 --snapshot-memory 2G x.py").memory == Allowance(most=2 << 30)
+
+
 def test_nothing_is_written_without_protection() -> None:
     line = "--no-protect --snapshot-every 5 --snapshot-dir kept x.py"
 
@@ -72,6 +78,7 @@ def test_nothing_is_written_without_protection() -> None:
         ("--snapshot-dir kept x.py", "--snapshot-dir needs --snapshot-every"),
         ("--snapshot-dir kept --snapshot-every 0 x.py", "--snapshot-dir needs --snapshot-every"),
         ("--snapshot-every 5 --snapshot-resume must x.py", "must needs --snapshot-dir"),
+        ("--snapshot-every 5 --snapshot-memory much x.py", "--snapshot-memory must be a size such"),
         ("--snapshot-every 5 --snapshot-resume often x.py", "--snapshot-resume must be one of"),
     ],
 )
