@@ -126,6 +126,27 @@ TABLE = (
         pet="",
     ),
     Option(
+        "snapshot_memory",
+        "What snapshots may have of this node's memory, of what is free where it is a share.",
+        RECOVERY,
+        "SIZE|PERCENT",
+        pet="",
+    ),
+    Option(
+        "snapshot_dir",
+        "Where snapshots are written to, too, for the next start of the job.",
+        RECOVERY,
+        "DIR",
+        pet="",
+    ),
+    Option(
+        "snapshot_resume",
+        "With --snapshot-dir: whether the job goes on from the snapshot that is there.",
+        RECOVERY,
+        "auto|never|must",
+        pet="",
+    ),
+    Option(
         "coord",
         "An etcd (v3) that decides who takes part, in place of the launchers' votes.",
         RECOVERY,

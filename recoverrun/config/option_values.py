@@ -15,6 +15,9 @@ from rendezvous.consensus.register_events import OnSilence
 from rendezvous.membership.formation import NPROC_MOST
 from rendezvous.membership.hang_events import OnHang
 
+SHUTDOWN_S = 30
+"""torchrun's patience with a worker that was told to end, in seconds."""
+
 C10D_PORT = 29400
 STATIC_PORT = 29500
 WITNESS_PORT = 29410
@@ -183,6 +186,17 @@ def snapshot_parity(nodes: int) -> int:
     if nodes not in (0, 1, 2):
         raise usage(f"--snapshot-parity must be 0, 1 or 2, not {nodes}")
     return nodes
+
+
+def patience(given: float | None, environ: Mapping[str, str]) -> float:
+    """Seconds between the first signal to the workers and SIGKILL."""
+    if given is not None:
+        return float(given)
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    text = environ.get(name) or str(SHUTDOWN_S)
+    if not (text.isascii() and text.isdigit()):
+        raise usage(f"{name} must be seconds, not {text!r}")
+    return float(text)
 
 
 def one_of(option: str, text: str, values: Collection[str]) -> str:

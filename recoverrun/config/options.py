@@ -33,7 +33,8 @@ _HANDED_DOWN = frozenset({
 _ONLY_OURS = frozenset({
     "min_replicas", "coord", "witness", "on_silence", "no_protect", "check_finite", "exact",
     "digest_every", "dry_run", "run_dir", "ranks_filter", "on_hang", "hang_limit", "returns",
-    "spares", "snapshot_every", "snapshot_parity", "metrics_port", "on_event", "notify_url",
+    "spares", "snapshot_every", "snapshot_parity", "snapshot_dir", "snapshot_resume",
+    "snapshot_memory", "metrics_port", "on_event", "notify_url",
 })  # fmt: skip
 
 

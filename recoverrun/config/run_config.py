@@ -15,14 +15,12 @@ from shutil import which
 from recoverrun.config import numa, option_values
 from recoverrun.config.cpu_count import cores
 from recoverrun.config.option_values import Endpoint, Streams
+from recoverrun.config.snapshot_options import SnapshotOptions, snapshot_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.text import plural
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.fault_schedule import ScheduleError, parse
-
-SHUTDOWN_S = 30
-"""torchrun's patience with a worker that was told to end, in seconds."""
 
 STANDARD_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
@@ -58,6 +56,9 @@ class Options:
     spares: int = 0
     snapshot_every: str = "0"
     snapshot_parity: int = 1
+    snapshot_dir: Path | None = None
+    snapshot_resume: str = "auto"
+    snapshot_memory: str = "40%"
     witness: str = ""
     coord: str = ""
     run_dir: Path | None = None
@@ -131,6 +132,7 @@ class RunConfig:
     last_call_s: float
     max_restarts: int
     recovery_policy: RecoveryPolicy  # what becomes of the job where ranks are lost or hang
+    snapshots: SnapshotOptions  # on a disk
     spares: int  # processes of this node that wait to take a lost worker's place
     on_silence: OnSilence
     etcd: tuple[Endpoint, ...]  # where the launchers agree; none: among themselves
@@ -202,6 +204,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         last_call_s=conf.last_call_s,
         max_restarts=options.max_restarts,
         recovery_policy=_recovery_policy(options),
+        snapshots=_snapshots(options),
         spares=options.spares if options.returns and not options.no_protect else 0,
         on_silence=option_values.on_silence(options.on_silence),
         etcd=_etcd(options, alone=alone),
@@ -211,7 +214,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         role=options.role,
         virtual_local_rank=options.virtual_local_rank,
         signals=signals,
-        shutdown_s=_patience(options, environ),
+        shutdown_s=option_values.patience(options.shutdown_timeout, environ),
         protect=_protects(options),
         exact=options.exact,
         check_finite=options.check_finite,
@@ -318,23 +321,19 @@ def _recovery_policy(options: Options) -> RecoveryPolicy:
         returns=options.returns,
         snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
         snapshot_parity=option_values.snapshot_parity(options.snapshot_parity),
+        snapshots_on_disk=_snapshots(options).directory is not None,
     )
+
+
+def _snapshots(one: Options) -> SnapshotOptions:
+    every = option_values.snapshot_every(one.snapshot_every, protects=True)
+    found = snapshot_options(one.snapshot_dir, one.snapshot_resume, one.snapshot_memory, every)
+    return found if _protects(one) else SnapshotOptions()
 
 
 def _threads(nproc: int, environ: Mapping[str, str]) -> int:
     """A fair share of this node's cores; one worker may have them all, as torch chooses."""
     return 0 if nproc == 1 or "OMP_NUM_THREADS" in environ else max(1, cores() // nproc)
-
-
-def _patience(options: Options, environ: Mapping[str, str]) -> float:
-    """Seconds between the first signal to the workers and SIGKILL."""
-    if options.shutdown_timeout is not None:
-        return float(options.shutdown_timeout)
-    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-    text = environ.get(name) or str(SHUTDOWN_S)
-    if not (text.isascii() and text.isdigit()):
-        raise _usage(f"{name} must be seconds, not {text!r}")
-    return float(text)
 
 
 def _notes(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from rendezvous.bays import exchange_line
+from rendezvous.bays.allowance import read
 from rendezvous.bays.exchange_line import framed
 from rendezvous.bays.exchanged_memory import KeeperMemory
 from rendezvous.bays.packets import Closed
@@ -54,7 +55,7 @@ class Loop:
         self._line = line
         self._station = Station(JobKey(employ.key) if employ.key else None)
         self._hub: Hub = self._station.listen_tcp(_address(employ), 0)
-        self._memory = KeeperMemory(keeper)
+        self._memory = KeeperMemory(keeper, read(employ.allowance))
         self._watched: int | None = None  # the line to the keeper
         self._call_at = self._tell_at = 0.0
         self._machine = Exchange(self._memory, fastest())

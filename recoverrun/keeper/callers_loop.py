@@ -13,7 +13,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from recoverrun.keeper.disk import Disk
 from rendezvous.bays import packets
+from rendezvous.bays.allowance import Allowance
 from rendezvous.bays.packets import Closed
 from rendezvous.bays.served import Caller, KeptBays
 from rendezvous.protocol.codec import RemoteProtocolError
@@ -32,11 +34,15 @@ OOM_SCORE = 500
 
 
 class Loop:
-    def __init__(self, listener: socket.socket, incarnation: int, linger_s: float) -> None:
+    def __init__(
+        self, listener: socket.socket, incarnation: int, linger_s: float, allowance: Allowance
+    ) -> None:
         self._listener = listener
         self._linger_s = linger_s
-        self._bays = KeptBays(incarnation)
+        self._disk = Disk()
+        self._bays = KeptBays(incarnation, self._disk, allowance)
         self._selector = selectors.DefaultSelector()
+        self._selector.register(self._disk.fd, selectors.EVENT_READ, self._disk)
         self._selector.register(listener, selectors.EVENT_READ)
         self._processes: dict[int, tuple[int, int]] = {}  # pidfd -> rank, incarnation
         self._alone_since = time.monotonic()
@@ -61,6 +67,8 @@ class Loop:
                     self._welcome()
                 elif isinstance(key.data, Caller):
                     self._listen(key.data)
+                elif key.data is self._disk:
+                    self._go_on()
                 else:
                     self._mourn(key.fd)
             for caller in tuple(self._bays.unreachable):
@@ -68,6 +76,12 @@ class Loop:
             if self._bays.busy:
                 self._bays.work()
         self._bays.close()
+
+    def _go_on(self) -> None:
+        """Tasks are done for which disks were waited for."""
+        for outcome in self._disk.take():
+            outcome()
+        self._bays.go_on()
 
     def _is_forsaken(self) -> bool:
         now = time.monotonic()
@@ -132,7 +146,9 @@ class Loop:
         os.close(pidfd)
 
 
-def run(listening: int, launcher: int, *, incarnation: int, linger_s: float) -> None:
+def run(
+    listening: int, launcher: int, *, incarnation: int, linger_s: float, allowance: Allowance
+) -> None:
     """Serve whoever calls at the descriptor of a listening socket; returns at the end.
 
     `launcher` is the descriptor of the line to the launcher that has started this process.
@@ -147,6 +163,6 @@ def run(listening: int, launcher: int, *, incarnation: int, linger_s: float) -> 
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     listener = socket.socket(fileno=listening)
     listener.setblocking(False)
-    loop = Loop(listener, incarnation, linger_s)
+    loop = Loop(listener, incarnation, linger_s, allowance)
     loop.inherit(socket.socket(fileno=launcher))
     loop.run()

@@ -19,25 +19,23 @@ from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
 from recoverrun.launcher.network.frames import NOBODY
 from recoverrun.launcher.network.gloo_interface import WayToOthers
-from recoverrun.launcher.network.job_fingerprint import join_message
+from recoverrun.launcher.network.job_fingerprint import job_fingerprint, join_message
 from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node import process
 from recoverrun.launcher.node.bystanders import Bystanders
 from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
-from recoverrun.launcher.node.workers import LocalWorkers
+from recoverrun.launcher.node.workers import LocalWorkers, Order
 from recoverrun.launcher.output.announcements import begun, starts_again, waiting
 from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.recorder import FLUSH_S, Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.launcher.output.run_folder import RunFolder
-from rendezvous.protocol.arrival_messages import StartAgain
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
-from rendezvous.protocol.hang_messages import Inspect
-from rendezvous.protocol.messages import Kill, Leaving, Message, Stop
+from rendezvous.protocol.messages import Leaving, Message, Stop
 from rendezvous.protocol.records import Json, Record, notice
-from rendezvous.protocol.snapshot_messages import Circle, Keep
+from rendezvous.protocol.snapshot_messages import Drain
 from rendezvous.transport.links import Router
 from rendezvous.transport.station import Station
 
@@ -158,7 +156,9 @@ class Agent:
             self.host()
         else:
             self._master = master_address(self._config, hosts=False)
-        for note in self._config.notes:
+        job = job_fingerprint(self._config)
+        notes = self._bystanders.look(self._config, job.script, job.arguments)
+        for note in (*self._config.notes, *notes):
             self._say(f"recoverrun: {note}")
         self.job_client.join(time.monotonic())
 
@@ -250,7 +250,7 @@ class Agent:
         elif rank != NOBODY:
             self.job_client.heard(message, now)
             local_workers.deliver(rank, message)
-        elif isinstance(message, Inspect | Circle | Keep | Kill | StartAgain):
+        elif isinstance(message, Order):
             self.job_client.heard(message, now)
             self._up(local_workers.obey(message, now), now)
         elif isinstance(message, Stop):
@@ -313,7 +313,7 @@ class Agent:
             router=self._router,
             run_dir=self._folder.path,
             private=self._private,
-            keeper=self._bystanders.begin(self._config, self._station, self.recorder.record),
+            keeper=self._bystanders.begin(self._config, start, self._station, self.recorder.record),
             record=self.recorder.record,
             logs=self._logs,
             inherited=inherited,
@@ -338,20 +338,19 @@ class Agent:
             self._up(self._local_workers.hurry(now), now)
             return
         reason = f"{number.name} was sent to the launcher on {self._node}"
-        code = 128 + number
-        stop = Stop(exit_code=code, reason=reason, root_rank=-1)
-        if (
-            number == signal.SIGTERM
-            and self._local_workers is not None
-            and not self.job_client.is_alone
-        ):
+        if number == signal.SIGTERM and self._stop is None and self._bystanders.may_drain():
+            self._up([Drain(reason=reason)], now)
+            return
+        stop = Stop(exit_code=128 + number, reason=reason, root_rank=-1)
+        alone = self._local_workers is None or self.job_client.is_alone
+        if number == signal.SIGTERM and not alone:
             # That is how a scheduler takes one node away: the others may do without.
-            self._up([Leaving(node=self._node, exit_code=code, reason=reason)], now)
+            self._up([Leaving(node=self._node, exit_code=stop.exit_code, reason=reason)], now)
             self._halt(stop, now)
         else:
             self._ask_to_stop(stop, now)
         if self._local_workers is None:
-            raise RecoverrunError(reason, code)
+            raise RecoverrunError(reason, stop.exit_code)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """A signal that the workers may want to know of."""

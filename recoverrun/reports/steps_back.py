@@ -19,6 +19,8 @@ class StepBack:
     rebuilt: int = 0  # ranks whose parts came from other nodes
 
     def __str__(self) -> str:
+        if not self.attempt:
+            return f"begun at step {self.step:,}, from a snapshot of a former run"
         return f"back to step {self.step:,}{_cost(self)}"
 
 
@@ -61,7 +63,8 @@ class StepsBack:
         """For `status`: what a loss would go back to; "" if there are no snapshots."""
         if self.safe < 0:
             return ""
-        back = f", {plural(len(self.found), 'time')} back" if self.found else ""
+        times = sum(1 for one in self.found if one.attempt)
+        back = f", {plural(times, 'time')} back" if times else ""
         safe = f"step {self.safe:,} safe, {span(max(0.0, now - self.safe_at))} ago"
         return f"{safe}{self._survives()}{back}"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from rendezvous.bays import memory, packets, share_memory
+from rendezvous.bays.allowance import USUAL, Allowance
 from rendezvous.bays.free_memory import too_much
 from rendezvous.bays.packets import Closed
 from rendezvous.bays.share_memory import OF_NO_RANK, ShareInMemory, SharePlan
@@ -28,9 +29,10 @@ CALL_S = 5.0
 class KeeperMemory:
     """Implements `exchange_work.NodeMemory`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, allowance: Allowance = USUAL) -> None:
         """`path` is that of the keeper's socket; nobody is called yet."""
         self._path = path
+        self._allowance = allowance
         self.line: socket.socket | None = None
         self._holding = Holding(keeper=0, serial=0, order=NO_ORDER, held=())
         self._bays: dict[int, tuple[int, int]] = {}  # by number: rank, descriptor
@@ -120,7 +122,7 @@ class KeeperMemory:
     def _too_much(self, nbytes: int) -> str:
         fds = [fd for _, fd in self._bays.values()]
         fds += [share.fd for share in (*self._shares.values(), *self._making.values())]
-        return too_much(nbytes, sum(os.fstat(fd).st_size for fd in fds))
+        return too_much(nbytes, sum(os.fstat(fd).st_size for fd in fds), self._allowance)
 
     # --------------------------------------------------------------------------- bays
 

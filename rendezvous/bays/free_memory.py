@@ -6,8 +6,7 @@ A bay that does not fit is not begun: the kernel would end whoever touches the p
 from collections.abc import Iterator
 from pathlib import Path
 
-SHARE = 0.4
-"""Of the memory that is free, with what bays have already, that all bays of a node may have."""
+from rendezvous.bays.allowance import Allowance
 
 UNLIMITED = 1 << 60
 """A limit above that is none."""
@@ -15,12 +14,12 @@ UNLIMITED = 1 << 60
 GIB = 1 << 30
 
 
-def too_much(wanted: int, held: int, root: Path = Path("/")) -> str:
+def too_much(wanted: int, held: int, allowance: Allowance, root: Path = Path("/")) -> str:
     """Why a bay of `wanted` bytes is not made beside others of `held` bytes; "" if it may be.
 
     `root` is that of the file systems in which the kernel tells.
     """
-    allowed = int(SHARE * (free(root) + held))
+    allowed = allowance.bytes_of(free(root) + held)
     if held + wanted <= allowed:
         return ""
     need, most = (held + wanted) / GIB, allowed / GIB

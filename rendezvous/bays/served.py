@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from rendezvous.bays import memory, packets, share_memory
+from rendezvous.bays import disk_orders, memory, packets, share_memory
+from rendezvous.bays.allowance import Allowance
+from rendezvous.bays.disk_orders import Asks, Loading
 from rendezvous.bays.free_memory import too_much
 from rendezvous.bays.packets import Closed
 from rendezvous.bays.share_memory import OF_NO_RANK
@@ -24,12 +26,14 @@ from rendezvous.protocol.keeper_messages import (
     Filled,
     Heartbeat,
     KeeperMessage,
+    Load,
     Part,
     Release,
     Reserve,
     Room,
     Serve,
     Unavailable,
+    WriteOut,
 )
 from rendezvous.protocol.snapshot_messages import Holding, Keep
 from rendezvous.snapshots import bay_header
@@ -55,9 +59,12 @@ class Caller:
 class KeptBays:
     """All that a keeper has."""
 
-    def __init__(self, incarnation: int) -> None:
+    def __init__(self, incarnation: int, disk: Asks, allowance: Allowance) -> None:
         """`incarnation` tells this keeper from those before it on this node."""
         self._incarnation = incarnation
+        self._disk = disk
+        self._allowance = allowance
+        self._loading = Loading()
         self._serial = 0  # of what launchers were told
         self._holdings = Holdings()
         self._shares = KeptShares()
@@ -166,6 +173,12 @@ class KeptBays:
                 self._announce()
             case Heartbeat():
                 packets.say(caller.line, message)
+            case WriteOut():
+                disk_orders.write(
+                    message, self._holdings, self._fds, self._disk, self._tell_launchers
+                )
+            case Load():
+                disk_orders.load(message, self._loading, self._disk, self._refusal, self._loaded)
             case Serve():
                 self.serves = True
             case Dismiss():
@@ -185,8 +198,7 @@ class KeptBays:
             self._drop(dropped)
         number = room.number
         if number is None:
-            held = sum(os.fstat(fd).st_size for fd in self._fds.values())
-            if words := too_much(nbytes, held):
+            if words := self._refusal(nbytes):
                 packets.say(caller.line, Unavailable(reason=f"too little memory: {words}"))
                 return
             try:
@@ -201,6 +213,10 @@ class KeptBays:
         size = os.fstat(self._fds[number]).st_size
         mine = tuple(bay.number for bay in self._holdings.bays if bay.rank == caller.rank)
         packets.say(caller.line, Room(nbytes=size, bays=mine), self._fds[number])
+
+    def _refusal(self, nbytes: int) -> str:
+        held = sum(os.fstat(fd).st_size for fd in self._fds.values())
+        return too_much(nbytes, held, self._allowance)
 
     def _make(self, caller: Caller, nbytes: int) -> int:
         fd = memory.make(nbytes)
@@ -232,10 +248,7 @@ class KeptBays:
             return
         for dropped in self._holdings.surplus(rank):
             self._drop(dropped)
-        waiting, self._waiting = self._waiting, []
-        for caller, wanted in waiting:
-            if caller in self._callers:
-                self._fetch(caller, wanted)
+        self.go_on()
 
     def _adopt_share(self, number: int, fd: int) -> None:
         share = share_memory.opened(fd)
@@ -274,16 +287,44 @@ class KeptBays:
 
     def _fetch(self, caller: Caller, wanted: SnapshotId) -> None:
         bay = self._holdings.find(caller.rank, wanted)
-        if bay is None and wanted == self._holdings.safe:
-            self._waiting.append((caller, wanted))  # All go back to it: it is brought here.
+        failure = self._loading.failure(caller.rank, wanted)
+        coming = wanted == self._holdings.safe or self._loading.is_under_way(caller.rank, wanted)
+        if bay is None and coming and not failure:
+            self._waiting.append((caller, wanted))  # It is read from a disk, or brought here.
             return
         if bay is None:
             words = f"the keeper of this node has no snapshot of step {wanted.step}"
+            words = self._loading.failure(caller.rank, wanted) or words
             packets.say(caller.line, Unavailable(reason=words))
             return
         caller.reads.append(bay.number)
         self._holdings.reading(bay.number, 1)
         packets.say(caller.line, Part(nbytes=bay.nbytes), self._fds[bay.number])
+
+    def _loaded(self, rank: int, found: SnapshotId, fd: int) -> None:
+        """A part has come from a disk, with its checksums."""
+        number, size = memory.number_of(fd), os.fstat(fd).st_size
+        header = memory.header_of(fd)
+        assert header is not None, "it was compared"
+        self._fds[number] = fd
+        bay = Bay(number, rank, size, None)
+        self._holdings.made(bay)
+        self._holdings.adopt(number, found, header.world, summed=True)
+        self._tell_launchers(_made(bay), fd)
+        self._announce()
+
+    def go_on(self) -> None:
+        """Something was done at a disk, or brought here: answer those who wait for it. Whoever does
+        not read is let go.
+        """
+        waiting, self._waiting = self._waiting, []
+        for caller, wanted in waiting:
+            if caller.gone:
+                continue
+            try:
+                self._fetch(caller, wanted)
+            except (Closed, BlockingIOError):
+                self.unreachable.append(caller)
 
     # --------------------------------------------------------------------------- checksums
 

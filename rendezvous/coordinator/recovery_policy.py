@@ -27,6 +27,9 @@ class RecoveryPolicy:
     snapshot_parity: int = 1
     """Nodes of each group that may be lost with their parts of a snapshot."""
 
+    snapshots_on_disk: bool = False
+    """Safe ones are written to a directory of the user's, too."""
+
     arrival_s: float = 30.0
     """So long it may take to commit its first step, beyond what others take for two; then it is
     lost."""

@@ -70,6 +70,11 @@ EVENTS: Mapping[str, Event] = {
         ("attempt", "of", "step", "away_ms", "end_ms", "state_ms"),
         ("rebuilt",),
     ),
+    "drain.begin": Event("The job is to end, and a snapshot is to be on the disk first.", ()),
+    "snapshot.persisted": Event(
+        "All parts of a safe snapshot are on the disk of `--snapshot-dir`.",
+        ("attempt", "step", "bytes", "ms"),
+    ),
     "worker.hello": Event("The hooks are installed in a worker.", ("rank", "torch")),
     "worker.exit": Event(
         "The kernel said that a worker is gone; `ours`: we had sent it the signal.",

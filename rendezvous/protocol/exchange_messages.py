@@ -15,12 +15,14 @@ Members = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Employ:
     """L -> X: listen where others reach this machine that reach the endpoint of the job, at `host`
-    and `port`; with the key of the job if it has one. Said first.
+    and `port`; with the key of the job if it has one. Said first. `allowance`: what snapshots
+    may have of this node's memory (`bays/allowance.py`).
     """
 
     key: bytes
     host: str
     port: int
+    allowance: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,43 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOut:
+    """L -> K: write what you have of this snapshot into a folder of `directory`, with `manifest`
+    beside it, and remove what you have written before `keep` (a stamp; 0: nothing).
+    """
+
+    attempt: int
+    step: int
+    stamp: int
+    directory: str
+    manifest: str
+    keep: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenOut:
+    """K -> L: that is done; or `failed` says why not."""
+
+    attempt: int
+    step: int
+    stamp: int
+    nbytes: int
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """L -> K: the part of `rank` is in this file; from now on it is one of snapshot (attempt, step)
+    in memory. Who asks for it meanwhile waits.
+    """
+
+    path: str
+    rank: int
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dismiss:
     """L -> K: the job is over. Nothing is needed any more."""
 
@@ -130,6 +167,9 @@ KeeperMessage = (
     | BayDropped
     | Heartbeat
     | Serve
+    | WriteOut
+    | WrittenOut
+    | Load
     | Dismiss
     | Holding
     | Keep

@@ -97,4 +97,39 @@ class Restored:
     state_ms: float
 
 
-SnapshotMessage = Holding | Exchanging | Circle | Keep | Restored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """C -> L: have your keeper write its parts of this snapshot to the directory of the user.
+
+    `stamp`: of the coordinator's wall clock, in ms, by which it is known there. What is older than
+    `keep` is removed; 0: nothing is.
+    """
+
+    attempt: int
+    step: int
+    stamp: int
+    keep: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persisted:
+    """L -> C: the parts of this node are written, or `failed` says why not."""
+
+    attempt: int
+    step: int
+    stamp: int
+    nbytes: int
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """L -> C: the user ends the job, and a snapshot shall be on the disk. C -> W: take one more.
+
+    The job ends with code 84 once that is written.
+    """
+
+    reason: str
+
+
+SnapshotMessage = Holding | Exchanging | Circle | Keep | Restored | Persist | Persisted | Drain

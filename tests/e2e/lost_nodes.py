@@ -91,7 +91,7 @@ class Nodes:
                 self.job,  # type: ignore[arg-type]
                 self.folder / f"node{len(self.runs)}",
                 options=self.options,
-                arguments=(f"--waits={waits}",),
+                arguments=(f"--awaits={waits}",),
                 bound_s=WITHIN_S,
                 within=(*HOST, f"gpu-{len(self.runs)}"),
             )

@@ -191,6 +191,10 @@ class Run:
         """SIGKILL from outside. A worker that is gone already is no error."""
         _send(self.pid_of(rank), signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """SIGTERM to the launcher, as of a scheduler that wants the node back."""
+        _send(self._process.pid, signal.SIGTERM)
+
     def end(self) -> None:
         """Nothing of the run outlives the test, however that ended."""
         until = time.monotonic() + 30

@@ -19,7 +19,7 @@ STEPS, EVERY = 24, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingBack:
-    """`ranks` workers of scripts/going_back.py; `dies` as that takes it."""
+    """`ranks` workers of a script beside; `dies` as that takes it."""
 
     shape: str
     layout: str = "single"
@@ -27,8 +27,11 @@ class GoingBack:
     dies: str = "0@13"
     inject: str = ""
     every: str = str(EVERY)
+    needs: str = ""  # a framework that trains
 
-    script = "going_back.py"
+    @property
+    def script(self) -> str:
+        return "going_back_in_frameworks.py" if self.needs else "going_back.py"
 
     @property
     def name(self) -> str:

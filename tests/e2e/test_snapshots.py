@@ -16,6 +16,12 @@ CASES = (
     GoingBack(shape="workers", dies="0@22"),
     GoingBack(shape="counting", dies="", inject="r0@step:15:snapshot"),
     GoingBack(shape="counting", every="auto"),
+    GoingBack(shape="ahead", dies="0@13,0@22"),
+    GoingBack(shape="renewed", dies="0@8,0@18,0@22"),
+    *(
+        GoingBack(shape=framework, dies="0@6,0@18", needs=framework)
+        for framework in ("accelerate", "transformers", "lightning")
+    ),
     GoingBack(shape="micro", layout="ddp"),
     GoingBack(shape="epochs", layout="fsdp2", ranks=2, dies="1@13"),
     GoingBack(shape="counting", layout="fsdp2", ranks=2, dies="all@13"),
@@ -33,6 +39,8 @@ CASES = (
     ],
 )
 def test_weights_are_those_of_a_run_without_a_loss(case: GoingBack, tmp_path: Path) -> None:
+    if case.needs:
+        pytest.importorskip(case.needs, reason="`make compat` installs it")
     expected = undisturbed(case, tmp_path / "plain")
 
     weights, steps = gone_back(case, tmp_path / "back")

@@ -24,7 +24,7 @@ class KeeperProcess:
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line.settimeout(ANSWER_S)
         fds = listener.fileno(), theirs.fileno()
-        names = map(str, (*fds, number, linger_s))
+        names = map(str, (*fds, number, linger_s, "40%"))
         command = [sys.executable, "-m", "recoverrun.keeper", *names]
         self.child: Child = spawn(command, os.environ, handed=fds, outlives=True)
         theirs.close()

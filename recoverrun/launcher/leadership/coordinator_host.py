@@ -68,7 +68,9 @@ class CoordinatorHost(HostVoice):
         self._first_failure = FirstFailure(nodes=1, world_size=0)
         self._store = store  # of this launcher: it outlives this coordinator host
         self._generation = 0
-        self._rollbacks = Rollbacks(members, record, policy.snapshot_parity)
+        self._rollbacks = Rollbacks(
+            members, record, policy.snapshot_parity, on_disk=policy.snapshots_on_disk
+        )
 
     # --------------------------------------------------------------------------- events
 
@@ -119,6 +121,8 @@ class CoordinatorHost(HostVoice):
             if self._coordinator is not None:
                 envelopes += self._coordinate(coordinator.Tick(), now)
                 envelopes += self._give_places(now)
+                told, stop = self._rollbacks.tick(now)
+                envelopes += told if stop is None else self.stop(stop)
         return envelopes + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:

@@ -4,6 +4,7 @@ A loss that leaves no replica ends the attempt. Where a snapshot can be had, all
 from it, and that is no failure: it does not count towards --max-restarts.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -16,21 +17,36 @@ from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import Exited, Message, Stop
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.snapshot_messages import Exchanging, Holding, Restored
+from rendezvous.protocol.snapshot_messages import (
+    Drain,
+    Exchanging,
+    Holding,
+    Persisted,
+    Restored,
+)
 
 if TYPE_CHECKING:
     from rendezvous.coordinator.snapshots import Effect, SnapshotBook  # what only snapshots need
+    from rendezvous.coordinator.written_snapshots import WrittenSnapshots
 
-OF_SNAPSHOTS = Holding | Exchanging | Restored
+OF_SNAPSHOTS = Drain | Exchanging | Holding | Restored | Persisted
 """What is said of them."""
 
 
 class Rollbacks:
     def __init__(
-        self, members: AttemptMembers, record: Callable[[Record], None], parity: int = 0
+        self,
+        members: AttemptMembers,
+        record: Callable[[Record], None],
+        parity: int = 0,
+        *,
+        on_disk: bool = False,
     ) -> None:
-        """`parity`: nodes of each group that may be lost."""
+        """`parity`: nodes of each group that may be lost. With `on_disk` keepers write safe
+        snapshots to a directory, too.
+        """
         self._parity = parity
+        self._written = _on_disk() if on_disk else None
         self._members = members
         self._record = record
         self._book: SnapshotBook | None = None  # until a launcher says that it keeps something
@@ -68,13 +84,43 @@ class Rollbacks:
         """A launcher, or a worker that it hosts, says something of snapshots."""
         match message:
             case Holding():
-                return self._done(self._opened(now).hear(sender, message, now))
+                told = self._done(self._opened(now).hear(sender, message, now))
+                return [*told, *self._write(now)]
             case Exchanging():
-                return self._done(self._opened(now).exchange(sender, message))
+                told = self._done(self._opened(now).exchange(sender, message))
+                return [*told, *self._write(now)]
+            case Persisted() if self._written is not None:
+                for record in self._written.hear(sender, message, now):
+                    self._record(record)
+                return self._write(now)
+            case Drain() if self._written is not None and self._start is not None:
+                if not self._written.drain(self._opened(now).safe, message.reason, now):
+                    return []
+                self._record(Record("drain.begin", message.reason))
+                ranks = range(self._start.world_size)
+                asked = [one for rank in ranks for one in self._members.to_rank(rank, message)]
+                return [*asked, *self._write(now)]
             case Restored(incarnation=incarnation) if self._is_present(incarnation):
                 return self._done(self._opened(now).restored(message, now))
             case _:
                 return []
+
+    def _write(self, now: float) -> list[Envelope]:
+        """Have the newest safe snapshot written, if it is time."""
+        if self._written is None:
+            return []
+        present = sorted(self._members.present)
+        stamp = time.time_ns() // 1_000_000
+        order = self._written.write(self._opened(now).safe, present, stamp, now)
+        return [] if order is None else [Envelope(name, NOBODY, order) for name in present]
+
+    def tick(self, now: float) -> tuple[list[Envelope], Stop | None]:
+        """Time passed. How the job ends that was to end, once its snapshot is on the disk, or
+        cannot be.
+        """
+        if self._written is None or self._book is None:
+            return [], None
+        return self._write(now), self._written.drained(now)
 
     def exited(self, exited: Exited) -> None:
         """A rank of this attempt has ended."""
@@ -83,6 +129,8 @@ class Rollbacks:
 
     def lose(self, launcher: str) -> None:
         """Its node is gone."""
+        if self._written is not None:
+            self._written.lose(launcher)
         if self._book is not None:
             self._book.lose(launcher)
 
@@ -108,6 +156,12 @@ class Rollbacks:
             names = sorted(present & {effect.launcher} if effect.launcher else present)
             told += [Envelope(name, NOBODY, effect.message) for name in names]
         return told
+
+
+def _on_disk() -> "WrittenSnapshots":
+    from rendezvous.coordinator import written_snapshots  # what only snapshots need
+
+    return written_snapshots.WrittenSnapshots()
 
 
 def is_loss(stop: Stop) -> bool:

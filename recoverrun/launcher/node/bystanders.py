@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.process import Guardian, children
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held, Share
@@ -14,6 +15,7 @@ from rendezvous.transport.station import Station
 
 if TYPE_CHECKING:
     from recoverrun.launcher.node.node_snapshots import NodeSnapshots  # what only snapshots need
+    from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 
 KEEPER = "k"
 """The name of the keeper's socket beside that of the workers."""
@@ -28,6 +30,8 @@ class Bystanders:
         self._guardian = Guardian(mark)
         self._pids = others | self._guardian.pids
         self.keeper: NodeSnapshots | None = None
+        self._directory: SnapshotDir | None = None
+        self._drained = False
 
     @property
     def pids(self) -> frozenset[int]:
@@ -37,7 +41,25 @@ class Bystanders:
     @property
     def held(self) -> tuple[Held, ...]:
         """The parts of snapshots that are on this node."""
-        return () if self.keeper is None else self.keeper.held
+        if self.keeper is not None:
+            return self.keeper.held
+        return () if self._directory is None else self._directory.held
+
+    def look(self, config: RunConfig, script: str, arguments: str) -> list[str]:
+        """What of snapshots is on the disk, before the job forms; sentences for the user. `script`
+        and a digest of its `arguments` tell which job it is.
+
+        Raises RecoverrunError where it cannot be what the user wants.
+        """
+        if config.snapshots.directory is None:
+            return []
+        from recoverrun.launcher.node.snapshot_dir import SnapshotDir
+
+        found = SnapshotDir(config.snapshots, script, arguments)
+        if found.refusal:
+            return [f"no snapshots are written: {found.refusal}"]
+        self._directory = found
+        return found.notes
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -49,19 +71,35 @@ class Bystanders:
         return [] if self.keeper is None else self.keeper.read(ready)
 
     def begin(
-        self, config: RunConfig, station: Station, record: Callable[[Record], None]
+        self,
+        config: RunConfig,
+        start: Start,
+        station: Station,
+        record: Callable[[Record], None],
     ) -> "NodeSnapshots | None":
-        """The keeper, for an attempt that begins; None where no snapshots are wanted."""
+        """The keeper, for an attempt that begins; None where no snapshots are wanted. Raises
+        RecoverrunError if a snapshot on the disk does not fit the job.
+        """
+        if self._directory is not None:
+            self._directory.check(start)
         if self.keeper is not None or config.recovery_policy.snapshot_every == "0":
             return self.keeper
         from recoverrun.launcher.node.node_snapshots import NodeSnapshots
 
         path = f"{self._mark.rpartition('/')[0]}/{KEEPER}"
         try:
-            self.keeper = NodeSnapshots(path, config, self._key, station, record)
+            self.keeper = NodeSnapshots(
+                path, config, self._key, station, record, directory=self._directory
+            )
         except (OSError, RecoverrunError) as error:
             record(notice(f"snapshots are off: no keeper can be started: {error}"))
         return self.keeper
+
+    def may_drain(self) -> bool:
+        """True, once, if the job may go on from a directory when it is started again."""
+        may = self._directory is not None and self.keeper is not None and self.keeper.is_used
+        may, self._drained = may and not self._drained, self._drained or may
+        return may
 
     def end(self) -> None:
         """The launcher ends as it should."""

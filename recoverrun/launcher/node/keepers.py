@@ -16,9 +16,12 @@ from pathlib import Path
 
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.process import Child, spawn
+from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.bays import memory, packets
+from rendezvous.bays.allowance import USUAL, Allowance
 from rendezvous.bays.packets import Closed
 from rendezvous.protocol.codec import RemoteProtocolError
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.keeper_messages import (
     BayDropped,
     BayMade,
@@ -26,11 +29,13 @@ from rendezvous.protocol.keeper_messages import (
     Dismiss,
     Heartbeat,
     KeeperMessage,
+    Load,
     Serve,
+    WrittenOut,
 )
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
-from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order
+from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order, Persist, Persisted
 from rendezvous.snapshots.holdings import is_settled, order_of_start
 from rendezvous.snapshots.identity import NO_ORDER, NONE
 from rendezvous.snapshots.restore_plan import read
@@ -65,10 +70,21 @@ class NodeKeeper:
         watch: Callable[[int], None],
         unwatch: Callable[[int], None],
         record: Callable[[Record], None],
+        directory: SnapshotDir | None = None,
+        allowance: Allowance = USUAL,
     ) -> None:
-        """Listen at `path`, and start the first keeper. Raises OSError, RecoverrunError."""
+        """Listen at `path`, and start the first keeper. Raises OSError, RecoverrunError.
+
+        `directory`: where snapshots are written to, and come from as a job begins;
+        `allowance`: how much memory they may have.
+        """
         self.path = path
         self._watch, self._unwatch, self._record = watch, unwatch, record
+        self._directory = directory
+        self._allowance = allowance
+        self._world = 0
+        self._loads: list[Load] = []  # said again to a keeper that takes the place of one
+        self._told: list[Message] = []
         self._bays: dict[int, tuple[BayMade, int]] = {}  # by the number of the memory
         self._starts: list[float] = []
         self._asked, self._heard_at, self._ask_at = 0, 0.0, 0.0
@@ -92,6 +108,11 @@ class NodeKeeper:
         self._listen(time.monotonic())
         return self.holding.held
 
+    @property
+    def is_used(self) -> bool:
+        """True if there is a snapshot, or a part of one."""
+        return self._order[2] != NONE or bool(self.holding.held)
+
     # --------------------------------------------------------------------------- events
 
     def read(self, ready: Collection[object]) -> list[Message]:
@@ -101,7 +122,8 @@ class NodeKeeper:
             self._listen(now)
         if self._child is not None and self._child.pidfd in ready:
             self._mourn(now)
-        return [self.holding] if self.holding != before else []
+        told, self._told = self._told, []
+        return [self.holding, *told] if self.holding != before else told
 
     def tick(self, now: float) -> list[Message]:
         """Time passed. What the coordinator may not have heard is told again."""
@@ -122,12 +144,31 @@ class NodeKeeper:
         """When `tick` is next needed, or None."""
         return None if self._child is None else self._ask_at
 
-    def begin(self, attempt: int, restore: str, *, parity: bool = False) -> None:
-        """An attempt begins here, from the snapshot that `restore` names, if any. `parity`: nodes
-        make it for each other.
+    def begin(self, start: Start, *, parity: bool = False) -> None:
+        """An attempt begins here, perhaps from a snapshot. `parity`: nodes make it for each
+        other.
         """
-        restored = read(restore) or NONE
-        self.keep(order_of_start(self.holding, attempt, restored, parity=parity))
+        self._world, self._loads = start.world_size, []
+        restored = read(start.restore) or NONE
+        self.keep(order_of_start(self.holding, start.attempt, restored, parity=parity))
+        if self._directory is not None:
+            ranks = range(start.first_rank, start.first_rank + start.nproc)
+            self._loads = self._directory.loads(start.attempt, start.restore, ranks)
+            self._have_loaded()
+
+    def _have_loaded(self) -> None:
+        here = {held[3] for held in self.holding.held if held[:2] == self._order[2]}
+        for load in self._loads:
+            if load.rank not in here:
+                self._say(load)
+
+    def persist(self, order: Persist) -> list[Message]:
+        """Have the keeper write its parts of this snapshot; what there is to say of it now."""
+        if self._directory is None or self._line is None:
+            words = "it is not asked for on this node" if self._line else "it has no keeper"
+            return [_unwritten(order, words)]
+        self._say(self._directory.order(order, self._world))
+        return []
 
     def keep(self, order: Order) -> None:
         """These snapshots are not written over."""
@@ -158,7 +199,7 @@ class NodeKeeper:
         line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line.setblocking(False)
         handed = self._listener.fileno(), theirs.fileno()
-        words = map(str, (*handed, self._number, LINGER_S))
+        words = map(str, (*handed, self._number, LINGER_S, self._allowance.written()))
         command = [sys.executable, "-m", "recoverrun.keeper", *words]
         null = Path(os.devnull)
         with theirs:
@@ -177,6 +218,7 @@ class NodeKeeper:
             self._say(made, fd)
         self._say(Keep(order=self._order))
         self._say(Serve())
+        self._have_loaded()
 
     def _mourn(self, now: float) -> None:
         """The kernel says that the keeper is gone."""
@@ -230,6 +272,16 @@ class NodeKeeper:
                 os.close(self._bays.pop(number)[1])
             case Holding():
                 self.holding = message
+            case WrittenOut():
+                self._told.append(
+                    Persisted(
+                        attempt=message.attempt,
+                        step=message.step,
+                        stamp=message.stamp,
+                        nbytes=message.nbytes,
+                        failed=message.failed,
+                    )
+                )
             case _:
                 pass
         if fd is not None:
@@ -240,6 +292,12 @@ class NodeKeeper:
         if self._line is not None:
             with suppress(BlockingIOError, Closed):
                 packets.say(self._line, message, fd)
+
+
+def _unwritten(order: Persist, why: str) -> Persisted:
+    return Persisted(
+        attempt=order.attempt, step=order.step, stamp=order.stamp, nbytes=0, failed=why
+    )
 
 
 def _environ(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -8,11 +8,12 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.exchange_process import NodeExchange
 from recoverrun.launcher.node.keepers import NodeKeeper
+from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.protocol.exchange_messages import Employ
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
-from rendezvous.protocol.snapshot_messages import Circle, Held, Holding, Keep, Share
+from rendezvous.protocol.snapshot_messages import Circle, Held, Holding, Keep, Persist, Share
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.station import Station
 
@@ -25,12 +26,23 @@ class NodeSnapshots:
         key: JobKey | None,
         station: Station,
         record: Callable[[Record], None],
+        directory: SnapshotDir | None = None,
     ) -> None:
-        """Start the keeper, which listens at `path`. Raises OSError, RecoverrunError."""
+        """Start the keeper, which listens at `path`. Raises OSError, RecoverrunError.
+
+        `directory`: where snapshots are written to, and come from as a job begins.
+        """
         self._config, self._key, self._station, self._record = config, key, station, record
         self._start: Start | None = None
         self._exchange: NodeExchange | None = None
-        self._keeper = NodeKeeper(path, watch=station.watch, unwatch=station.unwatch, record=record)
+        self._keeper = NodeKeeper(
+            path,
+            watch=station.watch,
+            unwatch=station.unwatch,
+            record=record,
+            directory=directory,
+            allowance=config.snapshots.memory,
+        )
 
     @property
     def path(self) -> str:
@@ -70,7 +82,7 @@ class NodeSnapshots:
         """An attempt begins here."""
         self._start = start
         parity = bool(self._config.recovery_policy.snapshot_parity) and start.nnodes > 1
-        self._keeper.begin(start.attempt, start.restore, parity=parity)
+        self._keeper.begin(start, parity=parity)
         if parity and self._exchange is None:
             self._exchange = self._employed()
 
@@ -81,7 +93,12 @@ class NodeSnapshots:
         try:
             return NodeExchange(
                 self.path,
-                Employ(key=key, host=endpoint.host, port=endpoint.port),
+                Employ(
+                    key=key,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    allowance=self._config.snapshots.memory.written(),
+                ),
                 watch=self._station.watch,
                 unwatch=self._station.unwatch,
                 record=self._record,
@@ -89,6 +106,15 @@ class NodeSnapshots:
         except RecoverrunError as error:
             self._record(notice(f"snapshots have no parity: no exchange can be started: {error}"))
             return None
+
+    @property
+    def is_used(self) -> bool:
+        """True if there is a snapshot, or a part of one."""
+        return self._keeper.is_used
+
+    def persist(self, order: Persist) -> list[Message]:
+        """Have the parts of this node written to the directory; what there is to say of it now."""
+        return self._keeper.persist(order)
 
     def obey(self, order: Keep | Circle) -> None:
         """The coordinator's."""

@@ -54,7 +54,7 @@ from rendezvous.protocol.messages import (
     Stop,
 )
 from rendezvous.protocol.records import Json, Record
-from rendezvous.protocol.snapshot_messages import Circle, Keep
+from rendezvous.protocol.snapshot_messages import Circle, Keep, Persist
 from rendezvous.transport.links import Router
 from rendezvous.transport.sockets import QUEUE
 from rendezvous.transport.station import Station
@@ -69,6 +69,9 @@ it may take a while, and a launcher may be silent for four times as long.
 
 FORWARD_BYTES = 64 << 10
 """The largest context that is sent to another node in advance of any loss."""
+
+Order = Circle | Inspect | Kill | Keep | Persist | StartAgain
+"""Of the coordinator, for this launcher."""
 
 
 class LocalWorkers:
@@ -253,7 +256,7 @@ class LocalWorkers:
             up += self._tell(order, now)
         return up
 
-    def obey(self, order: Inspect | Kill | Keep | Circle | StartAgain, now: float) -> list[Message]:
+    def obey(self, order: Order, now: float) -> list[Message]:
         """Do what the coordinator wants done with these ranks."""
         match order:
             case Inspect():
@@ -266,6 +269,8 @@ class LocalWorkers:
                 if self._keeper is not None:
                     self._keeper.obey(order)
                 return []
+            case Persist():
+                return [] if self._keeper is None else self._keeper.persist(order)
 
     def inspect(self, inspect: Inspect) -> list[Message]:
         """Look at these ranks, and have them show their stacks."""

@@ -114,7 +114,7 @@ class Announcer:
             self._held.append(record)
             self.losses += 1
             return
-        if record.event == "snapshot.plan":
+        if record.event == "snapshot.plan" and record.fields["attempt"]:
             self.losses += 1  # of all replicas
         line = sanitize(news) or announcement(record)
         if line or record.event in ("run.end", "job.restart"):
@@ -173,8 +173,11 @@ def _line(record: Record) -> str:
         case "hang.suspect" | "hang.clear" | "hang.quiet" | "hang.part" | "hang.stick":
             return f"! {record.reason}"
         case "snapshot.restored":
-            away = _as_read(record).number("away_ms") / 1000
-            return f"✓ {record.reason}, {span(away)} after the loss"
+            away = span(_as_read(record).number("away_ms") / 1000)
+            since = "the loss" if fields["attempt"] else "the start, from a former run's snapshot"
+            return f"✓ {record.reason}, {away} after {since}"
+        case "drain.begin":
+            return f"⏏ {record.reason}: a snapshot is written, then the job ends"
         case "snapshot.degraded":
             return f"! {record.reason}"
         case "leader.succeed":

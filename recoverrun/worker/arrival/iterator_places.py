@@ -6,7 +6,7 @@ process have to make it. Any other is the fresh process's own, and how far it ha
 
 import gc
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import GeneratorType
 from typing import Any
@@ -56,6 +56,10 @@ class HeldIterator:
         """Raises ValueError if `packed` is not what `pack` makes."""
         number, loader, given, over, at = packed
         return HeldIterator(int(number), tuple(map(str, loader)), int(given), int(over), int(at))
+
+
+Hold = Callable[[HeldIterator, Any, Mapping[str, Any]], Any]
+"""Gives the iterator that a variable is to hold, which holds another one now."""
 
 
 def held_iterator(

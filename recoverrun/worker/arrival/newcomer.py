@@ -46,6 +46,7 @@ from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
+from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.arrival_messages import Ready
 from rendezvous.protocol.progress_page import Phase
 from rendezvous.protocol.views import View
@@ -201,7 +202,7 @@ class Newcomer:
         self._protect(told)
         stack = worker.runtime.stack
         frames = frames_of(stack, frame)
-        there = plain_values.found(frames, worker.runtime.own_modules)
+        there = plain_values.found(frames, changing_modules(worker.runtime))
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
         own = placing.own_values(found, {**global_, **at.f_locals})

@@ -43,6 +43,7 @@ from recoverrun.worker.data.batch_substitution import holds_part, parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.known_state import State, differing, in_words
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
+from recoverrun.worker.tracking.script_runtime import changing_modules
 
 LONG_TENSOR_BYTES = 1 << 20
 """Of a variable that is no parameter: larger ones are data, or results of the last step."""
@@ -92,7 +93,7 @@ def common(
     packing = Packing([])
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
-    there = plain_values.found(frames, worker.runtime.own_modules)
+    there = plain_values.found(frames, changing_modules(worker.runtime))
     try:
         manifest = {
             "step": worker.step,

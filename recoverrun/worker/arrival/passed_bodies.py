@@ -6,7 +6,7 @@ variables and attributes that are plain are as they were in the survivor then, a
 come as far. All else comes as the innermost loop is reached.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,6 +14,7 @@ from recoverrun.worker.arrival import frame_variables
 from recoverrun.worker.arrival.frame_variables import names_bound
 from recoverrun.worker.arrival.iterator_places import (
     HeldIterator,
+    Hold,
     held_iterator,
     source_of,
 )
@@ -95,11 +96,7 @@ def _held(source: Source) -> Source | None:
     return source.held if isinstance(source, WeakSource) else source
 
 
-def put(
-    told_here: Told,
-    frame: FrameType,
-    hold: Callable[[HeldIterator, Any, Mapping[str, Any]], Any],
-) -> None:
+def put(told_here: Told, frame: FrameType, hold: Hold) -> None:
     """In a fresh process, in the `frame` of the loop. Raises NotReachable."""
     variables, iterators, attributes = told_here
     frame_variables.write(frame, dict(variables))

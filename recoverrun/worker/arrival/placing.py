@@ -9,7 +9,7 @@ import torch
 from recoverrun.worker.arrival import frame_variables, held_tensors, plain_values
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import FrameVariables
-from recoverrun.worker.arrival.iterator_places import HeldIterator, at_path
+from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import LocalShard, is_distributed, unpack
 from recoverrun.worker.context.made_objects import MadeObjects
@@ -21,9 +21,6 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.replay import local_shards as shares
 from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import LoopFrame
-
-Hold = Callable[[HeldIterator, Any, Mapping[str, Any]], Any]
-"""Gives the iterator that a variable is to hold, which holds another one now."""
 
 
 def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:

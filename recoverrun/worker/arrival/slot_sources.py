@@ -202,16 +202,25 @@ class SlotSources:
             source.begin_step(source.count)
 
     def _begin_unnamed(self, source: LoaderIterator) -> LateItems:
+        """Which one of the slot's it is shows as all items are passed. Until then it is taken for
+        the last one, so that an item which is held back when its reader has passed is the slot's.
+        """
         self._unnamed += 1
         source.number = source.opening.number = -self._unnamed
-        return LateItems(source, self._passing)
+        kind = kind_of(source.loader)
+        place = next((one for one in self._lacking() if one.opening.kind == kind), None)
+        return LateItems(source, self._passing) if place is None else self._taken(source, place)
+
+    def _lacking(self) -> list[SourcePlace]:
+        """Those of the slot that this process has not made yet, the last one first."""
+        here = {one.number for _, one in loader_iterators(self._runtime.sources)}
+        last = sorted(self._told.values(), key=lambda place: -place.number)
+        return [place for place in last if place.number not in here]
 
     def _name(self, at_top: bool) -> None:
         """Those that are left of the ones that were made under way are the slot's last ones."""
         pairs = list(loader_iterators(self._runtime.sources))
-        here = {one.number for _, one in pairs}
-        last = sorted(self._told.values(), key=lambda place: -place.number)
-        lacking = [place for place in last if place.number not in here]
+        lacking = self._lacking()
         for known, one in reversed(pairs):
             if one.number >= 0:
                 continue
@@ -222,6 +231,9 @@ class SlotSources:
                 if isinstance(known, WeakSource):
                     known.number = place.number
                 one.own = taken(one, place.opening, self._passing)
+
+    def _taken(self, source: LoaderIterator, place: SourcePlace) -> LateItems:
+        return taken(source, place.opening, self._passing)
 
 
 def _may_be(one: LoaderIterator, place: SourcePlace, at_top: bool) -> bool:

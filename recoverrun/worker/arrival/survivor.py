@@ -27,6 +27,7 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
 from rendezvous.protocol.layout import Layout
 
@@ -62,7 +63,7 @@ class Survivor:
         if self._before is None:
             runtime = self._parts.worker.runtime
             frames = frames_of(runtime.stack, sys._getframe(1))
-            there = plain_values.found(frames, runtime.own_modules)
+            there = plain_values.found(frames, changing_modules(runtime))
             self._before = plain_values.digests(there)
 
     def begins(self, top: Top, context: Context) -> None:

@@ -26,6 +26,9 @@ TRAINERS: dict[str, frozenset[str]] = {
 }
 """Modules to instrument, and names in them that lead to a backward in another module."""
 
+COUNTING = ("progress", "optimization.manual")
+"""Modules of Lightning whose objects count what its loops have done, beside those adapted here."""
+
 HINTS = TrainingHints(modules=TRAINERS, words={b"pipelining": frozenset({"step"})})
 """A schedule of `torch.distributed.pipelining` trains in its `step`."""
 
@@ -44,7 +47,11 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
         own = lambda original: _unless_acting(parts, original)  # noqa: E731
         replace(module._TrainingEpochLoop, "_broadcast_sigterm_tensor", own)
 
+    def counting_module(module: ModuleType) -> None:
+        parts.worker.runtime.counting_modules.add(module.__name__)
+
     def lightning_optimization(module: ModuleType) -> None:
+        counting_module(module)
         loop = module._AutomaticOptimization
         replace(loop, "_make_zero_grad_fn", lambda original: _unless_acting(parts, original))
         replace(loop, "_optimizer_step", lambda original: _closure_only(parts, original))
@@ -62,6 +69,7 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
         adapted[f"{name}.loops.training_epoch_loop"] = lightning_epoch
         adapted[f"{name}.core.module"] = lightning_module
         adapted[f"{name}.loops.optimization.automatic"] = lightning_optimization
+        adapted |= {f"{name}.loops.{part}": counting_module for part in COUNTING}
     for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric"):
         adapted[f"{name}.strategies.parallel"] = lambda m: leads(vars(m)["ParallelStrategy"], LEADS)
     return {

@@ -26,10 +26,12 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import loose_values, rank_tensors, scene
 from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
+from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.snapshot_messages import Restored
 
 UNLIKE = "the snapshot holds {there} {what}, and this process {here}"
@@ -43,6 +45,7 @@ class Restoring:
         parts: PlaceParts,
         steps: UnvotedSteps,
         snapshot: Snapshot,
+        outer: OuterTops,
         resumes: Callable[[int, Before, int | None], None],
     ) -> None:
         """`resumes` hears at which step, what the script held before it trained, and what proves
@@ -51,6 +54,7 @@ class Restoring:
         self._parts = parts
         self._steps = steps
         self._resumes = resumes
+        self._outer = outer
         self._snapshot = snapshot
         self._told = snapshot.manifest()
         self.standing = Standing.unpack(self._told["standing"])
@@ -65,7 +69,12 @@ class Restoring:
             restore_streams(Streams.unpack(packed))
 
     def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
-        """Variables are put in place at the innermost loop."""
+        """The body of an outer loop finds what it found then."""
+        try:
+            told, hold = self._told["passes"][index], self.winding.sources.hold
+            self._outer.put(told, loop_frame, sys._getframe(1), hold)
+        except (NotReachable, ValueError) as why:
+            self._end(str(why))
 
     def arrived(
         self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
@@ -95,9 +104,11 @@ class Restoring:
         runtime = parts.worker.runtime
         parcel = Parcel(dict(told), tensors_of(self._snapshot))
         stack = runtime.stack
-        before = Before.seen(frames_of(stack[:1], frame), runtime.own_modules).of(told["before"])
+        before = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime)).of(
+            told["before"]
+        )
         frames = frames_of(stack, frame)
-        there = plain_values.found(frames, runtime.own_modules)
+        there = plain_values.found(frames, changing_modules(runtime))
         with torch.no_grad():
             self._put_tensors(parcel, before, there)
         placing.put_states(parts.made, parcel)

@@ -5,7 +5,7 @@ or guessed, and nobody else's word is needed. Tensors are not copied here.
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType, GeneratorType
 from typing import Any
 
@@ -16,7 +16,6 @@ from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
-from recoverrun.worker.arrival.source_places import loader_iterators
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
@@ -25,28 +24,30 @@ from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.piece_table import Scene
 from recoverrun.worker.snapshots.rank_tensors import trained
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
+from recoverrun.worker.tracking.script_runtime import changing_modules
 
-FETCH_AHEAD = ("accelerate",)
-"""Packages whose loaders read an item before they give the one before it."""
-
-AHEAD = "data loaders of {} fetch ahead, and how far the script has come cannot be told"
 BEGUN = "how far {}, a generator of {}, has come cannot be told"
 LATER = "{} was made while the script trained, and a process that goes back has none"
 
 
 def made(
-    parts: PlaceParts, top: Top, context: Context, before: Before, *, gradients: bool
+    parts: PlaceParts,
+    top: Top,
+    context: Context,
+    before: Before,
+    *,
+    passes: list[list[Plain]],
+    gradients: bool,
 ) -> Scene:
     """At `top`, where `context` was captured. With `gradients` their values are in it, too.
+    `passes` tells of each loop around what its body found.
 
     Raises NotReachable where a process cannot come here again, or not with all that it needs.
     """
     runtime, frame = parts.worker.runtime, sys._getframe(1)
-    if ahead := fetched_ahead(one.loader for _, one in loader_iterators(runtime.sources)):
-        raise NotReachable(AHEAD.format(ahead))
     stack = stack_of(runtime.stack, top)
     packing, frames = Packing([]), frames_of(stack, frame)
-    there = plain_values.found(frames, runtime.own_modules)
+    there = plain_values.found(frames, changing_modules(runtime))
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
     if later:
@@ -56,6 +57,7 @@ def made(
         manifest = {
             "standing": standing(runtime).pack(),
             "starts": [None if one.streams is None else one.streams.pack() for one in stack],
+            "passes": passes,
             "here": context.pack(),
             "learned": learned(parts),
             "iterators": [_iterators(one, runtime.own_modules, read) for one in frames],
@@ -73,12 +75,6 @@ def made(
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
     return Scene(manifest, packing.tensors, packing.names)
-
-
-def fetched_ahead(loaders: Iterable[Any]) -> str:
-    """The framework of a loader that has read more than it has given, "" if there is none."""
-    packages = (type(one).__module__.partition(".")[0] for one in loaders)
-    return next((one for one in packages if one in FETCH_AHEAD), "")
 
 
 def learned(parts: PlaceParts) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from torch.optim.optimizer import (
 )
 
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.snapshots.drain_pace import DrainPace
+from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
 from recoverrun.worker.snapshots.restoring import Restoring
 from recoverrun.worker.snapshots.snapshot import Snapshot
@@ -26,7 +28,9 @@ def serve(parts: PlaceParts) -> None:
     steps = UnvotedSteps(runtime, lambda losses: taker.backward_begins(losses))
     client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
     attempt = attempt_of(env.incarnation)
-    taker = Taker(parts, steps, client, _pace(worker, attempt), attempt)
+    outer = OuterTops(runtime)
+    pace = _draining(worker, _pace(worker, attempt), attempt)
+    taker = Taker(parts, steps, client, pace=pace, attempt=attempt, outer=outer)
     worker.unvoted = steps
 
     def updated(*_: object) -> None:
@@ -37,8 +41,29 @@ def serve(parts: PlaceParts) -> None:
     register_optimizer_step_post_hook(updated)
     if env.restore:
         kept = Snapshot(client, *map(int, env.restore.split(":")))
-        restoring = Restoring(parts, steps, kept, taker.resumes)
+        restoring = Restoring(parts, steps, kept, outer, taker.resumes)
         runtime.winds = restoring.winding
+
+
+def _draining(worker: WorkerState, usual: Pace, attempt: int) -> Pace:
+    """`usual`, and one snapshot more once the job is about to be ended."""
+    alone, key = worker.env.world_size == 1, f"snapshots/{attempt}/drain"
+
+    def tell(step: int) -> None:
+        if not alone:
+            worker.store(0).set(key, str(step))
+
+    def look() -> int:
+        store = worker.store(0)
+        return int(store.get(key)) if store.check([key]) else -1
+
+    return DrainPace(
+        usual,
+        drains=lambda: worker.drains,
+        alone=alone,
+        tell=None if worker.env.rank else tell,
+        look=look,
+    )
 
 
 def _pace(worker: WorkerState, attempt: int) -> Pace:

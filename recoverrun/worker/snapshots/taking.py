@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import held_tensors
-from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.context.evidence import digest_of_losses
@@ -24,6 +24,7 @@ from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import scene
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
+from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import Pace
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
@@ -37,6 +38,7 @@ from recoverrun.worker.snapshots.snapshot import NotRestored
 from recoverrun.worker.snapshots.stillness import Stillness
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.bays.client import Bay, KeeperClient, SnapshotMissed
 
 SEALED_WITHIN_S = 1.0
@@ -83,7 +85,14 @@ class Taker:
     """Of one worker whose script has one replica."""
 
     def __init__(
-        self, parts: PlaceParts, steps: UnvotedSteps, client: KeeperClient, pace: Pace, attempt: int
+        self,
+        parts: PlaceParts,
+        steps: UnvotedSteps,
+        client: KeeperClient,
+        *,
+        pace: Pace,
+        attempt: int,
+        outer: OuterTops,
     ) -> None:
         """Snapshots belong to this `attempt` of the job."""
         self._parts = parts
@@ -91,6 +100,7 @@ class Taker:
         self._client = client
         self._pace = pace
         self._attempt = attempt
+        self._outer = outer
         self._before: Before | None = None
         self._stillness = Stillness()
         self._copier = Copier()
@@ -126,7 +136,11 @@ class Taker:
             return
         if worker.guarantee.promise is None:
             worker.roll_back(ONE_PROCESS)
-        if not self._steps.begins(top):
+        begins = self._steps.begins(top)
+        if begins:
+            self._outer.step_begins(stack_of(runtime.stack, top))
+        self._note_outer(top)
+        if not begins:
             return
         self.fence()
         if self._pace.is_due(self._steps.index, time.perf_counter()):
@@ -134,12 +148,21 @@ class Taker:
         elif not self._touched:
             self._prepare()
 
+    def _note_outer(self, top: Top) -> None:
+        if self._before is None:
+            return
+        stack = stack_of(self._parts.worker.runtime.stack, top)
+        try:
+            self._outer.begins(stack, sys._getframe(1), self._before.digests)
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
+
     def _look_around(self) -> None:
         """The script may be about to train."""
         runtime = self._parts.worker.runtime
         frames = frames_of(runtime.stack, sys._getframe(1))
         try:
-            self._before = Before.seen(frames, runtime.own_modules)
+            self._before = Before.seen(frames, changing_modules(runtime))
         except Exception as error:  # protects a healthy run from what its objects say of themselves
             self._parts.worker.take_no_snapshots(UNTOLD.format(error))
 
@@ -223,7 +246,12 @@ class Taker:
         context = parts.executor.captures.top(self._steps.index, 0, 0, top)
         try:
             return scene.made(
-                parts, top, context, self._before, gradients=self._uses_gradients is not False
+                parts,
+                top,
+                context,
+                self._before,
+                passes=self._outer.told(stack_of(parts.worker.runtime.stack, top), sys._getframe()),
+                gradients=self._uses_gradients is not False,
             )
         except NotReachable:
             raise

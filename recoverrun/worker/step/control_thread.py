@@ -24,6 +24,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.hang_messages import ShowStack
 from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message
+from rendezvous.protocol.snapshot_messages import Drain
 from rendezvous.protocol.views import View
 
 VIEW_WITHIN_S = 60.0
@@ -71,6 +72,8 @@ class Control:
             case Arrival(generation=generation, ranks=ranks):
                 worker.invited = ranks
                 self.feed(Invited(generation=generation))
+            case Drain():
+                worker.drains = True
             case LostContexts():
                 self._inherit(message)
             case ShowStack():

@@ -53,6 +53,7 @@ class WorkerState:
         )
         self.timing = StepTiming()
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
+        self.drains = False  # the job is about to be ended: it wants one snapshot more
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken
         self.strategy: Strategy | None = None  # None until a model is served

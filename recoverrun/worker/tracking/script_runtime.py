@@ -38,6 +38,7 @@ class ScriptRuntime(Rank0Gate):
         super().__init__(own_rank, progress)
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
+        self.counting_modules: set[str] = set()  # of a framework: they count what its loops did
         self.loop_stack = LoopStack()
         self.microbatches: list[Microbatch] = []
         self.previous: Microbatch | None = None  # the first one of the transaction before
@@ -255,3 +256,8 @@ class ScriptRuntime(Rank0Gate):
         if idle:
             return idle[-1]
         return "no loop of the script's own code was seen around its backward pass"
+
+
+def changing_modules(runtime: ScriptRuntime) -> frozenset[str]:
+    """Those whose objects a process that comes into the middle of the loops has to be told."""
+    return runtime.own_modules | runtime.counting_modules

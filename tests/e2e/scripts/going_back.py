@@ -20,7 +20,9 @@ parser.add_argument("--shape", default="counting", help="of the loop")
 parser.add_argument("--layout", default="single")
 parser.add_argument("--steps", type=int, required=True)
 parser.add_argument("--dies", default="", help="RANK@STEP or all@STEP, with commas")
-parser.add_argument("--waits", default="", help="STEP@FILE: wait there until there is that file")
+parser.add_argument("--halts", type=int, default=-1, help="all wait in it, if OUT/../halt is there")
+parser.add_argument("--waits", type=int, default=-1, help="until OUT/../go, a pipe, is opened")
+parser.add_argument("--awaits", default="", help="STEP@FILE: wait there until there is that file")
 args = parser.parse_args()
 OUT, STEPS = Path(args.out), args.steps
 WIDTH, HIDDEN, BATCH = 16, 256, 4
@@ -60,7 +62,7 @@ norms = torch.zeros(5000)
 
 def wait_here() -> None:
     """Until the test has seen what it waits for."""
-    for plan in args.waits.split(","):
+    for plan in args.awaits.split(","):
         step, _, path = plan.partition("@")
         if path and done == int(step):
             Path(f"{path}.{rank}").touch()
@@ -80,12 +82,22 @@ def end_here() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def halt_here() -> None:
+    if done == args.waits and (OUT.parent / "go").exists():
+        (OUT / f"waits{rank}").write_text("here")
+        (OUT.parent / "go").open("rb").close()
+    if done == args.halts and (OUT.parent / "halt").exists():
+        (OUT / f"halts{rank}").write_text("here")
+        signal.pause()
+
+
 def train(x: torch.Tensor, y: torch.Tensor) -> float:
     global done
     optimizer.zero_grad()
     loss = F.mse_loss(model(x + 0.01 * torch.randn_like(x)), y)
     loss.backward()
     end_here()
+    halt_here()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     schedule.step()
@@ -129,6 +141,44 @@ def by_epochs(workers: int = 0) -> None:
             if done == STEPS:
                 print(f"epoch {epoch} batch {number} total {total:.12f}", flush=True)
                 return
+
+
+def ahead(loader: DataLoader):
+    """Each item of `loader` is given once the one after it is read."""
+    items = iter(loader)
+    held = next(items)
+    for following in items:
+        yield held
+        held = following
+    yield held
+
+
+def by_reading_ahead() -> None:
+    loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True)
+    while done < STEPS:
+        for x, y in ahead(loader):
+            train(x, y)
+            if done == STEPS:
+                return
+
+
+class Counted:
+    """Makes the iterator of its loader anew in all epochs but the first, which its maker did."""
+
+    def __init__(self) -> None:
+        self.loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True)
+        self.items, self.epoch = iter(self.loader), 0
+
+    def fit(self) -> None:
+        while done < STEPS:
+            if self.epoch > 0:
+                self.items = iter(self.loader)
+            for _ in range(len(self.loader)):
+                x, y = next(self.items)
+                train(x, y)
+                if done == STEPS:
+                    return
+            self.epoch += 1
 
 
 def by_micro() -> None:
@@ -185,6 +235,8 @@ SHAPES = {
     "counting": by_counting,
     "epochs": by_epochs,
     "workers": lambda: by_epochs(2),
+    "ahead": by_reading_ahead,
+    "renewed": lambda: Counted().fit(),
     "micro": by_micro,
     "trainer": lambda: Trainer().fit(),
 }

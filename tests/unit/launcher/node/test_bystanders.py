@@ -11,12 +11,18 @@ from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.launcher.node.bystanders import Bystanders
 from rendezvous.bays.client import KeeperClient
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.records import Record
 from rendezvous.transport.station import Station
 
 pytestmark = pytest.mark.rest
 
 PATIENCE_S = 60.0
+
+START = Start(
+    generation=1, node_rank=0, nnodes=1, first_rank=0, nproc=1, world_size=1, master_addr="",
+    nodes=("a",),
+)  # fmt: skip
 
 
 def _config(*line: str) -> RunConfig:
@@ -28,7 +34,7 @@ def _config(*line: str) -> RunConfig:
 def test_a_keeper_that_speaks_or_ends_without_workers_is_heard(tmp_path: Path) -> None:
     bystanders, station = Bystanders(str(tmp_path / "s")), Station()
     records: list[Record] = []
-    keeper = bystanders.begin(_config("--snapshot-every", "3"), station, records.append)
+    keeper = bystanders.begin(_config("--snapshot-every", "3"), START, station, records.append)
     assert keeper is not None
     client = KeeperClient(keeper.path, 0, 0, 1)
     give_up_at = time.monotonic() + PATIENCE_S
@@ -54,7 +60,7 @@ def test_a_keeper_that_speaks_or_ends_without_workers_is_heard(tmp_path: Path) -
 def test_without_the_option_there_is_none(tmp_path: Path) -> None:
     bystanders, station = Bystanders(str(tmp_path / "s")), Station()
 
-    assert bystanders.begin(_config(), station, [].append) is None
+    assert bystanders.begin(_config(), START, station, [].append) is None
     assert (bystanders.held, bystanders.read(set())) == ((), [])
     bystanders.end()
     station.close()

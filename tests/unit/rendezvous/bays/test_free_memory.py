@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.bays.allowance import USUAL
 from rendezvous.bays.free_memory import GIB, UNLIMITED, free, too_much
 
 
@@ -60,7 +61,9 @@ def test_the_tightest_limit_counts(tmp_path: Path, files: dict[str, str], left: 
 def test_all_bays_have_a_share_of_what_is_free(tmp_path: Path) -> None:
     root = _write(tmp_path, MEMINFO)
 
-    assert not too_much(3 * GIB, 0, root)
-    assert too_much(4 * GIB, 0, root) == ("4.0 GiB are needed on this node, 3.2 GiB are to spare")
-    assert not too_much(2 * GIB, 2 * GIB, root)
-    assert too_much(3 * GIB, 2 * GIB, root)
+    assert not too_much(3 * GIB, 0, USUAL, root)
+    assert too_much(4 * GIB, 0, USUAL, root) == (
+        "4.0 GiB are needed on this node, 3.2 GiB are to spare"
+    )
+    assert not too_much(2 * GIB, 2 * GIB, USUAL, root)
+    assert too_much(3 * GIB, 2 * GIB, USUAL, root)

@@ -78,6 +78,12 @@ def fit():
             pass
 fit()
 """,
+    "a loop over a library's generator, which holds an item back": """
+shuffled = DataLoader(data, 2, shuffle=True)
+for epoch in range(3):
+    for x in ahead(shuffled):  # held
+        train(epoch, x)
+""",
     "a counter between two loops": """
 def fit():
     done = 0

@@ -50,7 +50,7 @@ class Play:
         self.said: list[dict[str, Any]] = []
         self.promises: list[tuple[Promise, str]] = []
         reporter: Any = SimpleNamespace(
-            promise=lambda own, n, why: self.promises.append((own, why))
+            promise=lambda own, n, why, extent: self.promises.append((own, why))
         )
         self.guarantee = Guarantee(reporter, lambda: 1)
         self.runtime = SimpleNamespace(

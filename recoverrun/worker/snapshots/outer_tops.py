@@ -1,0 +1,79 @@
+"""What code between two loops finds: values as they were when the outer one's iteration began.
+
+A snapshot is taken at the top of an inner loop, and a process that goes back to it runs the code
+between the loops once more: what begins an epoch, say, and asks a counter whether that is the first
+one. So as such an iteration begins, it is noted which plain values have changed since the run
+began. Those with tensors are put in place at the inner loop alone, as all else is.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from recoverrun.worker.arrival import passed_bodies, plain_values
+from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.iterator_places import Hold
+from recoverrun.worker.arrival.packing import Packing
+from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.tracking.microbatches import LoopFrame
+from recoverrun.worker.tracking.python_frames import find_frame
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_modules
+
+Values = list[Any]
+"""Plain values, as `plain_values.put` takes them."""
+
+
+class OuterTops:
+    """Of one process: the present iterations of loops around those whose iterations are steps."""
+
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self._runtime = runtime
+        self._around: set[str] = set()  # ids of loops around the one at whose top a step has begun
+        self._noted: dict[int, tuple[int, Values]] = {}  # by loop: its iteration, and values then
+
+    def step_begins(self, stack: Sequence[LoopFrame]) -> None:
+        """At the top of the last loop of `stack`."""
+        self._around.update(one.loop.id for one in stack[:-1])
+
+    def begins(
+        self, stack: Sequence[LoopFrame], start: FrameType, before: Mapping[Place, int]
+    ) -> None:
+        """An iteration of the last loop of `stack` begins; `start` is below its frame, and `before`
+        are the digests of plain values as the run began.
+        """
+        last = stack[-1]
+        if last.loop.id not in self._around:
+            return
+        there = plain_values.found(frames_of(stack, start), changing_modules(self._runtime))
+        changed = plain_values.changed(there, before, of_process=True)
+        values = plain_values.pack((one for one in changed if not one.tensors), Packing([]))
+        self._keep(stack, last, values)
+
+    def told(self, stack: Sequence[LoopFrame], start: FrameType) -> list[list[Any]]:
+        """Of each loop of `stack`, the innermost apart: plain values for msgpack."""
+        bodies = passed_bodies.told(
+            stack, start, self._runtime.own_modules, [None for _ in stack[:-1]], frozenset()
+        )
+        return [[body, self._values(one)] for one, body in zip(stack[:-1], bodies, strict=True)]
+
+    def put(self, told: list[Any], loop_frame: LoopFrame, start: FrameType, hold: Hold) -> None:
+        """In a process that goes back, before the body of `loop_frame`. Raises NotReachable."""
+        body, values = told
+        stack = self._runtime.stack
+        frame = find_frame(loop_frame.frame_id, start)
+        assert frame is not None, "its top was reached"
+        there = plain_values.found(frames_of(stack, start), changing_modules(self._runtime))
+        plain_values.put(values, [], there)
+        passed_bodies.put(body, frame, hold)
+        self._around.add(loop_frame.loop.id)
+        self._keep(stack, loop_frame, values)
+
+    def _keep(self, stack: Sequence[LoopFrame], last: LoopFrame, values: Values) -> None:
+        under_way = {one.number for one in stack}
+        self._noted = {key: one for key, one in self._noted.items() if key in under_way}
+        self._noted[last.number] = (last.iteration, values)
+
+    def _values(self, loop_frame: LoopFrame) -> Values:
+        """None were noted as long as no step had begun in there: they are as they ever are."""
+        iteration, values = self._noted.get(loop_frame.number, (-1, []))
+        return values if iteration == loop_frame.iteration else []

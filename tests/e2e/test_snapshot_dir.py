@@ -1,0 +1,91 @@
+"""A job that ended with its launcher goes on from what its keepers had written."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.e2e.judge import ended_well, nothing_left
+from tests.e2e.runs import running
+from tests.e2e.snapshots import WITHIN_S, GoingBack, Weights, undisturbed, weights_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
+
+CASES = (
+    GoingBack(shape="epochs", dies=""),
+    GoingBack(shape="epochs", layout="fsdp2", ranks=2, dies=""),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_after_kill_9_of_all_the_next_start_goes_on(case: GoingBack, tmp_path: Path) -> None:
+    expected = undisturbed(case, tmp_path / "plain")
+    options = ("--snapshot-every=5", f"--snapshot-dir={tmp_path}/kept")
+    arguments = ("--halts=13",)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "halt").touch()
+    with running(
+        case, tmp_path / "first", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        written = run.await_record("snapshot.persisted")
+        for rank in range(case.ranks):
+            run.await_file(run.out / f"halts{rank}")
+        for pid in run.processes():
+            os.kill(pid, signal.SIGKILL)
+
+    with running(
+        case, tmp_path / "second", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        [restored] = run.records("snapshot.restored")
+
+    assert restored["step"] == written["step"] == 5
+    _assert_equal(expected, weights)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_sigterm_takes_one_snapshot_more_and_the_next_start_goes_on(
+    case: GoingBack, tmp_path: Path
+) -> None:
+    expected = undisturbed(case, tmp_path / "plain")
+    options = ("--snapshot-every=5", f"--snapshot-dir={tmp_path}/kept")
+    arguments = ("--waits=7", "--halts=20")
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "halt").touch()
+    os.mkfifo(tmp_path / "first" / "go")
+    with running(
+        case, tmp_path / "first", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        run.await_record("snapshot.persisted")
+        for rank in range(case.ranks):
+            run.await_file(run.out / f"waits{rank}")
+        run.terminate()
+        run.await_record("drain.begin")
+        go = os.open(tmp_path / "first" / "go", os.O_RDWR)
+        code = run.finish()
+        os.close(go)
+        nothing_left(run)
+        newest = run.records("snapshot.persisted")[-1]
+        [end] = run.records("run.end")
+
+    with running(
+        case, tmp_path / "second", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        ended_well(run)
+        weights = weights_of(run)
+        [restored] = run.records("snapshot.restored")
+
+    assert code == 84
+    assert restored["step"] == newest["step"] >= 7
+    assert f"the snapshot of step {newest['step']} is on the disk, start the job" in end["reason"]
+    _assert_equal(expected, weights)
+
+
+def _assert_equal(expected: Weights, weights: Weights) -> None:
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"

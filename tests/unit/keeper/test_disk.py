@@ -1,0 +1,146 @@
+"""A keeper writes what it holds to a disk, and another one has it from there."""
+
+import select
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recoverrun.keeper.disk import Disk, Outcome
+from rendezvous.bays import packets, part_files
+from rendezvous.bays.client import KeeperClient, SnapshotLost
+from rendezvous.protocol.keeper_messages import Load, WriteOut, WrittenOut
+from tests.unit.keepers import KeeperProcess, listening
+
+pytestmark = pytest.mark.rest
+
+MIB = 1 << 20
+
+
+class Kept:
+    """A keeper, and a rank that calls it."""
+
+    def __init__(self, keeper: KeeperProcess, path: str) -> None:
+        self.keeper = keeper
+        self.client = KeeperClient(path, 0, 0, 1)
+
+    def fill(self, step: int) -> bytes:
+        bay = self.client.reserve(MIB, notes=4096)
+        content = bytes([step, 7]) * (MIB // 2)
+        bay.memory[:] = content
+        bay.seal(0, step, b"table", b"scene")
+        return content
+
+    def write(self, directory: Path, step: int, stamp: int, keep: int = 0) -> WrittenOut:
+        told = part_files.manifest(script="x.py", arguments="", world=1, step=step, stamp=stamp)
+        order = WriteOut(
+            attempt=0, step=step, stamp=stamp, directory=str(directory), manifest=told, keep=keep
+        )
+        packets.say(self.keeper.line, order)
+        written = self.keeper.hear(WrittenOut)
+        assert isinstance(written, WrittenOut)
+        return written
+
+    def read(self, step: int) -> bytes:
+        kept = self.client.open(0, step)
+        into = bytearray(MIB)
+        kept.read(0, memoryview(into))
+        kept.close()
+        return bytes(into)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    with listening(tmp_path) as (path, listener):
+        keeper = KeeperProcess(listener, 1, linger_s=0.0)
+        keeper.inherit({})
+        keeper.holding()
+        found = Kept(keeper, path)
+        yield found
+        found.client.close()
+        keeper.close()
+
+
+def _part(directory: Path, step: int, stamp: int) -> Path:
+    folder = Path(part_files.folder_of(str(directory), step, stamp))
+    return Path(part_files.part_path(folder, 0))
+
+
+def test_what_is_written_is_had_again_under_another_name(kept: Kept, tmp_path: Path) -> None:
+    content = kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+
+    written = kept.write(tmp_path / "kept", 5, 11)
+    packets.say(
+        kept.keeper.line, Load(path=str(_part(tmp_path / "kept", 5, 11)), rank=0, attempt=0, step=4)
+    )
+    again = kept.read(4)
+
+    assert (written.step, written.stamp, written.failed) == (5, 11, "")
+    assert written.nbytes > MIB
+    assert again == content
+
+
+def test_what_is_not_here_is_not_written(kept: Kept, tmp_path: Path) -> None:
+    words = "the snapshot of step 9 is not in the memory of this node any more"
+
+    assert kept.write(tmp_path / "kept", 9, 11).failed == words
+    assert not (tmp_path / "kept").exists()
+
+
+def test_an_older_one_goes_when_that_is_said(kept: Kept, tmp_path: Path) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    for stamp, keep in ((11, 0), (12, 11), (13, 12)):
+        assert kept.write(tmp_path / "kept", 5, stamp, keep).failed == ""
+
+    assert [one.stamp for one in part_files.found(tmp_path / "kept")][:1] == [13]
+    assert not _part(tmp_path / "kept", 5, 11).exists()
+    assert _part(tmp_path / "kept", 5, 12).exists()
+
+
+def test_a_disk_that_refuses_is_told_in_its_own_words(kept: Kept, tmp_path: Path) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    (tmp_path / "file").touch()
+
+    assert kept.write(tmp_path / "file" / "kept", 5, 11).failed == "Not a directory"
+
+
+def test_a_damaged_part_is_refused_and_set_aside(kept: Kept, tmp_path: Path) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    kept.write(tmp_path / "kept", 5, 11)
+    path = _part(tmp_path / "kept", 5, 11)
+    with path.open("r+b") as file:
+        file.seek(MIB)
+        file.write(b"x")
+
+    packets.say(kept.keeper.line, Load(path=str(path), rank=0, attempt=0, step=4))
+
+    with pytest.raises(SnapshotLost, match="is damaged: part 0 is not what was written"):
+        kept.read(4)
+    assert not path.exists()
+    assert path.with_name(f"{path.name}.damaged").exists()
+
+
+def test_tasks_are_done_in_order_and_what_follows_is_the_callers() -> None:
+    disk = Disk()
+    done: list[tuple[int, bool, bool]] = []
+    here = threading.get_ident()
+    over = threading.Event()
+
+    def task(name: int) -> Outcome:
+        there = threading.get_ident()
+        return lambda: done.append((name, there != here, threading.get_ident() == here))
+
+    for name in range(3):
+        disk.ask(lambda name=name: task(name))
+    disk.ask(lambda: over.set)
+    while not over.is_set():
+        assert select.select([disk.fd], [], [], 30.0)[0]
+        for outcome in disk.take():
+            outcome()
+
+    assert done == [(name, True, True) for name in range(3)]
