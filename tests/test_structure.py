@@ -19,6 +19,7 @@ COMMON_NAMES = {"__init__", "__main__", "errors", "error_file"}
 MACHINES = {
     "rendezvous/consensus/etcd_register.py:LeasedRegister": 29,
     "rendezvous/consensus/paxos.py:Register": 33,
+    "rendezvous/bays/served.py:KeptBays": 28,
 }
 
 # What torch has as the methods of a process group, and strategies as those of `Strategy`.

@@ -69,7 +69,7 @@ class RunSpans:
         match entry.event:
             case "recovery.done":
                 yield _recovery(entry, attempt)
-            case "replica.return":
+            case "replica.prove":
                 slot, step = entry.integer("slot"), entry.integer("step")
                 way = self.facts.returns.at(slot, step)
                 yield RunSpan(

@@ -35,6 +35,7 @@ BOUNDS: Mapping[str, Bound] = {
             "attempt", "restarts", "of", "incarnation", "round", "tenure", "number", "generation",
             "step", "microbatches", "total", "quota", "done", "redone", "inferred", "targets",
             "records", "hang", "steps", "back", "script_step", "script_steps",
+            "parity", "rebuilt",
         ),
         COUNT,
     ),

@@ -22,6 +22,7 @@ from rendezvous.coordinator import (
     gather,
     generations,
     members,
+    standing,
     step_decisions,
     step_log,
     takeover,
@@ -226,20 +227,20 @@ TAKEOVER = (
         "Coordinator._resume", "if self.starting:", "if False:", "start", 69,
     ),
     Mutant(
-        "promises are not remembered", takeover, "Memory.said",
+        "promises are not remembered", standing, "Memory.said",
         "case Topology() | Verdict() | Farewell()", "case Topology() | Farewell()", "stop", 6,
     ),
     Mutant(
-        "ends are not remembered", takeover, "Memory.said",
+        "ends are not remembered", standing, "Memory.said",
         "case Topology() | Verdict() | Farewell() | Exited() | ContextBuffer() | Broken():",
         "case Topology() | Verdict() | ContextBuffer() | Broken():", "INV-6", 9,
     ),
     Mutant(
-        "what was committed is not remembered", takeover, "Memory.said",
+        "what was committed is not remembered", standing, "Memory.said",
         "self._steps[rank, step] = message", "pass", "ledger", 4,
     ),
     Mutant(
-        "who came back is remembered to have ended", takeover, "Memory.heard",
+        "who came back is remembered to have ended", standing, "Memory.heard",
         "self._forget_former(message)", "pass", "INV-7", 7,
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Planted bugs of nodes that are lost, and whose places other launchers take."""
 
-from rendezvous.coordinator import revivals, takeover
+from rendezvous.coordinator import revivals, standing
 from tests.sim.mutants import Mutant
 
 OF_PLACES = (
@@ -27,7 +27,7 @@ OF_PLACES = (
         "ended |= self._fail(rank, starts)", "pass", "arrival", 23,
     ),
     Mutant(
-        "what was started is not remembered", takeover, "Memory.heard",
+        "what was started is not remembered", standing, "Memory.heard",
         "self._starts[ranks] = message", "pass", "arrival", 46,
     ),
 )  # fmt: skip

@@ -27,8 +27,8 @@ def test_in_whatever_order_attempts_fail_the_rules_of_restarts_hold() -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [
-        ("Attempts.judge", "Again(EARLY.format(stop.reason), counts=False)",
-         "Again(EARLY.format(stop.reason), counts=True)"),
+        ("Attempts.judge", "NextAttempt(EARLY.format(stop.reason), counts=False)",
+         "NextAttempt(EARLY.format(stop.reason), counts=True)"),
         ("Attempts.judge", "and self._early < EARLY_RESTARTS", ""),
         ("Attempts.judge", "self._early < EARLY_RESTARTS", "self._early <= EARLY_RESTARTS"),
         ("Attempts.judge", "if self.restarts < self.most", "if True"),

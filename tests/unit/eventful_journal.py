@@ -88,6 +88,7 @@ def _come_back(scene: Scene, slot: int, step: int) -> None:
                 lost_ranks=[], joined=members, step=step)  # fmt: skip
     scene.write("replica.return", "", slot=slot, ranks=members, step=step, wait_ms=150.0,
                 hold_ms=40.0)  # fmt: skip
+    scene.write("replica.prove", "", slot=slot, ranks=members, step=step)
 
 
 def _hang(scene: Scene, slot: int, step: int) -> None:
