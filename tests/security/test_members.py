@@ -40,7 +40,7 @@ OWN, ONE, TWO = "host", "one", "two"
 def _join(who: str, **fields: object) -> Join:
     join = {
         "run_id": "job", "node": f"node-{who}", "incarnation": who, "node_rank": -1, "nproc": 2,
-        "version": "1", "script": "train.py", "torch": "2.6.0", "address": f"10.0.0.{len(who)}",
+        "version": "1", "script": "train.py", "torch": "2.13.0", "address": f"10.0.0.{len(who)}",
     }  # fmt: skip
     return Join(**{**join, **fields})  # type: ignore[arg-type]
 
@@ -105,7 +105,9 @@ def _exit(rank: int, incarnation: int = 0) -> Exited:
             id="row-29",
         ),
         pytest.param(_join(ONE, version="2"), "this is recoverrun 2, the job runs 1", id="row-27"),
-        pytest.param(_join(ONE, torch="2.5.1"), "has torch 2.5.1, node-host .* 2.6.0", id="row-27"),
+        pytest.param(
+            _join(ONE, torch="2.5.1"), "has torch 2.5.1, node-host .* 2.13.0", id="row-27"
+        ),
         pytest.param(
             _join(ONE, node_rank=0),
             r"node rank 0 is already taken by the launcher on node-host \(10.0.0.4\)",

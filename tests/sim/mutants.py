@@ -264,11 +264,6 @@ ARRIVALS = (
         "assert", 5,
     ),
     Mutant(
-        "what a former process said is believed", fence, "Fence._is_former",
-        "if incarnation < self._newest.get(rank, 0) or "
-        "incarnation <= self._ended.get(rank, -1):", "if False:", "arrival", 1576,
-    ),
-    Mutant(
         "nobody looks whether members have ended", arrivals, "Arrivals.advance",
         "self.awaited and protected and not self._members.ended", "self.awaited and protected",
         "arrival", 20,
