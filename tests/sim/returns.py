@@ -183,8 +183,8 @@ class Returns:
         return known and slot not in self.starts and self.alone.isdisjoint(ranks)
 
     def _patience(self, delay_s: float) -> int:
-        """So many steps may pass until all have heard of who is ready. Where messages were lost, one
-        that is said again comes later.
+        """So many steps may pass until all have heard of who is ready: also by what is said again,
+        where messages were lost.
         """
         step_s = min(self.plan.counts) * self.plan.microbatch_s + self.plan.collective_s
         again_s = self.plan.again_s if self.plan.loss else 0.0
