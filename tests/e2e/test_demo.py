@@ -1,6 +1,7 @@
 """`recoverrun demo` and `recoverrun inject` as a user calls them: real processes, real kills."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEMPLATE = ROOT / "templates" / "gpt_hsdp.py"
+APART = 1e-5
+"""Of weights in 32 bits: another order of sums."""
 
 
 def recoverrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -40,7 +43,8 @@ def test_the_demo_shows_the_same_training_with_a_killed_replica(tmp_path: Path) 
     assert "replica 1 (ranks 2, 3) is back at step" in done.stdout
     assert "1 kill, 1 lost replica absorbed, 1 return" in done.stdout
     assert "final weights of 4 of 4 survivors compared" in done.stdout
-    assert "max |Δw|" in done.stdout
+    apart = re.search(r"max \|Δw\| (\d\.\d+e[+-]\d+)", done.stdout)
+    assert apart is not None and float(apart[1]) <= APART, done.stdout
     (directory,) = (tmp_path / "runs").glob("demo-*")
     assert {path.name for path in directory.iterdir()} == {"failure-free", "with-losses"}
 
