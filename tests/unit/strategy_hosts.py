@@ -35,7 +35,7 @@ class Host:
     def __init__(self) -> None:
         self.watching: Any = None
         self.reducer = Reducer()
-        self.worker = SimpleNamespace(
+        self.worker = SimpleNamespace(env=SimpleNamespace(exact=False),
             strategy=None, refusal="", acting=False, machine=None, step=1, lost=False,
             runtime=SimpleNamespace(active=True, microbatches=[], begin_step=lambda: None),
             failpoints=SimpleNamespace(armed=False),

@@ -37,6 +37,7 @@ class Gradients:
     counts: bool = False
     wire: torch.dtype | None = None  # what is sent, divided before it is rounded
     divides: bool = False  # torch divides; without a hook of the script's it multiplies by 1 / n
+    later: bool = False  # the sum is scaled, not what is summed: parts of a slot come one by one
     carried: list[torch.Tensor | None] = field(default_factory=list)
     """What the gradients held before the transaction: torch reduces that, too."""
     _of: torch.Tensor | None = None
@@ -73,10 +74,10 @@ class Gradients:
 
         INV-8: by the original world, never by the survivors.
         """
-        if self.divides or self.wire is not None:
+        if self._scales_sum or self.divides or self.wire is not None:
             if grads:
                 torch._foreach_copy_(parts, grads)
-            for part in parts:
+            for part in () if self._scales_sum else parts:
                 part.div_(self.replicas)
             return
         with torch.no_grad():
@@ -86,7 +87,14 @@ class Gradients:
                 else:
                     part.copy_(grad).mul_(1.0 / self.replicas)
 
+    @property
+    def _scales_sum(self) -> bool:
+        return self.later and self.wire is None
+
     def deliver(self, total: torch.Tensor) -> None:
+        if self._scales_sum:
+            for part in self._parts(total):
+                part.div_(self.replicas) if self.divides else part.mul_(1.0 / self.replicas)
         if self.counts:
             used = total[-len(self.params) :].tolist()
             for param, count in zip(self.params, used, strict=True):

@@ -162,6 +162,7 @@ class Division:
             counts=module.find_unused_parameters or module.static_graph,
             wire=self.wire,
             divides=self.hooked or module.gradient_as_bucket_view,
+            later=self._host.worker.env.exact,
             carried=[self.carried.get(id(param)) for param in params],
         )
         key = tuple(id(param) for param in params)
