@@ -196,7 +196,9 @@ def test_row_10_more_connections_than_descriptors(arena: Arena) -> None:
             connection.setblocking(False)
             connection.connect_ex(("127.0.0.1", arena.port))
             many.append(connection)
-        assert arena.good.ask()["fds"] <= FDS
+        most, until = FDS // 2 + sockets.RESERVED_FDS, time.monotonic() + FLOOD_S
+        while arena.good.ask()["fds"] > most:
+            assert time.monotonic() < until, "strangers have more than half of the descriptors"
         for connection in many:
             connection.close()
 

@@ -165,7 +165,7 @@ def test_a_node_that_returns_takes_its_place_in_the_running_job_again(cluster: C
     launcher = f"srun recoverrun --run-dir {run_dir} --nproc-per-node 1 {SCRIPT} {ENDLESS}"
     late = submit(cluster, f"#!/bin/sh\n{launcher}\n", "--nodes=1", "--nodelist=n3", "--exclusive",
                   "--output=late-%j.log", **told)  # fmt: skip
-    await_event(run_dir, "replica.return", batch)
+    await_event(run_dir, "replica.prove", batch)
 
     found = postmortem(read_run(run_dir))
     assert [way.slot for way in found.ways if way.back] == [2]
