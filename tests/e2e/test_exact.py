@@ -35,6 +35,7 @@ SAMPLE = (
     pytest.param(DDP2, "r0@step:2:backward", marks=pytest.mark.quick),
     (WHOLE4, "r0@step:1:vote,r3@step:3:reduce,r1@step:3:redo"),
     (HSDP2, "r2@step:3:reduce:0"),
+    (UNUSED4, "r0@step:3:forward"),  # nothing follows from what DDP counts by itself
 )
 MORE = (
     (OFTEN2, "r0@step:2:backward"),  # some seven million numbers are drawn in a step

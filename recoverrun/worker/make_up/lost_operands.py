@@ -83,7 +83,7 @@ class LostOperands:
     def partial(self, call: str, members: int, of: int) -> None:
         """A result of `call` is over so many ranks of a group."""
         worker = self._worker
-        if worker.acting or not worker.guarantee.exact:
+        if worker.acting or not worker.guarantee.exact or _of_reducer(call):
             return
         place = _place()
         if place in self._said:
@@ -162,13 +162,29 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to(device="cpu", dtype=torch.float64).reshape(-1)
 
 
+def _of_reducer(call: str) -> bool:
+    """Whether DDP's reducer asks which parameters any rank has used (reducer.cpp,
+    `all_reduce_local_used_map`). `Gradients` counts that with what it reduces; nothing follows
+    from DDP's own count.
+
+    It asks from C++, within the backward: no function of `torch.distributed` stands in between.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None and _module(frame).partition(".")[0] in PACKAGES[1:]:
+        frame = frame.f_back
+    return call == "all_reduce" and (frame is None or _module(frame).startswith("torch.autograd."))
+
+
+def _module(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
 def _place() -> str:
     """The line of the script that makes the present call."""
     frame = sys._getframe(1)
     at: Any = frame
     while at is not None:
-        name = str(at.f_globals.get("__name__", ""))
-        if name.partition(".")[0] not in PACKAGES:
+        if _module(at).partition(".")[0] not in PACKAGES:
             return f"{at.f_code.co_filename.rpartition('/')[2]}:{at.f_lineno}"
         at = at.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
