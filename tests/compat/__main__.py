@@ -95,7 +95,7 @@ def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
     for victim in lost_and_back.victims(row):
         place = folder / f"returns{victim}"
         outcome = lost_and_back.tried(row, folder / "plain", place, victim)
-        said, found = lost_and_back.said(outcome, place, victim)
+        said, found = lost_and_back.said(outcome, folder / "plain", place, victim)
         words.setdefault(told(said), victim)
         if found:
             print(f"{row.name}, rank {victim}: {described(outcome)}", *found, sep="\n", flush=True)

@@ -1,12 +1,11 @@
 """A row in which a rank is killed, and its replica is to come back."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.reports.history import History
@@ -76,13 +75,13 @@ def _refuses(entry: Entry) -> bool:
     return entry.event == "notice.give" and entry.text("event") == REFUSE_RETURN
 
 
-def said(outcome: Outcome, folder: Path, victim: int) -> tuple[str, Sequence[str]]:
+def said(outcome: Outcome, plain: Path, folder: Path, victim: int) -> tuple[str, Sequence[str]]:
     """What came of it in words for the table, and what is wrong with it."""
     trial = outcome.trial
     refused = [one.reason for one in read_run(trial.run_dir).of("notice.give") if _refuses(one)]
     problems = [*outcome.problems]
     if trial.exit_code == 0:
-        problems += _unequal(folder / "witness", trial.history)
+        problems += _unequal(plain / "witness", folder / "witness", trial.history)
     back = [way for way in trial.history.returns.backs if victim in way.ranks]
     if back and not refused:
         problems += _took_part(trial, victim)
@@ -101,17 +100,22 @@ def _took_part(trial: Trial, victim: int) -> Iterator[str]:
         yield f"rank {victim} came back, and did not come to the end"
 
 
-def _unequal(witness: Path, history: History) -> Iterator[str]:
-    """Ranks that hold the same shard hold the same weights, to the bit."""
+def _unequal(plain: Path, witness: Path, history: History) -> Iterator[str]:
+    """Ranks that hold the same shard hold the same weights, to the bit.
+
+    What differs between ranks without a loss may differ here: running statistics of a BatchNorm do.
+    """
     for ranks in zip(*history.replicas, strict=True):
         there = [rank for rank in ranks if (witness / f"rank{rank}.pt").exists()]
-        held = {rank: parameters(witness / f"rank{rank}.pt") for rank in there}
         for rank in there[1:]:
-            if not _same(held[there[0]], held[rank]):
-                yield f"ranks {there[0]} and {rank} hold other weights"
+            usual = _differing(plain, there[0], rank)
+            if more := _differing(witness, there[0], rank) - usual:
+                names = ", ".join(sorted(more)[:3])
+                yield f"ranks {there[0]} and {rank} hold other weights ({names})"
 
 
-def _same(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> bool:
-    return one.keys() == two.keys() and all(
-        torch.equal(tensor, two[name]) for name, tensor in one.items()
-    )
+def _differing(witness: Path, one: int, two: int) -> set[str]:
+    """The names of what two ranks hold, where it is not the same."""
+    held, other = (parameters(witness / f"rank{rank}.pt") for rank in (one, two))
+    same = {name for name in held.keys() & other.keys() if torch.equal(held[name], other[name])}
+    return (held.keys() | other.keys()) - same
