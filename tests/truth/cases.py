@@ -118,6 +118,13 @@ UNSEEN = (
         told="executed by ranks 0 and 2, had other inputs",
     ),
 )
+ALONE = (
+    Case(
+        name="B1-alone",
+        script="evaluated.py",
+        kills=("r1@step:9:forward", "r0@step:8:reduce"),
+    ),
+)
 LATE = tuple(
     Case(
         name=f"T2-late-{ranks}",
@@ -281,6 +288,7 @@ CASES = (
     *STREAMS,
     *BETWEEN,
     *UNSEEN,
+    *ALONE,
     *LATE,
     *BEHIND,
     *PARTING,

@@ -36,6 +36,8 @@ WITHIN_S, LONGER = 10.0, 20
 
 UNTRIED = "{loop}: whether another rank's microbatch can be executed here is not known: {why}"
 
+APART = "ranks find a lost rank's microbatch in the bodies of different loops"
+
 AS_BEFORE = "checked before; a child was late this time"
 
 
@@ -47,6 +49,7 @@ class Proved:
     reason: str
     anew: bool = False  # all ranks have executed the right microbatch
     elsewhere: bool = False  # from another loop than before
+    undecided: bool = False  # nothing speaks against it but what a rank has done alone
 
 
 def partner_of(layout: Layout, rank: int) -> int:
@@ -127,9 +130,11 @@ class MutualProof:
         if level is not None and trial.needs_mates and not found["mates"]:
             why = self._together(trial, found, level, step, generation)
             if why and not (shown and found["late"]):
-                return Proved("equal-count", why)
+                return Proved("equal-count", why, undecided=found["alone"])
         if shown and found["late"]:  # that says nothing against it; the next time tells more
             return Proved("exact-samples", AS_BEFORE)
+        if level is None and found["alone"]:
+            return Proved("equal-count", str(found["reason"]), undecided=True)
         if level is None:
             self._part(found["tried"], str(found["reason"]))
             return Proved(found["promise"], str(found["reason"]))
@@ -208,6 +213,7 @@ class MutualProof:
             )
         found["talked"] = found["talked"] or done["talked"]
         found["moved"] = [*found["moved"], *done["moved"]]
+        found["alone"] = done["alone"]
         if not done["reason"]:
             found["immaterial"] = [*found["immaterial"], *done["immaterial"]]
         return str(done["reason"])
@@ -286,7 +292,7 @@ class MutualProof:
         """The loop from which all ranks have executed the right microbatch, if there is one."""
         protection = self._worker.protection
         fabric, channel = protection.fabric, protection.vote_group.channel
-        told_of = ("exact", "immaterial", "rewrites", "late", "mates")
+        told_of = ("exact", "immaterial", "rewrites", "late", "mates", "alone", "reason")
         mine = {name: found[name] for name in told_of}
         mine["back"] = fabric.withdraw is not None
         said = gather(fabric, channel, generation, mine)
@@ -294,7 +300,12 @@ class MutualProof:
         for name in ("late", "mates"):
             found[name] = any(one[name] for one in said.values())
         found["tried"] = {rank: (bool(one["exact"]), one["back"]) for rank, one in said.items()}
+        wrong = [one for _, one in sorted(said.items()) if not one["exact"]]
+        found["alone"] = bool(wrong) and all(one["alone"] for one in wrong)
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
+        if not common:
+            reasons = [one["reason"] for one in sorted(wrong, key=lambda one: bool(one["alone"]))]
+            found["reason"] = next(filter(None, reasons), APART)
         immaterial = {key_of(key) for one in said.values() for key in one["immaterial"]}
         found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]
         return min(common, default=None)

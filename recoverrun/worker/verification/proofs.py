@@ -22,7 +22,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
-from recoverrun.worker.verification.mutual_proof import MutualProof
+from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import Promise
 
@@ -38,6 +38,9 @@ AGAIN, EVERY = 4, 512
 """Transactions until what has been proved is proved again, and from then to the next time at most:
 code may come to what it has not executed so far.
 """
+
+WAITS = 8
+"""Transactions in a row of which none could be compared, as a rank did something alone before."""
 
 NOTHING, PROVED, FIRST, SECOND = range(4)  # words of a vote: what is to be proved after it
 
@@ -74,6 +77,7 @@ class Proofs:
         self._followed: set[tuple[Program, int]] = set()  # across so many loops
         self._shown: set[tuple[Program, int]] = set()  # some time
         self._again = AGAIN  # the transaction that is proved although its like has been shown
+        self._waited = 0  # transactions in a row that could not be compared
         self._before: tuple[Place, ...] = ()  # of the transaction before, its last microbatch
         self._tally: Tally | None = None  # of the vote on the transaction that commits
 
@@ -109,14 +113,14 @@ class Proofs:
         generation = fabric.view.generation
         last = worker.runtime.microbatches[-1]
         with fabric.limits.lenient(self._mutual.longest_s):
-            promise, reason = self._prove(0, generation, _program(last), 0)
+            proved = self._prove(0, generation, _program(last), 0)
         self._before = last.places
-        if promise == "exact-samples":  # before any rank can know that all have promised
+        if proved.promise == "exact-samples":  # before any rank can know that all have promised
             self._leave()
-        weakest = self._everybody(generation, promise)
+        weakest = self._everybody(generation, proved.promise)
         if weakest != "unprotected":
             self._tell_each_other(generation)
-        self._conclude(weakest, promise, reason)
+        self._conclude(weakest, proved)
 
     def _leave(self) -> None:
         """Leave where this rank stands after this transaction, for successors, and where it began
@@ -152,12 +156,17 @@ class Proofs:
         begun, followed = set(self._begun), set(self._followed)
         try:
             with fabric.limits.lenient(self._mutual.longest_s):
-                promise, reason = self._prove(worker.step - 1, generation, *wanted)
-            weakest = self._everybody(generation, promise)
+                proved = self._prove(worker.step - 1, generation, *wanted)
+            weakest = self._everybody(generation, proved.promise)
+            waits = weakest == "equal-count" and self._waits(generation, proved)
         except Superseded:
             self._begun, self._followed = begun, followed  # it shows when it matters, or later
             return
-        self._conclude(weakest, promise, reason)
+        if waits:
+            self._begun, self._followed = begun, followed
+            self._executor.proving = True
+            return
+        self._conclude(weakest, proved)
         if microbatches[0].chosen != level:
             self._leave()
 
@@ -188,11 +197,11 @@ class Proofs:
     def learned(self) -> list[object]:
         """What has been proved, for a process that takes a lost rank's place (`learn`)."""
         followed, shown = sorted(self._followed), sorted(self._shown)
-        return [sorted(self._begun), followed, shown, self._again]
+        return [sorted(self._begun), followed, shown, self._again, self._waited]
 
     def learn(self, learned: list[Any]) -> None:
         """All ranks have proved this before this process began."""
-        begun, followed, shown, self._again = learned
+        begun, followed, shown, self._again, self._waited = learned
         self._begun = {(loop, skip) for loop, skip in begun}
         self._followed = {((loop, skip), crossed) for (loop, skip), crossed in followed}
         self._shown = {((loop, skip), crossed) for (loop, skip), crossed in shown}
@@ -231,18 +240,27 @@ class Proofs:
         least = self._worker.protection.vote_group.least(generation, WEAKEST_FIRST.index(promise))
         return WEAKEST_FIRST[least]
 
-    def _conclude(self, weakest: Promise, own: Promise, reason: str) -> None:
-        worker = self._worker
-        why = reason if own == weakest else UNSAID
+    def _waits(self, generation: int, proved: Proved) -> bool:
+        """True if the next transaction is proved instead: of this one, all that stands against it
+        is that a rank did something alone before it, and drew random numbers for that. Where that
+        rank is lost, another one does so in its place.
+        """
+        open_yet = proved.promise == "exact-samples" or proved.undecided
+        least = self._worker.protection.vote_group.least(generation, int(open_yet))
+        self._waited = self._waited + 1 if least else 0
+        return 0 < self._waited <= WAITS
+
+    def _conclude(self, weakest: Promise, proved: Proved) -> None:
+        worker, own = self._worker, proved.promise
+        self._waited = 0
+        why = proved.reason if own == weakest else UNSAID
         if worker.guarantee.promise is None or weakest != "exact-samples":
-            worker.guarantee.state(weakest, reason, own)
+            worker.guarantee.state(weakest, proved.reason, own)
         exact_mode.insist(worker.env, weakest, why)
 
     # --------------------------------------------------------------------------- the proof
 
-    def _prove(
-        self, step: int, generation: int, program: Program, crossed: int
-    ) -> tuple[Promise, str]:
+    def _prove(self, step: int, generation: int, program: Program, crossed: int) -> Proved:
         """All ranks enter. What has been executed once is followed: the other rank is taken from
         where it ended the transaction before.
         """
@@ -258,7 +276,7 @@ class Proofs:
                 self._shown.add((program, crossed))
             if proved.elsewhere:
                 self._followed.clear()  # it has to be shown anew from there
-        return proved.promise, proved.reason
+        return proved
 
 
 def _program(microbatch: Microbatch) -> Program:

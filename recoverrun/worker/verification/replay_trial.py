@@ -45,7 +45,7 @@ GRADIENT = "its gradient was another one"
 
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
-    "immaterial": [], "different": [], "rewrites": False,
+    "immaterial": [], "different": [], "rewrites": False, "alone": False,
     "mates": False, "moved": [], "failed": "", "late": False,  # of a child that came to no verdict
     "traces": {"seen": [], "mine": []},
 }  # fmt: skip
@@ -82,6 +82,7 @@ class Trial:
         self._whole = strategy.alone and layout.shards == 1
         self._mates = replica_children.inside(layout)
         self._needed = False  # an execution has come to what only mates can do together
+        self._alone = False  # the partner drew in code for it alone, before its microbatch
         self._threads = torch.get_num_threads()
         self._held = there.objects
 
@@ -141,6 +142,7 @@ class Trial:
                 break
             found["reason"] = found["reason"] or why
         found["talked"], found["fed"] = executor.talked, executor.items.fed
+        found["alone"] = self._alone
         found["rewrites"] = executor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
         found["traces"] = observe(worker.runtime.sources, self.partner)
@@ -167,6 +169,7 @@ class Trial:
             **EMPTY,
             "exact": [] if why else [level],
             "reason": why,
+            "alone": self._alone,
             "talked": executor.talked,
             "immaterial": [told(key) for key in sorted(unknown, key=str)],
             "moved": self._put_back(kept),
@@ -247,8 +250,8 @@ class Trial:
             lost.learn(there, mine)
             return lost, frozenset()
         self._drift.informs(lost)
-        runtime = self._worker.runtime
-        lost.led = partial(runtime.has_done, self.partner)
+        lost.led = partial(self._worker.runtime.has_done, self.partner)
+        self._alone |= there.streams.private != before.streams.private
         lost.learn(before, mine_before)
         lost.loops.add(mine.loop)
         unknown = lost.at(mine.point, own.points).unknown

@@ -11,7 +11,7 @@ from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.verification import forked_child, mutual_proof, proofs
-from recoverrun.worker.verification.mutual_proof import MutualProof
+from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
 from recoverrun.worker.verification.proofs import (
     UNEQUAL,
     UNSAID,
@@ -189,7 +189,7 @@ def test_the_weakest_promise_of_any_rank_holds(
     play.least_of_others = WEAKEST_FIRST.index(other)
 
     weakest = play.verification._everybody(GENERATION, own)
-    play.verification._conclude(weakest, own, "what was found")
+    play.verification._conclude(weakest, Proved(own, "what was found"))
 
     assert play.guarantee.promise == promise
     assert play.promises == [(own, "what was found")]
@@ -198,7 +198,7 @@ def test_the_weakest_promise_of_any_rank_holds(
 def test_a_second_proof_that_holds_says_nothing_anew() -> None:
     play = Play()
     for _ in range(2):
-        play.verification._conclude("exact-samples", "exact-samples", "checked")
+        play.verification._conclude("exact-samples", Proved("exact-samples", "checked"))
 
     assert len(play.promises) == 1
 
@@ -211,7 +211,7 @@ def test_who_asked_for_exact_sums_is_refused_them_with_a_reason(
     play.env.exact = True
 
     with pytest.raises(SystemExit):
-        play.verification._conclude("equal-count", own, "it moves")
+        play.verification._conclude("equal-count", Proved(own, "it moves"))
 
     assert words in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from recoverrun.worker.verification.proofs import WAITS
 from recoverrun.worker.verification.replay_trial import EMPTY
 from tests.unit.contexts import loop
 from tests.unit.worker.verification.test_proofs import Play, _gather, microbatch
@@ -37,3 +38,42 @@ def test_a_child_that_is_late_says_nothing_against_what_was_proved(
 
     assert proofs.made[-1] == (4, True)
     assert proofs.play.guarantee.promise == ("exact-samples" if late else "equal-count")
+
+
+ALONE = {**EMPTY, "reason": "rank 1 draws in code for it alone", "alone": True}
+RIGHT = {**EMPTY, "exact": [0]}
+
+
+def test_a_transaction_before_which_a_rank_did_something_alone_shows_nothing(
+    proofs: Proving,
+) -> None:
+    proofs.found = ALONE
+    for _ in range(WAITS):
+        proofs.commit(1)
+    proofs.found = RIGHT
+    for _ in range(2):
+        proofs.commit(1)
+
+    assert [step for step, _ in proofs.made[1:]] == list(range(1, WAITS + 2)), "until one can be"
+    assert proofs.play.guarantee.promise == "exact-samples"
+
+
+def test_where_each_transaction_is_such_a_one_the_promise_comes_down(proofs: Proving) -> None:
+    proofs.found = ALONE
+    for _ in range(WAITS + 1):
+        assert proofs.play.guarantee.promise == "exact-samples"
+        proofs.commit(1)
+
+    assert proofs.play.promises[-1] == ("equal-count", ALONE["reason"])
+
+
+@pytest.mark.parametrize("mine", [ALONE, RIGHT])
+def test_what_another_rank_finds_wrong_counts_and_is_said_by_all(
+    mine: dict[str, object], proofs: Proving
+) -> None:
+    proofs.found = {**mine, "reason": ""}
+    theirs = {"exact": [], "alone": False, "reason": "other data entered the model"}
+    proofs.play.heard = [{}, theirs]
+    proofs.commit(1)
+
+    assert proofs.play.promises[-1] == ("equal-count", theirs["reason"])
