@@ -45,4 +45,6 @@ class Speaker:
             return
         shown = text if encodes(self._stream.encoding) else ascii_only(text)
         with suppress(OSError, ValueError):  # That nobody reads any more must not end the job.
-            print(shown, file=self._stream, flush=True)
+            # In one call: without a buffer, a line of a worker could come before its end.
+            self._stream.write(f"{shown}\n")
+            self._stream.flush()

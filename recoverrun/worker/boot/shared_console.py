@@ -47,7 +47,9 @@ def told_before(error: BaseException) -> str | None:
 def say(words: str) -> None:
     """Print a line of this rank, if there are any words."""
     if words:
-        print(f"[rank{os.environ.get('RANK', '?')}]: {words}", file=sys.stderr, flush=True)
+        # In one call: a worker has no buffer, and other ranks write to the same place.
+        sys.stderr.write(f"[rank{os.environ.get('RANK', '?')}]: {words}\n")
+        sys.stderr.flush()
 
 
 def _read(path: Path) -> str:

@@ -57,7 +57,7 @@ def insist(env: WorkerEnv, promise: Promise, reason: str) -> None:
 def refuse(env: WorkerEnv, words: str) -> None:
     """End the run: `--exact` was asked for, and cannot be given."""
     sentence = f"--exact cannot be given: {words}"
-    print(f"recoverrun: {sentence}", file=sys.stderr)
+    sys.stderr.write(f"recoverrun: {sentence}\n")
     if env.error_file:
         write_error_file(env.error_file, ExactRefused(sentence))
     raise SystemExit(USAGE_CODE)

@@ -33,6 +33,18 @@ def test_lines_are_printed_in_their_order() -> None:
     assert stream.getvalue().splitlines() == [f"line {number}" for number in range(20)]
 
 
+def test_nothing_comes_between_a_line_and_its_end() -> None:
+    written: list[str] = []
+    stream = io.StringIO()
+    stream.write = written.append  # type: ignore[method-assign, assignment]
+    speaker = Speaker(stream)
+
+    speaker.say("a line")
+    speaker.close()
+
+    assert written == ["a line\n"]
+
+
 def test_a_stream_that_stalls_holds_up_nobody_and_what_it_lacks_is_counted() -> None:
     stream = StalledStream()
     speaker = Speaker(stream)
