@@ -141,6 +141,8 @@ class Trial:
                 found["immaterial"] = [told(key) for key in sorted(unknown, key=str)]
                 break
             found["reason"] = found["reason"] or why
+            if self._alone:  # it tells nothing of this loop, and so not that it is one further out
+                break
         found["talked"], found["fed"] = executor.talked, executor.items.fed
         found["alone"] = self._alone
         found["rewrites"] = executor.rewrites
