@@ -68,9 +68,10 @@ class Newcomer:
         self._survivor = survivor
         worker = parts.worker
         store = worker.store(0)
-        if not store.check([published.PATH]):
+        try:  # Waits: they tell it with the next step.
+            self._way = published.unpacked(store.get(published.PATH))
+        except DistStoreError:
             leave(worker, NOTHING, again=True)
-        self._way = published.unpacked(store.get(published.PATH))
         self.layout = self._way.layout
         _, shard = self.layout.place(worker.env.rank)
         record.answer_from(store.get(published.record_key(shard)), self.layout)

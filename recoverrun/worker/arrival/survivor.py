@@ -95,6 +95,8 @@ class Survivor:
         """Parameters may change now; who takes part again has its own context from here on."""
         parts = self._parts
         parts.made.stepped = False
+        if not (self._path or self._refused):
+            self._tell_early()
         for offer in self._offers:
             offer.close()
         self._offers.clear()
@@ -108,6 +110,15 @@ class Survivor:
         self._joined = ()
 
     # --------------------------------------------------------------------------- what is told
+
+    def _tell_early(self) -> None:
+        """What is executed again may be a whole epoch, whose top was passed before that was known:
+        a fresh process is on its way to the next one.
+        """
+        runtime = self._parts.worker.runtime
+        under_way = (one.top for one in runtime.stack if one.loop.id in runtime.regions)
+        if (top := next(under_way, None)) is not None:
+            self._publish(top)
 
     def _publish(self, top: Top) -> bool:
         """Say where the script trains, if it is somewhere else than before: True if it is."""
