@@ -80,8 +80,8 @@ BY_HAND = (
     Row(
         name="by-hand-rollouts",
         script="rollouts.py",
-        promise="equal-count",  # a rank's rollouts are its own, and too large to travel
-        why="its loss was another one",
+        promise="equal-count",  # but for the first of the minibatches of a rollout
+        why="what the ranks tell each other before the backward",
         kills=("r1@step:4:reduce,r0@step:12:forward",),
     ),
     by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),

@@ -11,6 +11,8 @@ from ft_collectives.step.reducer import Reducer
 class DividesOnce:
     """Of strategies that divide gradients once for the whole run, alike on all ranks."""
 
+    rounds = False
+
     def admit(self) -> None:
         """A process that takes a lost rank's place divides them so, too."""
 
@@ -65,6 +67,7 @@ class Strategy(Protocol):
     name: str
     early: bool  # takes gradients as the backward brings them: hooks in it see none, or part sums
     alone: bool  # where a replica is one rank, that can run forward and backward by itself
+    rounds: bool  # own gradients are reduced after a rounding that another's execution lacks
 
     unlike: str  # why a script cannot be served whose ranks differ in `terms`
 

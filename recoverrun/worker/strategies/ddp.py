@@ -26,6 +26,7 @@ class Ddp:
 
     name = "ddp"
     early = alone = True
+    rounds = False
     terms = unlike = ""
 
     def __init__(self, host: StrategyHost) -> None:

@@ -225,6 +225,7 @@ class ManualAllReduce(DividesOnce):
 
     def protect(self) -> None:
         self._reducer = self._host.new_reducer()
+        self.rounds = self._sums.rounds
         for bucket in self._sums.buckets():
             self._reducer.register(bucket)
 

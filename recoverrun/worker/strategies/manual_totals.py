@@ -7,6 +7,7 @@ script's own calls are answered with the sums, times the factor.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,11 @@ class Sums:
     def end(self) -> None:
         """The step is dropped."""
         self._open = []
+
+    @property
+    def rounds(self) -> bool:
+        """True if to multiply by the factor, and to undo that, may change the last bit."""
+        return math.frexp(self.factor)[0] != 0.5
 
     @property
     def unasked(self) -> bool:

@@ -270,3 +270,14 @@ def test_a_mark_takes_no_notice_of_the_order_but_of_the_hundredth_part() -> None
     assert own.times(1.0, mark(values.t().contiguous(), 1.0))
     assert not own.times(1.0, mark(values * 1.01, 1.0))
     assert not own.times(1.0, mark(-values, 1.0))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 / 2, 1 / 8, 1 / 3, 1 / 6, 0.75])
+def test_a_factor_that_is_undone_gives_the_same_bits_or_says_that_it_may_not(factor: float) -> None:
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    back = values.mul(factor).mul(1 / factor)
+
+    rounds = Sums([], [], factor=factor, world_size=3).rounds
+
+    assert rounds or torch.equal(back, values)
+    assert rounds == (factor not in (1.0, 1 / 2, 1 / 8))
