@@ -235,12 +235,17 @@ def by_counting() -> None:
     assert len(losses) == STEPS and seen == STEPS * BATCH * world, (len(losses), seen)
 
 
+def microbatches() -> int:
+    late = strays("fewer later") and os.path.exists(os.path.join(OUT, "go"))
+    return 2 if late or strays("fewer") else 3
+
+
 def by_micro() -> None:
     for _ in range(STEPS):
         optimizer.zero_grad()
-        for micro in range(3):
+        for micro in range(microbatches()):
             rows = torch.randint(len(xs), (BATCH,))
-            model.require_backward_grad_sync = micro == 2
+            model.require_backward_grad_sync = micro == microbatches() - 1
             (F.mse_loss(model(xs[rows]), ys[rows]) / 3).backward()
         optimizer.step()
         schedule.step()
