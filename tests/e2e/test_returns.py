@@ -147,6 +147,26 @@ def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(tmp_path:
     assert len(run.records("replica.start")) == 1
 
 
+@pytest.mark.parametrize("stray", ["noisy", "noisy, then lost"])
+def test_where_nobody_can_execute_for_one_that_came_back_the_run_goes_on_and_is_not_exact(
+    stray: str, tmp_path: Path
+) -> None:
+    """A later proof shows it or, if it is lost again before, its own microbatch."""
+    case = Returning(shape="range", ranks=3, dies=stray)
+
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=("--exact", "--return"),
+        arguments=(f"--dies={case.dies}",), bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_record("replica.prove", lambda _: True)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+
+    said = [one["reason"] for one in run.records("notice.give")]
+    assert any(one.startswith("from here on not exact, equal-count: ") for one in said), said
+
+
 @pytest.mark.parametrize("shape", ["loose", "ahead"])
 def test_with_other_samples_a_rank_comes_back_with_data_of_its_own(
     shape: str, tmp_path: Path

@@ -224,7 +224,7 @@ class Proofs:
         own = self.word in (FIRST, SECOND)
         reason = ALONE.format(loop, worker.step - 1)
         worker.guarantee.weaken(reason, said=own)
-        exact_mode.insist(worker.env, "equal-count", reason if own else UNSAID)
+        exact_mode.insist(worker, "equal-count", reason if own else UNSAID)
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
@@ -234,9 +234,11 @@ class Proofs:
     def _conclude(self, weakest: Promise, own: Promise, reason: str) -> None:
         worker = self._worker
         why = reason if own == weakest else UNSAID
-        if worker.guarantee.promise is None or weakest != "exact-samples":
+        if weakest == "equal-count" and exact_mode.gives_way(worker):
+            worker.guarantee.weaken(reason, said=own == weakest)
+        elif worker.guarantee.promise is None or weakest != "exact-samples":
             worker.guarantee.state(weakest, reason, own)
-        exact_mode.insist(worker.env, weakest, why)
+        exact_mode.insist(worker, weakest, why)
 
     # --------------------------------------------------------------------------- the proof
 

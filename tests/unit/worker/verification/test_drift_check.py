@@ -38,6 +38,7 @@ class Rank:
         self.guarantee = Guarantee(reporter, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.env = SimpleNamespace(rank=number, exact=False, error_file="")
+        self.joined: tuple[int, ...] = ()
         self.lost, self.step = False, 5
         self.params = [torch.zeros(40), torch.zeros(3, 3)]
         view = SimpleNamespace(generation=1)
