@@ -28,13 +28,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, assert_never
 
+from ft_collectives.step.partings import parted
 from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
+    Compare,
+    Compared,
     Compute,
     Decided,
-    Differ,
     Discarded,
     Effect,
     Ended,
@@ -54,7 +56,6 @@ from rendezvous.protocol.layout import FIRST_GENERATION, Layout
 from rendezvous.protocol.messages import Committed, Decision, Phase, Report
 from rendezvous.protocol.quota import standing_quota, standing_shares
 from rendezvous.protocol.views import Identity, View
-from rendezvous.transport.apart import unequal
 
 RESEND_AFTER_S = 0.5
 """An unanswered report is sent again: messages may be lost, and totals may be repeated."""
@@ -121,6 +122,9 @@ class StepMachine:
                 effects = self._reduce(generation)
             case Voted():
                 effects = self._vote(event)
+            case Compared():
+                over = event.generation != self.view.generation or self.state != "voting"
+                effects = [] if over else parted(self.rank, self.step_index, event)
             case Ended():
                 self.state = "ended"
                 effects = []
@@ -330,8 +334,9 @@ class StepMachine:
         generation, counts = voted.generation, voted.counts
         if generation != self.view.generation or self.state != "voting":
             return []
-        if voted.taken:
-            return [Differ(reason=unequal(self.step_index, voted.taken))]
+        if voted.unequal:
+            self.reduced_in = 0  # whoever differs may leave: the sum with its part must not count
+            return [Compare(generation=generation)]
         if any(count != self.layout.shards for count in counts):
             return [
                 _broken(

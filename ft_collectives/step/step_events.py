@@ -4,8 +4,8 @@ The worker makes events of what its script, the launcher and the data plane do, 
 effects out (`recoverrun.worker.step`); the simulator does the same with a model of a worker.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from rendezvous.protocol.messages import Decision, Message
 from rendezvous.protocol.views import Identity, View
@@ -53,14 +53,25 @@ class Reduced:
 class Voted:
     """The vote of `generation` is complete: `counts` is how often each identity is in the sum.
 
-    `taken` maps ranks to the microbatches that they have taken, if these differ. So many members
-    knew, in this generation, that lost ranks are ready to take part again: `invited`.
+    `unequal`: members have taken unequally many microbatches; then `counts` is empty. So many of
+    them knew, in this generation, that lost ranks are ready to take part again: `invited`.
     """
 
     generation: int
     counts: tuple[int, ...]
-    taken: Mapping[int, int] = field(default_factory=dict)
+    unequal: bool = False
     invited: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Members have told each other how many microbatches each has `taken`, by rank, and who of them
+    `came_back` after it was lost.
+    """
+
+    generation: int
+    taken: Mapping[int, int]
+    came_back: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +92,17 @@ class Tick:
 
 
 Event = (
-    Viewed | Decided | Invited | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
+    Viewed
+    | Decided
+    | Invited
+    | Accumulated
+    | Settled
+    | Discarded
+    | Reduced
+    | Voted
+    | Compared
+    | Ended
+    | Tick
 )
 
 
@@ -120,6 +141,23 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Tell all members of `generation` how many microbatches this rank has taken, and feed
+    `Compared`. Nobody leaves before all of them know that they differ: until then some could report
+    a sum with them as whole.
+    """
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """This rank came back and does otherwise than the others: its process ends."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
     """Give the held sums to the script: the step is committed."""
 
@@ -141,4 +179,4 @@ class Differ:
     reason: str
 
 
-Effect = Send | Compute | Reduce | Vote | Apply | Break | Differ
+Effect = Send | Compute | Reduce | Vote | Compare | Withdraw | Apply | Break | Differ

@@ -4,7 +4,7 @@ A rank enters it only if it holds every bucket, so a rank that completes it know
 do. It is the voting phase of a two-phase commit (Gray, "Notes on Data Base Operating Systems",
 1978) as an all-reduce, with no coordinator. A ballot counts identities, and the sum of all ballots
 shows on the data plane what is in the step (INV-1). Each rank also tells how many microbatches it
-has taken, so that ranks that differ can be named (`Tally`), and a word about what it wants done
+has taken, so that ranks that differ are found (`Tally`), and a word about what it wants done
 next: what all ranks must enter together is agreed on here.
 
 Small ballots are exchanged all to all: half the messages of a reduction, and no rank waits for what
@@ -52,13 +52,13 @@ class Tally:
 
     So many know that lost ranks are ready to take part again: `invited`.
 
-    `taken` maps ranks to the microbatches that they have taken if these differ; then `counts` is
-    empty.
+    `unequal`: they have taken unequally many microbatches (`VoteGroup.taken` names them); then
+    `counts` is empty.
     """
 
     counts: tuple[int, ...]
     said: tuple[int, ...]
-    taken: dict[int, int]
+    unequal: bool = False
     alike: bool = True  # all digests were the same
     invited: int = 0
 
@@ -135,19 +135,23 @@ class VoteGroup:
         words = sums[2 : 2 + WORDS]
         members = sum(words)
         if members * sums[1] != sums[0] ** 2:
-            taken = self._taken(generation, microbatches)
-            return Tally(counts=(), said=words, taken=taken)
+            return Tally(counts=(), said=words, unequal=True)
         if needed > room:  # on all ranks, as they have taken equally many
             rows = self._combined(generation, row, ReduceOp.SUM, lambda: None, needed)
             self._room = (generation, needed)
             sums = tuple(map(sum, zip(*rows, strict=True)))
         alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
-        return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike, invited=sums[2 + WORDS])
+        return Tally(counts=sums[HEAD:], said=words, alike=alike, invited=sums[2 + WORDS])
 
-    def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
-        """Return how many microbatches each member has taken, by rank."""
-        said = gather(self._fabric, self.channel, generation, {"taken": microbatches})
-        return {rank: one["taken"] for rank, one in said.items()}
+    def taken(self, generation: int, microbatches: int) -> tuple[dict[int, int], list[int]]:
+        """Return how many microbatches each member has taken, by rank, and who of them came back
+        after it was lost. Raises Superseded if `generation` ends first.
+        """
+        back = self._fabric.withdraw is not None
+        mine = {"taken": microbatches, "back": back}
+        said = gather(self._fabric, self.channel, generation, mine)
+        taken = {rank: one["taken"] for rank, one in said.items()}
+        return taken, sorted(rank for rank, one in said.items() if one["back"])
 
     def least(self, generation: int, value: int) -> int:
         """Return the least value of all members. Raises Superseded if `generation` ends first."""

@@ -285,12 +285,6 @@ class Coordinator(Generations):
         again = self._next_generation(verdict.meet, []) if verdict.meet else []
         return verdict.effects + again
 
-    def _refuse(self, reason: str) -> list[Effect]:
-        """Who has come back went another way than the others: nobody else comes."""
-        words = f"a lost replica does not come back any more: {reason}"
-        told = Record("notice.give", words, {"rank": -1, "event": REFUSE_RETURN})
-        return [told, *self._attend(self.arrivals.refuse(reason))]
-
     # --------------------------------------------------------------------------- the account
 
     def _account(self, committed: Committed) -> list[Effect]:

@@ -43,6 +43,8 @@ class Unequal:
     """The script's ranks differ, so that nothing can be dealt out."""
 
     reason: str
+    step: int = -1
+    taken: Mapping[int, int] = field(default_factory=dict)  # microbatches by rank, if it is these
 
 
 def resend_after(ranks: int) -> float:
@@ -208,7 +210,7 @@ def redo(
     taken = {rank: report.microbatches for rank, report in reports.items()}
     counts = sorted(set(taken.values()))
     if len(counts) != 1:
-        return Unequal(reason=unequal(step, taken))
+        return Unequal(reason=unequal(step, taken), step=step, taken=taken)
     ledger = Ledger(slots=layout.slots, microbatches=counts[0])
     for slot in live:
         sets = [frozenset(reports[rank].done) for rank in layout.replicas[slot]]

@@ -18,10 +18,12 @@ from rendezvous.coordinator.members import Membership, changed
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.step_decisions import Ended, StepDecisions
 from rendezvous.coordinator.step_log import StepBook
+from rendezvous.protocol.arrival_messages import REFUSE_RETURN
 from rendezvous.protocol.effects import Effect, StopJob, ToRank
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
+from rendezvous.transport.apart import strays, takes_otherwise
 
 EXIT_ERROR, EXIT_INVARIANT = 1, 85
 
@@ -155,13 +157,35 @@ class Generations:
                 return effects
             case Contradiction(invariant=invariant, reason=reason, rank=rank):
                 return effects + self._break(invariant, reason, rank)
-            case Unequal(reason=reason):
-                return effects + self._stop(EXIT_ERROR, reason, -1)
+            case Unequal():
+                return effects + self._part(obstacle)
             case Ended(ranks=ranks, step=step):
                 layout, generation = self.members.layout, self.generation + 1
                 return effects + self._lose(early_ends(ranks, step, layout, generation, self.now))
             case _:
                 assert_never(obstacle)
+
+    def _part(self, unequal: Unequal) -> list[Effect]:
+        """Ranks have taken unequally many microbatches. If it is those that came back, in their
+        first step or later, the others go on without them.
+        """
+        trial, layout, now = self.arrivals.first_step.ranks, self.members.layout, self.now
+        odd = strays(unequal.taken, trial) or strays(unequal.taken, self.members.came_back)
+        if not odd or layout is None:
+            return self._stop(EXIT_ERROR, unequal.reason, -1)
+        reason = takes_otherwise(unequal.step, unequal.taken, odd)
+        generation = self.generation + 1
+        losses = [
+            Loss.of_stray(rank, reason, layout=layout, generation=generation, now=now)
+            for rank in odd
+        ]
+        return [*self._lose(losses), *self._refuse(reason)]
+
+    def _refuse(self, reason: str) -> list[Effect]:
+        """Who has come back went another way than the others: nobody else comes."""
+        words = f"a lost replica does not come back any more: {reason}"
+        told = Record("notice.give", words, {"rank": -1, "event": REFUSE_RETURN})
+        return [told, *self._attend(self.arrivals.refuse(reason))]
 
     def _write_up(self) -> list[Effect]:
         if self.members.layout is None:

@@ -4,7 +4,7 @@ The machine `standstill` decides who hangs. Here its findings become lines of th
 verdict for the coordinator: ranks to be lost, members to meet anew, or the end of the job.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -28,6 +28,7 @@ from rendezvous.protocol.effects import Effect, Inspection
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, Stack
 from rendezvous.protocol.progress_page import Phase
 from rendezvous.protocol.records import Json, Record
+from rendezvous.transport.apart import strays
 
 EXIT_PARTED = 93
 
@@ -122,7 +123,7 @@ class HangWatch:
                 record = _record(found)
                 verdict.effects.append(record)
                 if self._policy.on_hang == "recover":
-                    odd = strays(found.places, members.births)
+                    odd = strays({rank: what for rank, what, _ in found.places}, members.came_back)
                     verdict.losses = [_stray(rank, found, members, now) for rank in odd]
                     verdict.refusal = record.reason if odd else ""
                     verdict.stop = None if odd else (EXIT_PARTED, record.reason)
@@ -133,18 +134,6 @@ class HangWatch:
                     verdict.stop = (EXIT_HANG, record.reason)
             case _:
                 raise AssertionError(f"nobody hangs by {found}")
-
-
-def strays(places: Iterable[tuple[int, str, str]], births: Mapping[int, int]) -> list[int]:
-    """Who went another way than all others, of ranks that came back (`births` by rank, 0 for those
-    that were never lost): [] if those that were never lost have parted themselves.
-
-    They are processes that others gave their state: what is missing of it may show late.
-    """
-    first = {what for rank, what, _ in places if not births.get(rank, 0)}
-    if len(first) != 1:
-        return []
-    return sorted(rank for rank, what, _ in places if births.get(rank, 0) and what not in first)
 
 
 def _stray(rank: int, found: Parted, members: Membership, now: float) -> Loss:

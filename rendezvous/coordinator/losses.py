@@ -85,6 +85,23 @@ class Loss:
         return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
 
     @classmethod
+    def of_stray(
+        cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
+    ) -> "Loss":
+        """It has come back, and does otherwise than those that were never lost."""
+        return cls(
+            slot=layout.slot(rank),
+            root_rank=rank,
+            code=EXIT_AWAY,
+            generation=generation,
+            lost_at=now,
+            failed_at=now,
+            detected_s=0.0,
+            error="",
+            reason=reason,
+        )
+
+    @classmethod
     def of_parameters(
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":

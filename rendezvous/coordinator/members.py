@@ -76,6 +76,11 @@ class Membership:
         return self._lost if self.live else ()
 
     @property
+    def came_back(self) -> list[int]:
+        """Members that were lost before and take part again."""
+        return [rank for rank, birth in self.births.items() if birth and rank in self.live_ranks]
+
+    @property
     def running(self) -> list[int]:
         """Members whose script has not ended."""
         self._sort()

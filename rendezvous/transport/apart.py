@@ -1,6 +1,6 @@
 """Words for what ranks do differently, with the ranks named on either side."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 
 def told_apart(said: Mapping[int, str]) -> str:
@@ -18,13 +18,36 @@ def named(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
+def strays(said: Mapping[int, object], came_back: Collection[int]) -> list[int]:
+    """Ranks of `came_back` that say otherwise than all others, which agree; [] if these do not, or
+    there are none.
+
+    They are processes that others gave their state: what is missing of it may show late.
+    """
+    first = {words for rank, words in said.items() if rank not in came_back}
+    if len(first) != 1:
+        return []
+    return sorted(rank for rank, words in said.items() if words not in first)
+
+
+def takes_otherwise(step: int, taken: Mapping[int, int], odd: Collection[int]) -> str:
+    """One sentence on ranks that came back and take another number of microbatches."""
+    return (
+        f"{named(sorted(odd))} came back and {'take' if len(odd) > 1 else 'takes'} another number "
+        f"of microbatches to transaction {step} than the others: {told_apart(_counts(taken))}"
+    )
+
+
 def unequal(step: int, taken: Mapping[int, int]) -> str:
     """One sentence on ranks that have `taken` unequally many microbatches to a transaction."""
-    said = {rank: f"{many} microbatch{'es' * (many != 1)}" for rank, many in taken.items()}
     return (
         f"the script's ranks take unequally many microbatches to transaction {step}, so what a "
-        f"lost one would have put in cannot be told: {told_apart(said)}"
+        f"lost one would have put in cannot be told: {told_apart(_counts(taken))}"
     )
+
+
+def _counts(taken: Mapping[int, int]) -> dict[int, str]:
+    return {rank: f"{many} microbatch{'es' * (many != 1)}" for rank, many in taken.items()}
 
 
 def missed(step: int, waiting: list[int], ended: Mapping[int, int]) -> str:

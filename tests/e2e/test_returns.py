@@ -104,7 +104,9 @@ def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_pat
     assert all(torch.equal(weights[name], one) for name, one in expected[0].items())
 
 
-@pytest.mark.parametrize(("shape", "stray"), [("range", "alone"), ("told", "otherwise")])
+@pytest.mark.parametrize(
+    ("shape", "stray"), [("range", "alone"), ("told", "otherwise"), ("micro", "fewer")]
+)
 def test_one_that_comes_back_and_goes_another_way_leaves_and_the_others_train_on(
     shape: str, stray: str, tmp_path: Path
 ) -> None:
@@ -126,6 +128,43 @@ def test_one_that_comes_back_and_goes_another_way_leaves_and_the_others_train_on
     for rank, theirs in weights.items():
         for name, tensor in theirs.items():
             assert torch.equal(tensor, expected[rank][name]), f"rank {rank}: {name}"
+
+
+def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(tmp_path: Path) -> None:
+    case = Returning(shape="micro", ranks=3, dies="fewer later", exact=False)
+
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=("--return",),
+        arguments=(f"--dies={case.dies}",), bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_record("replica.prove", lambda _: True)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+
+    said = [one["reason"] for one in run.records("notice.give")]
+    assert any("rank 1 came back and takes another number of microbatches" in one for one in said)
+    assert len(run.records("replica.start")) == 1
+
+
+@pytest.mark.parametrize("stray", ["noisy", "noisy, then lost"])
+def test_where_nobody_can_execute_for_one_that_came_back_the_run_goes_on_and_is_not_exact(
+    stray: str, tmp_path: Path
+) -> None:
+    """A later proof shows it or, if it is lost again before, its own microbatch."""
+    case = Returning(shape="range", ranks=3, dies=stray)
+
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=("--exact", "--return"),
+        arguments=(f"--dies={case.dies}",), bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_record("replica.prove", lambda _: True)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+
+    said = [one["reason"] for one in run.records("notice.give")]
+    assert any(one.startswith("from here on not exact, equal-count: ") for one in said), said
 
 
 @pytest.mark.parametrize("shape", ["loose", "ahead"])

@@ -17,8 +17,8 @@ def votes(member: Member) -> list[Any]:
     return [short, set(summed), unequal, vote_group.least(1, 5 - member.rank)]
 
 
-def tallies(member: Member) -> list[Tally]:
-    """Equal and unequal numbers of microbatches, in ballots of any length."""
+def tallies(member: Member) -> list[Any]:
+    """Equal and unequal numbers of microbatches, in ballots of any length, and who took which."""
     fabric = member.protect()
     vote_group = VoteGroup(fabric, range(member.size))
 
@@ -34,4 +34,5 @@ def tallies(member: Member) -> list[Tally]:
         vote(1 + 40 * member.rank, 0),  # of different lengths
         vote(many, 0),  # summed
         vote(many + member.rank // 2, 3),
+        vote_group.taken(1, 1 + 40 * member.rank),
     ]

@@ -191,6 +191,31 @@ def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -
 
 
 @pytest.mark.rest
+def test_two_spares_that_step_in_at_once_both_take_part(driver: Driver) -> None:
+    line, waits = ["--nnodes=5", *_c10d(_port())], {"PROBE_DO": "*:*:wait=5"}
+    first = driver.start(True, *line, "--node-rank=0", PROBE, **waits)
+    first.expect_error("meet at")  # So it is the one that has the coordinator.
+    stay = [driver.start(True, *line, f"--node-rank={n}", PROBE, **waits) for n in (1, 2)]
+    lost = [
+        driver.start(True, *line, f"--node-rank={n}", PROBE, PROBE_DO="*:*:wait=60") for n in (3, 4)
+    ]
+    for one in lost:
+        one.expect(1)
+    spares = [driver.start(True, *line, PROBE, **waits) for _ in range(2)]
+    for spare in spares:
+        spare.expect_error("waits as a spare")
+
+    for one in lost:
+        one.send(signal.SIGKILL)
+    for one in lost:
+        one.finish()
+
+    assert _finish([first, *stay, *spares]) == [0] * 5
+    assert [len(spare.probes) for spare in spares] == [1, 1]
+    assert [(p["env"]["WORLD_SIZE"], p["restart"]) for p in first.probes] == [("5", 0)] * 2
+
+
+@pytest.mark.rest
 def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     port = _port()
     do = "1:0:exit=3 0:0:wait=60 0:1:exit=4 1:1:wait=60"

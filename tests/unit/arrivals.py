@@ -16,6 +16,7 @@ from recoverrun.worker.arrival.frame_variables import read_all, write_all
 from recoverrun.worker.arrival.iterator_places import HeldIterator, held_iterator
 from recoverrun.worker.arrival.winding import Standing, Winding, standing
 from recoverrun.worker.context.observer import TorchObserver
+from recoverrun.worker.data.batch_substitution import contains
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
@@ -73,6 +74,7 @@ class Process:
         self._line, self._left = line, number
         self.tells: Told | None = None
         self.stood: list[list[Any]] = []  # at each top from then on
+        self.drew: list[list[tuple[int, int]]] = []  # there: what its item was drawn by
 
     @property
     def told(self) -> "Told":
@@ -95,6 +97,8 @@ class Process:
             self.tells = Told(self.runtime, sys._getframe(1), self.names)
             self.noted.clear()
         self.stood.append(standing(self.runtime).pack())
+        drawn = [one for one in [*top.draws, *top.ahead] if contains(top.item, one.item)]
+        self.drew.append([(one.source.number, one.index) for one in drawn])
 
     def run(self) -> None:
         torch.manual_seed(SEED)
@@ -151,6 +155,8 @@ class Newcomer(Process):
             for one in self.place.variables
         ]
         write_all(variables, self.runtime.stack, sys._getframe(1))
+        self.runtime.begin_step()
+        self.runtime.draws.arrive()
         self.noted.clear()
 
     def _here(self, told: dict[str, Any], present: dict[str, Any]) -> dict[str, Any]:

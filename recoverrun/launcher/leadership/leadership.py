@@ -85,7 +85,8 @@ class Leadership:
         self._spoken = False  # has the coordinator of this term spoken to us?
         self._state_at = 0.0  # when our statement is due again
         self._outside_until = float("inf")
-        self._present: frozenset[str] = frozenset()  # launchers of the attempt that we know to live
+        self._present: frozenset[str] = frozenset()  # launchers of the attempt that are members
+        self._coming: frozenset[str] = frozenset()  # those that are none yet
 
     # --------------------------------------------------------------------------- the job
 
@@ -97,7 +98,6 @@ class Leadership:
         new = self.attempt.start is None
         self._policy = policy
         self.attempt.join(start)
-        self._present = frozenset(peer[0] for peer in start.peers)
         if new:
             founding = start.attempt == 0 and not start.succeeds
             if start.succeeds:
@@ -114,6 +114,8 @@ class Leadership:
         acts = self._lend_store(now, anew=True)
         members = set(self._register.configuration.members if self._register is not None else ())
         news = [name for name in self.attempt.nodes if name not in members]
+        # One is admitted before the next: until then it is not missed.
+        self._present, self._coming = frozenset(self.attempt.nodes) & members, frozenset(news)
         if self.leader == self.own:
             acts += [act for name in news for act in self.ballot(Admit(name), now)]
         return acts
@@ -250,6 +252,10 @@ class Leadership:
                     acts.append(CutOff(records.cut_off(reason, silent=silent)))
                 case _:
                     assert_never(effect)
+        gone = self._coming.intersection(register.peers.dead)  # they never come
+        if gone and self.leader == self.own and not self._handover.pending:
+            self._coming -= gone
+            acts.append(Departed(tuple((name, why_lost(True)) for name in sorted(gone))))
         return acts
 
     def _enrolled(self, configuration: Configuration, dead: Iterable[str], now: float) -> list[Act]:
@@ -264,6 +270,7 @@ class Leadership:
         self.attempt.members = configuration.members
         came = self.attempt.nodes.keys() & set(configuration.members) - self._present
         self._present |= came
+        self._coming -= came
         acts: list[Act] = self._warnings()
         if configuration.term != self.term:
             acts += self._change_over(configuration, now)

@@ -76,8 +76,15 @@ def _put_immaterial(parts: PlaceParts, keys: list[Any]) -> None:
     parts.executor.influence.immaterial = frozenset(map(key_of, keys))
 
 
-def _put_talked(parts: PlaceParts, said: list[Any]) -> None:
-    parts.executor.talked, parts.executor.rewrites, parts.executor.longest_s = said
+def _executes(parts: PlaceParts) -> list[Any]:
+    executor = parts.executor
+    return [executor.talked, executor.rewrites, executor.longest_s, executor.items.fed]
+
+
+def _put_executes(parts: PlaceParts, said: list[Any]) -> None:
+    executor, (talked, rewrites, longest_s, fed) = parts.executor, said
+    executor.talked, executor.rewrites, executor.longest_s = talked, rewrites, longest_s
+    executor.items.fed.update(fed)
 
 
 LEARNED: dict[str, Entry] = {
@@ -100,10 +107,7 @@ LEARNED: dict[str, Entry] = {
     "promise": Entry(
         lambda parts: [parts.worker.guarantee.promise, parts.worker.guarantee.steered], _adopt
     ),
-    "talked": Entry(
-        lambda parts: [parts.executor.talked, parts.executor.rewrites, parts.executor.longest_s],
-        _put_talked,
-    ),  # fmt: skip
+    "executes": Entry(_executes, _put_executes),
     "immaterial": Entry(
         lambda parts: sorted(map(told, parts.executor.influence.immaterial), key=str),
         _put_immaterial,

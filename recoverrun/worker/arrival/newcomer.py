@@ -256,6 +256,7 @@ class Newcomer:
         )
         take_over.take_place(worker, protection, told["plan"], parts.executor, parts.driver.policy)
         parts.driver.begin_transaction()
+        worker.runtime.draws.arrive()
 
     # --------------------------------------------------------------------------- other lost ranks
 

@@ -196,8 +196,8 @@ class SlotSources:
             self._passing.under_way = False
 
     def _forget(self, mark: int) -> None:
-        """What was drawn since number `mark` is in no item that is still looked at."""
-        self._runtime.draws.drop(mark)
+        """What was drawn since number `mark` was for items that were passed."""
+        self._runtime.draws.pass_by(mark)
         for source in self._runtime.sources:
             source.begin_step(source.count)
 

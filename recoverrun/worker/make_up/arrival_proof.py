@@ -8,6 +8,7 @@ the newcomer leaves, and its microbatches are made up in this transaction as in 
 
 import torch
 
+from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.gather_objects import gather
 from recoverrun.worker.context.evidence import crc_of_streams
 from recoverrun.worker.context.slot_context import AFTER
@@ -16,8 +17,25 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.layout import Layout
+from rendezvous.transport.apart import strays, takes_otherwise
 
 UNLIKE = "its microbatch of step {step} {what}, compared with what rank {by} found for it"
+
+
+def compare_counts(worker: WorkerState, generation: int) -> None:
+    """All ranks enter, before anything else of a transaction in which some take part again.
+
+    Those of them that take another number of microbatches than the others leave, before any sum
+    has a part of theirs (Superseded on the others). Where others differ, the vote says so.
+    """
+    protection = worker.protection
+    many = len(worker.runtime.microbatches)
+    taken, _ = protection.vote_group.taken(generation, many)
+    odd = strays(taken, worker.joined)
+    if worker.env.rank in odd:
+        leave(worker, takes_otherwise(worker.step, taken, odd))
+    if odd:
+        raise Superseded
 
 
 def auditor_of(layout: Layout, live: tuple[int, ...], joined: tuple[int, ...], rank: int) -> int:

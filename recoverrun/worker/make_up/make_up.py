@@ -164,6 +164,8 @@ class MakeUp:
         worker = self._worker
         if not worker.lost:
             return
+        if worker.joining:
+            arrival_proof.compare_counts(worker, generation)
         if worker.joining and self._telling:
             proved = arrival_proof.prove(worker, self._executor, generation, self._aside)
             self._left.trust(proved)

@@ -6,7 +6,9 @@ accumulators of the rank that computes them: they are kept apart, by slot and in
 And all are added up in an order that knows slots and indices only (`exact_sum`).
 
 Where one of these does not hold, the run ends with a sentence: before its first optimizer step, or
-where a later proof shows it (as another batch or another epoch begins).
+where a later proof shows it (as another batch or another epoch begins). Once a replica has come
+back it may be that one's doing, and no run ends by a process that was to help it: the promise comes
+down, and the run says that it is not exact from there on.
 """
 
 import sys
@@ -18,6 +20,7 @@ from ft_collectives.step.exact_sum import ExactSum
 from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.error_file import write_error_file
 from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.messages import Promise
 from rendezvous.protocol.views import Identity
 from rendezvous.protocol.worker_env import WorkerEnv
@@ -48,9 +51,19 @@ def exact_sum(machine: StepMachine, fabric: Fabric, channel: Channel) -> ExactSu
     return ExactSum(fabric, channel, shares)
 
 
-def insist(env: WorkerEnv, promise: Promise, reason: str) -> None:
+def gives_way(worker: WorkerState) -> bool:
+    """True if `--exact` was asked for, and the run goes on where it cannot be given any more: a
+    replica has come back.
+    """
+    return worker.env.exact and bool(worker.joined)
+
+
+def insist(worker: WorkerState, promise: Promise, reason: str) -> None:
     """A proof is over: end the run if it showed that `--exact` cannot be given."""
-    if env.exact and promise == "equal-count":  # unprotected: a loss ends the run anyway
+    env = worker.env
+    if not env.exact or gives_way(worker):
+        return
+    if promise == "equal-count":  # unprotected: a loss ends the run anyway
         refuse(env, f"lost microbatches would be made up with other samples: {reason}")
 
 

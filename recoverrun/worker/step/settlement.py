@@ -11,6 +11,8 @@ from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
+    Compare,
+    Compared,
     Compute,
     Differ,
     Effect,
@@ -19,6 +21,7 @@ from ft_collectives.step.step_events import (
     Send,
     Vote,
     Voted,
+    Withdraw,
 )
 from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import MakesUp, Verifier
@@ -58,6 +61,10 @@ class Settlement:
                     self._reduce(generation)
                 case Vote():
                     self._vote(effect)
+                case Compare(generation=generation):
+                    self._compare(generation)
+                case Withdraw(reason=reason):
+                    self._withdraw(reason)
                 case Apply():
                     return True
                 case Break(invariant=invariant, reason=reason):
@@ -99,7 +106,19 @@ class Settlement:
                 invited=vote.invited,
             )
         self._verifier.hear(tally)
-        counts, taken, invited = tally.counts, tally.taken, tally.invited
+        counts, unequal, invited = tally.counts, tally.unequal, tally.invited
         self._control.feed(
-            Voted(generation=generation, counts=counts, taken=taken, invited=invited)
+            Voted(generation=generation, counts=counts, unequal=unequal, invited=invited)
         )
+
+    def _compare(self, generation: int) -> None:
+        """Members have taken unequally many microbatches: who?"""
+        protection = self._worker.protection
+        many = protection.machine.microbatches
+        taken, came_back = protection.vote_group.taken(generation, many)
+        self._control.feed(Compared(generation=generation, taken=taken, came_back=came_back))
+
+    def _withdraw(self, reason: str) -> None:
+        withdraw = self._worker.protection.fabric.withdraw
+        assert withdraw is not None, f"came back: {reason}"
+        withdraw(reason)

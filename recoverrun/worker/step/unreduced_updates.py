@@ -38,7 +38,7 @@ class UnreducedUpdates:
             return
         reason = ALONE.format(worker.step)
         worker.guarantee.weaken(reason, said=worker.speaks_first)
-        exact_mode.insist(worker.env, "equal-count", reason)
+        exact_mode.insist(worker, "equal-count", reason)
 
 
 def _versions(strategy: Strategy) -> list[int]:

@@ -75,9 +75,17 @@ class DrawLog:
             self.count = mark
         self.note(draw)
 
-    def drop(self, mark: int) -> None:
-        """What was drawn from number `mark` on is in nothing that the script has."""
+    def pass_by(self, mark: int) -> None:
+        """What was drawn from number `mark` on was for items that were passed. The script has none
+        of these, but whoever reads ahead may hold some of the last ones back.
+        """
         kept = max(0, len(self.present) - (self.count - mark))
+        passed = [draw for draw in self.present[kept:] if draw.item is not None]
+        self._fetched[-1] = [*self._fetched[-1], *passed][-KEPT_DRAWS:]
         del self.present[kept:]
         self._of_header = min(self._of_header, kept)
         self.count = mark
+
+    def arrive(self) -> None:
+        """A fresh process stands at the top of a step: what it has drawn so far is for that one."""
+        self._fetched = [[], self.fetched]

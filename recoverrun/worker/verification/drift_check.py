@@ -193,7 +193,7 @@ class DriftCheck:
         self._differing, worker = True, self._worker
         reason = APART.format(step=worker.step - 1)
         worker.guarantee.weaken(reason, said=min(said) == worker.env.rank)
-        exact_mode.insist(worker.env, "equal-count", reason)
+        exact_mode.insist(worker, "equal-count", reason)
 
     def _hear_drawn(self, said: Mapping[int, Mapping[str, int]], draws: set[str]) -> None:
         """`draws` are streams of which some rank's microbatch draws numbers."""
@@ -211,7 +211,7 @@ class DriftCheck:
             reason = UNEQUAL.format(loop=loop, stream=name, counts=words)
             worker = self._worker
             worker.guarantee.weaken(reason, said=min(said) == worker.env.rank)
-            exact_mode.insist(worker.env, "equal-count", reason)
+            exact_mode.insist(worker, "equal-count", reason)
 
     def _draws(self) -> list[str]:
         """Streams from which the microbatch drew that began at the last top."""

@@ -233,7 +233,7 @@ class Proofs:
         own = self.word in (FIRST, SECOND)
         reason = ALONE.format(loop, worker.step - 1)
         worker.guarantee.weaken(reason, said=own)
-        exact_mode.insist(worker.env, "equal-count", reason if own else UNSAID)
+        exact_mode.insist(worker, "equal-count", reason if own else UNSAID)
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
@@ -254,9 +254,11 @@ class Proofs:
         worker, own = self._worker, proved.promise
         self._waited = 0
         why = proved.reason if own == weakest else UNSAID
-        if worker.guarantee.promise is None or weakest != "exact-samples":
+        if weakest == "equal-count" and exact_mode.gives_way(worker):
+            worker.guarantee.weaken(proved.reason, said=own == weakest)
+        elif worker.guarantee.promise is None or weakest != "exact-samples":
             worker.guarantee.state(weakest, proved.reason, own)
-        exact_mode.insist(worker.env, weakest, why)
+        exact_mode.insist(worker, weakest, why)
 
     # --------------------------------------------------------------------------- the proof
 

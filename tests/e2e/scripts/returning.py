@@ -171,13 +171,29 @@ def strays(how: str) -> bool:
     return args.dies == how and int(os.environ.get("RECOVERRUN_INCARNATION", "0")) & 0xFFFF == 1
 
 
+def late(how: str) -> bool:
+    """The same, and it is back."""
+    return strays(how) and os.path.exists(os.path.join(OUT, "go"))
+
+
+def lose_again() -> None:
+    """In a step after one with noise."""
+    noisy = Path(OUT) / "noisy"
+    if late("noisy, then lost") and noisy.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif late("noisy, then lost"):
+        noisy.touch()
+
+
 def train(x: torch.Tensor, y: torch.Tensor) -> float:
     end_here("forward")
     if strays("alone"):
         dist.all_reduce(torch.ones(2))  # which nobody else calls
     optimizer.zero_grad()
     noisy = x + 0.01 * torch.randn_like(x)
-    if KIND == "loose":  # of which nobody can tell what another rank draws
+    if (
+        KIND == "loose" or late("noisy") or late("noisy, then lost")
+    ):  # of which nobody can tell what another rank draws
         noisy += 0.01 * int.from_bytes(os.urandom(1), "little") / 255
     if WRAP == "stages":
         loss = run_stages(noisy, y)
@@ -195,6 +211,7 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     if corrupted:
         weights = next(iter(model.parameters())).detach().view(-1)
         weights[:1].view(torch.int64).bitwise_xor_(1)
+    lose_again()
     slowly()
     return loss.item()
 
@@ -235,12 +252,16 @@ def by_counting() -> None:
     assert len(losses) == STEPS and seen == STEPS * BATCH * world, (len(losses), seen)
 
 
+def microbatches() -> int:
+    return 2 if strays("fewer") or late("fewer later") else 3
+
+
 def by_micro() -> None:
     for _ in range(STEPS):
         optimizer.zero_grad()
-        for micro in range(3):
+        for micro in range(microbatches()):
             rows = torch.randint(len(xs), (BATCH,))
-            model.require_backward_grad_sync = micro == 2
+            model.require_backward_grad_sync = micro == microbatches() - 1
             (F.mse_loss(model(xs[rows]), ys[rows]) / 3).backward()
         optimizer.step()
         schedule.step()

@@ -9,6 +9,8 @@ from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
+    Compare,
+    Compared,
     Compute,
     Decided,
     Differ,
@@ -22,6 +24,7 @@ from ft_collectives.step.step_events import (
     Viewed,
     Vote,
     Voted,
+    Withdraw,
 )
 from rendezvous.protocol.messages import Committed, Decision, Report
 from tests.unit.one_rank import COUNTS, FIRST, SECOND, THIRD, Rank, commit, redo, said
@@ -300,13 +303,21 @@ def test_torch_reduces_no_transaction_but_the_first() -> None:
         rank.machine.reduced_by_torch(2)
 
 
+def unequal() -> Rank:
+    """The vote has shown that members have taken unequally many microbatches."""
+    rank = Rank()
+    rank.home()
+    voted = Voted(generation=1, counts=(), unequal=True)
+    assert rank.feed(Reduced(generation=1), voted) == [Compare(generation=1)]
+    return rank
+
+
 def test_ranks_that_have_taken_unequally_many_microbatches_are_named_and_nothing_is_applied() -> (
     None
 ):
-    rank = Rank()
-    rank.home()
+    rank = unequal()
 
-    (effect,) = rank.feed(Reduced(generation=1), Voted(generation=1, counts=(), taken={0: 2, 1: 1}))
+    (effect,) = rank.feed(Compared(generation=1, taken={0: 2, 1: 1}))
 
     assert isinstance(effect, Differ)
     assert "rank 0: 2 microbatches; rank 1: 1 microbatch" in effect.reason
@@ -318,4 +329,30 @@ def test_what_ranks_have_taken_counts_no_more_once_the_members_have_changed() ->
     rank.home()
     rank.feed(Reduced(generation=1), Viewed(view=SECOND))
 
-    assert rank.feed(Voted(generation=1, counts=(), taken={0: 2, 1: 1})) == []
+    assert rank.feed(Voted(generation=1, counts=(), unequal=True)) == []
+    assert rank.feed(Compared(generation=1, taken={0: 2, 1: 1})) == []
+
+
+def test_who_came_back_and_has_taken_another_number_leaves_and_the_others_wait() -> None:
+    stays, leaves = unequal(), unequal()
+
+    here = stays.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}, came_back=(1,)))
+    (there,) = leaves.feed(Compared(generation=1, taken={0: 1, 1: 2, 2: 2}, came_back=(0,)))
+
+    assert here == []
+    assert isinstance(there, Withdraw)
+    assert there.reason == (
+        "rank 0 came back and takes another number of microbatches to transaction 0 than the "
+        "others: ranks 1, 2: 2 microbatches; rank 0: 1 microbatch"
+    )
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_a_sum_with_unequally_many_microbatches_is_never_reported_as_whole(compared: bool) -> None:
+    rank = unequal()
+    if compared:
+        rank.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}, came_back=(1,)))
+
+    report = said(rank.feed(Viewed(view=SECOND)))
+
+    assert (report.phase, report.reduced) == ("settle", 0)

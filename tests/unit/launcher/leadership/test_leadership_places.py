@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from recoverrun.launcher.leadership.acts import CutOff, Departed
 from recoverrun.launcher.leadership.leadership import OUTSIDE_S, Leadership
 from rendezvous.coordinator.recovery_policy import USUAL
@@ -70,3 +72,42 @@ def test_a_launcher_with_a_place_that_nobody_lets_in_leaves() -> None:
     assert not [act for act in newcomer.tick(OUTSIDE_S - 0.1) if isinstance(act, CutOff)]
     (cut,) = [act for act in newcomer.tick(OUTSIDE_S) if isinstance(act, CutOff)]
     assert "nobody let it in" in cut.reason
+
+
+def _another_attempt(job: Launchers, lost: str, news: str) -> None:
+    """The next attempt forms without `lost` launchers, and with new ones in their places."""
+    for name in lost:
+        job.kill(name)
+    job.run(2.0)
+    for name in news:
+        job.machines[name] = Leadership(own=name, chance=lambda: 0.9)
+        job.alive[name], job.acts[name] = True, []
+    job.names = (*(name for name in NAMES if name not in lost), *news)
+    job.acts["a"].clear()
+    for name in job.names:
+        job.join(name, attempt=1)
+
+
+def test_two_launchers_that_take_places_in_one_new_attempt_are_both_admitted() -> None:
+    job = Launchers()
+
+    _another_attempt(job, lost="cd", news="ef")
+    job.run(5.0)
+
+    departed = [act for act in job.acts["a"] if isinstance(act, Departed)]
+    assert not [act for act in departed if act.gone]
+    assert sorted(name for act in departed for name in act.came) == ["e", "f"]
+    assert all(job.machines[name].pings for name in "ef")
+
+
+@pytest.mark.parametrize("member_s", [0.0, 5.0])
+def test_one_of_them_that_dies_before_or_once_it_is_a_member_is_lost(member_s: float) -> None:
+    job = Launchers()
+    _another_attempt(job, lost="cd", news="ef")
+    job.run(member_s)
+
+    job.kill("f")
+    job.run(5.0)
+
+    gone = [act.gone for act in job.acts["a"] if isinstance(act, Departed) and act.gone]
+    assert gone == [(("f", "its launcher has ended"),)]

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.messages import Committed, Discord, Farewell, Overdue, PeerFault, Report
 from rendezvous.protocol.records import Record
@@ -73,6 +76,26 @@ def test_unequal_microbatches_are_not_dealt_out_but_told_with_their_ranks() -> N
 
     assert stop(effects) == 1
     assert "rank 0: 1 microbatch; rank 1: 2 microbatches" in reason(effects)
+
+
+@pytest.mark.parametrize(("others", "on_trial"), [((), ()), ((0,), (1,))])
+def test_a_replica_that_came_back_and_takes_unequally_many_is_lost_and_nobody_else_comes(
+    others: tuple[int, ...], on_trial: tuple[int, ...]
+) -> None:
+    job = Job(policy=RecoveryPolicy(returns=True))
+    job.end(2)
+    job.machine.members.births.update(dict.fromkeys((1, *others), 1))
+    if on_trial:
+        job.machine.arrivals.first_step.begin(on_trial, 0, 0.0)
+    job.tell(waits(0))
+
+    effects = job.tell(replace(waits(1, (1, 0), (1, 1)), microbatches=2))
+
+    assert not any(isinstance(effect, StopJob) for effect in effects)
+    (lost,) = (e for e in effects if isinstance(e, Record) and e.event == "replica.lost")
+    assert lost.reason.startswith("rank 1 came back and takes another number of microbatches to")
+    assert job.machine.members.live == (0,)
+    assert not job.machine.arrivals.serves
 
 
 def test_a_transaction_that_an_ended_script_never_comes_to_ends_the_job() -> None:

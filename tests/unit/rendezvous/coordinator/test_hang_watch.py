@@ -2,7 +2,7 @@
 
 import pytest
 
-from rendezvous.coordinator.hang_watch import NAMED, PHASES, HangWatch, sentence, strays
+from rendezvous.coordinator.hang_watch import NAMED, PHASES, HangWatch, sentence
 from rendezvous.coordinator.hang_watch import _record as record
 from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
@@ -43,18 +43,6 @@ def test_a_record_has_the_fields_that_the_table_names(
     event = EVENTS[made.event]
     assert set(event.required) <= set(made.fields) <= {*event.required, *event.optional}
     assert made.reason == sentence(found)
-
-
-def test_only_who_came_back_goes_astray() -> None:
-    vote, barrier = "the vote", "dist.barrier"
-    places = ((0, vote, ""), (1, barrier, ""), (2, vote, "elsewhere"))
-
-    assert strays(places, {1: 1}) == [1]
-    assert strays(places, {1: 1, 2: 3}) == [1], "who came back and waits with the first is right"
-    assert strays(places, {0: 1, 2: 2}) == [0, 2], "one was never lost"
-    assert strays(places, {}) == []
-    assert strays(places, {2: 1}) == [], "those that were never lost have parted"
-    assert strays(places, {0: 1, 1: 1, 2: 1}) == []
 
 
 def test_every_phase_has_words() -> None:

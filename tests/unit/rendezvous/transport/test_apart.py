@@ -1,6 +1,6 @@
 """Sentences that name the ranks on either side."""
 
-from rendezvous.transport.apart import missed, told_apart, unequal
+from rendezvous.transport.apart import missed, strays, takes_otherwise, told_apart, unequal
 
 
 def test_those_who_say_the_same_are_named_together_and_most_of_them_first() -> None:
@@ -16,4 +16,23 @@ def test_a_rank_that_waits_and_a_script_that_has_ended_are_both_named() -> None:
     assert missed(12, [1], {0: 12}) == (
         "rank 1 waits for gradients in transaction 12 (the first is 0), "
         "but the script of rank 0 has ended after 12"
+    )
+
+
+def test_those_leave_that_came_back_and_say_otherwise_than_those_that_were_never_lost() -> None:
+    said = {0: 3, 1: 2, 2: 3}
+
+    assert strays(said, [1]) == [1]
+    assert strays(said, [1, 2]) == [1], "who came back and does as the first is right"
+    assert strays(said, [0, 2]) == [0, 2], "one was never lost"
+    assert strays(said, []) == []
+    assert strays(said, [2]) == [], "those that were never lost have parted"
+    assert strays(said, [0, 1, 2]) == []
+    assert strays({0: 3, 1: 3}, [1]) == []
+
+
+def test_who_takes_another_number_is_named() -> None:
+    assert takes_otherwise(7, {0: 3, 1: 2, 2: 3}, [1]) == (
+        "rank 1 came back and takes another number of microbatches to transaction 7 than the "
+        "others: ranks 0, 2: 3 microbatches; rank 1: 2 microbatches"
     )

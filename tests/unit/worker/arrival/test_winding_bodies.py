@@ -116,3 +116,38 @@ def test_the_rest_is_that_of_a_process_that_ran_all(name: str, number: int) -> N
 
     assert newcomer.noted == survivor.noted
     assert newcomer.noted
+
+
+HELD_BACK = {
+    "taken before the loop": """
+shuffled = DataLoader(data, 2, shuffle=True)
+def fit():
+    for epoch in range(3):
+        batches = ahead(shuffled)
+        for step in range(12):
+            taken = [next(batches)]
+            for i, x in enumerate(taken):  # held
+                train(epoch, step, i, x)
+fit()
+""",
+    "the loop's own": """
+shuffled = DataLoader(data, 2, shuffle=True)
+for epoch in range(3):
+    for x in ahead(shuffled):  # held
+        train(epoch, x)
+""",
+}
+
+
+@pytest.mark.parametrize("number", [6, 8, 11, 12])
+@pytest.mark.parametrize("name", HELD_BACK)
+def test_the_batch_of_another_rank_can_be_found_from_the_first_step_on(
+    name: str, number: int
+) -> None:
+    text = HEAD + HELD_BACK[name]
+
+    survivor, newcomer = both(text, held_line(text), number, ahead=ahead)
+
+    assert newcomer.noted == survivor.noted
+    assert newcomer.drew == survivor.drew
+    assert all(newcomer.drew)

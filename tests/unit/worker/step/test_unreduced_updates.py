@@ -30,6 +30,7 @@ class Run:
             guarantee=guarantee,
             speaks_first=not rank,
             env=SimpleNamespace(rank=rank, exact=exact, error_file=""),
+            joined=(),
         )
         sum(one.sum() for one in self.params).backward()
         self.between = UnreducedUpdates()

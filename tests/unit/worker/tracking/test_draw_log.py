@@ -42,24 +42,42 @@ def test_what_is_folded_is_one_draw() -> None:
     assert draws.count == 3
 
 
-def test_what_is_dropped_was_never_drawn() -> None:
+def test_what_was_drawn_for_items_that_are_passed_may_be_held_back() -> None:
     draws = drawn(1, 2)
     mark = draws.count
     take(draws, 3, 4)
-    draws.drop(mark)
+    draws.pass_by(mark)
     take(draws, 5)
 
     assert items(draws.since(0)) == [1, 2, 5]
+    assert items(draws.fetched) == [3, 4]
 
 
-def test_what_is_dropped_may_be_more_than_is_kept() -> None:
+def test_of_items_that_are_passed_no_more_are_kept_than_of_others() -> None:
     draws = drawn(*range(3))
     mark = draws.count
+    draws.in_header = True
     take(draws, *range(10 * KEPT_DRAWS))
-    draws.drop(mark)
+    draws.pass_by(mark)
+    draws.note(Draw(SOURCE, 0, None))  # it was only counted
+    draws.pass_by(mark)
     take(draws, 7)
 
     assert items(draws.since(mark)) == [7]
+    assert items(draws.fetched) == list(range(9 * KEPT_DRAWS, 10 * KEPT_DRAWS))
+
+
+def test_what_a_fresh_process_draws_on_its_way_is_for_the_step_at_whose_top_it_stands() -> None:
+    draws = drawn(1, 2, 3)  # the loader looks one ahead: 3 is for the next step
+    draws.begin_iteration(first=True)
+    draws.begin_step()
+    draws.arrive()
+    draws.begin_step()
+    take(draws, 4)
+
+    assert items(draws.begin_iteration(first=True)[1]) == [1, 2, 3, 4]
+    draws.begin_step()
+    assert items(draws.fetched) == [4]
 
 
 def test_an_item_may_be_what_was_drawn_an_iteration_before() -> None:

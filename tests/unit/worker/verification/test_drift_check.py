@@ -38,6 +38,7 @@ class Rank:
         self.guarantee = Guarantee(reporter, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.env = SimpleNamespace(rank=number, exact=False, error_file="")
+        self.joined: tuple[int, ...] = ()
         self.lost, self.step = False, 5
         self.params = [torch.zeros(40), torch.zeros(3, 3)]
         view = SimpleNamespace(generation=1)
@@ -81,7 +82,7 @@ class Ranks:
         together = len({rank.alike.word for rank in self.ranks}) == 1
         self.votes.append(together)
         for rank in self.ranks:
-            rank.alike.hear(Tally(counts=(), said=(), taken={}, alike=together))
+            rank.alike.hear(Tally(counts=(), said=(), alike=together))
         self.words.clear()
         for rank in self.ranks * (not together):
             with pytest.raises(_NotAll):
@@ -206,7 +207,7 @@ def test_a_loss_while_ranks_tell_each_other_changes_nothing() -> None:
     ranks = Ranks()
     ranks.go(top(x=1), top(x=2))
     for rank in ranks.ranks:
-        rank.alike.hear(Tally(counts=(), said=(), taken={}, alike=False))
+        rank.alike.hear(Tally(counts=(), said=(), alike=False))
     ranks.superseded = True
 
     for rank in ranks.ranks:
@@ -218,7 +219,7 @@ def test_a_loss_while_ranks_tell_each_other_changes_nothing() -> None:
 def test_who_has_lost_somebody_compares_nothing() -> None:
     (rank, _) = Ranks().ranks
     rank.goes(top(x=1))
-    rank.alike.hear(Tally(counts=(), said=(), taken={}, alike=False))
+    rank.alike.hear(Tally(counts=(), said=(), alike=False))
     rank.lost = True
 
     rank.committed()  # or it would ask

@@ -99,7 +99,7 @@ class Play:
         self.layout = Layout(((OWN,), (PARTNER,)))
         self.env = SimpleNamespace(exact=False, error_file="", rank=OWN)
         self.failpoints = SimpleNamespace(disarm=lambda: None)
-        self.lost, self.step = False, 1
+        self.lost, self.step, self.joined = False, 1, tuple[int, ...]()
         drift: Any = self.alike
         sources: Any = self.sources
         mutual = MutualProof(protected(self), self.executor, sources, drift)
@@ -214,6 +214,21 @@ def test_who_asked_for_exact_sums_is_refused_them_with_a_reason(
         play.verification._conclude("equal-count", Proved(own, "it moves"))
 
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("own", "told"), [("equal-count", ["it moves"]), ("exact-samples", [])])
+def test_once_a_replica_has_come_back_a_proof_that_fails_takes_exact_sums_back_and_the_run_goes_on(
+    own: Promise, told: list[str]
+) -> None:
+    play = Play()
+    play.env.exact, play.joined = True, (PARTNER,)
+    play.verification._conclude("exact-samples", "exact-samples", "checked")
+
+    play.verification._conclude("equal-count", own, "it moves")
+
+    assert play.guarantee.promise == "equal-count"
+    assert play.downgrades == told
+    assert len(play.promises) == 1
 
 
 # --------------------------------------------------------------------------- levels

@@ -67,7 +67,7 @@ class Proving:
         self.words.append(self.play.verification.word)
         both = [self.words[-1], self.words[-1] if theirs is None else theirs]
         said = tuple(both.count(word) for word in range(4))
-        self.play.verification.hear(Tally(counts=(), said=said, taken={}))
+        self.play.verification.hear(Tally(counts=(), said=said))
         self.play.verification.committed()
 
 

@@ -1,0 +1,36 @@
+"""What the others have learned is known to a process that takes a lost rank's place."""
+
+from types import SimpleNamespace
+from typing import Any, Never
+
+import pytest
+
+from recoverrun.worker.arrival.learned import LEARNED
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
+
+REGION = "s.py:3"
+
+
+def never(reason: str) -> Never:
+    raise AssertionError(reason)
+
+
+def executes() -> Any:
+    return SimpleNamespace(executor=Executor(ScriptRuntime(0), never))
+
+
+def test_a_newcomer_does_not_take_its_own_batch_for_another_ranks() -> None:
+    survivor, newcomer = executes(), executes()
+    survivor.executor.items.fed[REGION] = True
+    survivor.executor.talked, survivor.executor.longest_s = True, 2.5
+    row = LEARNED["executes"]
+
+    row.put(newcomer, row.read(survivor))
+
+    executor = newcomer.executor
+    assert (executor.talked, executor.rewrites, executor.longest_s) == (True, False, 2.5)
+    top: Any = SimpleNamespace(item=[1.0], draws=[], ahead=[], loop=SimpleNamespace(id=REGION))
+    with pytest.raises(NotReplayable, match="too long before it began"):
+        executor.items.of(top, 1, proves=False, fresh=False)
