@@ -222,9 +222,9 @@ def test_once_a_replica_has_come_back_a_proof_that_fails_takes_exact_sums_back_a
 ) -> None:
     play = Play()
     play.env.exact, play.joined = True, (PARTNER,)
-    play.verification._conclude("exact-samples", "exact-samples", "checked")
+    play.verification._conclude("exact-samples", Proved("exact-samples", "checked"))
 
-    play.verification._conclude("equal-count", own, "it moves")
+    play.verification._conclude("equal-count", Proved(own, "it moves"))
 
     assert play.guarantee.promise == "equal-count"
     assert play.downgrades == told
