@@ -114,15 +114,15 @@ class Serve:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOut:
     """L -> K: write what you have of this snapshot into a folder of `directory`, with `manifest`
-    beside it, and remove what you have written before `keep` (a stamp; 0: nothing).
+    beside it, and remove what you have there that is older than `keep` (see `Persist`).
     """
 
     attempt: int
     step: int
-    stamp: int
+    start: int
     directory: str
     manifest: str
-    keep: int
+    keep: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class WrittenOut:
 
     attempt: int
     step: int
-    stamp: int
+    start: int
     nbytes: int
     failed: str
 

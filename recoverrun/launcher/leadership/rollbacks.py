@@ -4,7 +4,6 @@ A loss that leaves no replica ends the attempt. Where a snapshot can be had, all
 from it, and that is no failure: it does not count towards --max-restarts.
 """
 
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -107,11 +106,10 @@ class Rollbacks:
 
     def _write(self, now: float) -> list[Envelope]:
         """Have the newest safe snapshot written, if it is time."""
-        if self._written is None:
+        if self._written is None or self._start is None:
             return []
         present = sorted(self._members.present)
-        stamp = time.time_ns() // 1_000_000
-        order = self._written.write(self._opened(now).safe, present, stamp, now)
+        order = self._written.write(self._opened(now).safe, present, self._start.number, now)
         return [] if order is None else [Envelope(name, NOBODY, order) for name in present]
 
     def tick(self, now: float) -> tuple[list[Envelope], Stop | None]:

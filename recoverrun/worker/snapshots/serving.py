@@ -16,6 +16,7 @@ from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.incarnations import attempt_of
+from rendezvous.snapshots.restore_plan import read
 
 
 def serve(parts: PlaceParts) -> None:
@@ -39,8 +40,8 @@ def serve(parts: PlaceParts) -> None:
     runtime.also_tell(taker.begins)
     register_optimizer_step_pre_hook(lambda *_: taker.fence())
     register_optimizer_step_post_hook(updated)
-    if env.restore:
-        kept = Snapshot(client, *map(int, env.restore.split(":")))
+    if (restored := read(env.restore)) is not None:
+        kept = Snapshot(client, *restored)
         restoring = Restoring(parts, steps, kept, outer, taker.resumes)
         runtime.winds = restoring.winding
 
