@@ -68,6 +68,13 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spoilt:
+    """W -> K: what this bay holds is not what its checksums say. It is none from now on."""
+
+    bay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
     """K -> W: not what was asked for; `reason` is a sentence for the user."""
 
@@ -161,6 +168,7 @@ KeeperMessage = (
     | Fetch
     | Part
     | Release
+    | Spoilt
     | Unavailable
     | Custody
     | BayMade

@@ -88,7 +88,8 @@ class Circle:
 class Restored:
     """W -> C: this rank stands at the top of `step`, as it did in `attempt`.
 
-    `state_ms`: from when it asked for its part until all was in place.
+    `state_ms`: from when it asked for its part until all was in place. `failed`: it does not, as
+    its part cannot be had or is damaged; this process ends.
     """
 
     rank: int
@@ -96,6 +97,7 @@ class Restored:
     attempt: int
     step: int
     state_ms: float
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,17 @@
 """Ranks of the only replica die: all go back, and weights are bit for bit those without a loss."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e.snapshots import GoingBack, gone_back, undisturbed
+from rendezvous.bays import memory
+from rendezvous.snapshots import bay_header
+from tests.e2e.judge import ended_well, nothing_left
+from tests.e2e.runs import running
+from tests.e2e.snapshots import WITHIN_S, GoingBack, gone_back, undisturbed, weights_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
 
@@ -49,3 +55,45 @@ def test_weights_are_those_of_a_run_without_a_loss(case: GoingBack, tmp_path: Pa
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def _damage(keeper: int, step: int) -> None:
+    """Flip a bit of what this process keeps of the snapshot of that step."""
+    for one in Path(f"/proc/{keeper}/fd").iterdir():
+        if not os.readlink(one).startswith("/memfd:recoverrun-bay"):
+            continue
+        fd = os.open(one, os.O_RDWR)
+        header = memory.header_of(fd)
+        if header is not None and header.id.step == step:
+            at = bay_header.content_begin(os.fstat(fd).st_size) + header.pieces // 2
+            os.pwrite(fd, bytes([os.pread(fd, 1, at)[0] ^ 1]), at)
+        os.close(fd)
+
+
+def test_a_damaged_part_is_found_and_all_go_back_to_the_snapshot_before(tmp_path: Path) -> None:
+    case = GoingBack(shape="counting", dies="")
+    expected = undisturbed(case, tmp_path / "plain")
+    (tmp_path / "back").mkdir()
+    os.mkfifo(tmp_path / "back" / "go")
+    with running(
+        case,
+        tmp_path / "back",
+        options=("--snapshot-every=5",),
+        arguments=("--waits=13",),
+        bound_s=WITHIN_S,
+    ) as run:
+        run.await_file(run.out / "waits0")
+        while not any(record["step"] == 10 for record in run.records("snapshot.safe")):
+            run.tick()
+        _damage(int(run.records("keeper.spawn")[0]["pid"]), 10)
+        (tmp_path / "back" / "go").unlink()
+        os.kill(int(run.records("worker.spawn")[0]["pid"]), signal.SIGKILL)
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        planned = [record["step"] for record in run.records("snapshot.plan")]
+        restored = [record["step"] for record in run.records("snapshot.restored")]
+
+    assert (planned, restored) == ([10, 5], [5])
+    for name, tensor in expected[0].items():
+        assert torch.equal(weights[0][name], tensor), name

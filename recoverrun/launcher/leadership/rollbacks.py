@@ -15,7 +15,7 @@ from rendezvous.coordinator.losses import SIGNALLED
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import Exited, Message, Stop
-from rendezvous.protocol.records import Record
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import (
     Drain,
     Exchanging,
@@ -138,8 +138,14 @@ class Rollbacks:
         Where too few nodes are left the next attempt waits for another one, as long as for those of
         the first: what a lost node had is kept by the others until then.
         """
-        goes_back = self._book is not None and is_loss(stop) and self._book.grant()
-        return NextAttempt(stop.reason, counts=False) if goes_back else None
+        book = self._book
+        if book is None or not (is_loss(stop) or book.spoilt):
+            return None
+        if book.grant():
+            return NextAttempt(stop.reason, counts=False)
+        if words := book.in_vain:
+            self._record(notice(words))
+        return None
 
     def _is_present(self, incarnation: int) -> bool:
         return self._start is not None and attempt_of(incarnation) == self._start.attempt

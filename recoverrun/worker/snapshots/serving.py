@@ -6,10 +6,11 @@ from torch.optim.optimizer import (
 )
 
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.drain_pace import DrainPace
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
-from recoverrun.worker.snapshots.restoring import Restoring
+from recoverrun.worker.snapshots.restoring import Restoring, give_up
 from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
@@ -22,7 +23,7 @@ from rendezvous.snapshots.restore_plan import read
 def serve(parts: PlaceParts) -> None:
     """Take snapshots if the script has one replica, and go on from one if this process is to.
 
-    Raises StateLost if there is none any more.
+    Raises NotRestored if there is none any more.
     """
     worker, runtime = parts.worker, parts.worker.runtime
     env = worker.env
@@ -41,7 +42,10 @@ def serve(parts: PlaceParts) -> None:
     register_optimizer_step_pre_hook(lambda *_: taker.fence())
     register_optimizer_step_post_hook(updated)
     if (restored := read(env.restore)) is not None:
-        kept = Snapshot(client, *restored)
+        try:
+            kept = Snapshot(client, *restored)
+        except StateLost as why:
+            give_up(worker, restored, why)
         restoring = Restoring(parts, steps, kept, outer, taker.resumes)
         runtime.winds = restoring.winding
 

@@ -10,10 +10,14 @@ from recoverrun.worker.arrival.state_source import Piece, StateLost
 from recoverrun.worker.arrival.tensor_memory import memory_of
 from recoverrun.worker.snapshots.piece_table import Placed, unpacked_scene, unpacked_table
 from rendezvous.bays.client import KeeperClient, SnapshotLost
+from rendezvous.snapshots.identity import SnapshotId
 
 
-class NotRestored(Exception):
-    """The script cannot go on from a snapshot. The text says why."""
+class NotRestored(BaseException):
+    """The script cannot go on from a snapshot. The text says why.
+
+    No script catches it: it would go on with a state that is not the one of that step.
+    """
 
 
 class Snapshot:
@@ -27,6 +31,10 @@ class Snapshot:
             self._table: list[Placed] = unpacked_table(self._kept.table)
         except (SnapshotLost, ValueError) as error:
             raise StateLost(str(error)) from error
+
+    @property
+    def id(self) -> SnapshotId:
+        return self._kept.id
 
     @property
     def attempt(self) -> int:

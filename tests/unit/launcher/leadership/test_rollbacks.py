@@ -7,6 +7,7 @@ from recoverrun.launcher.leadership.rollbacks import is_loss
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Start
+from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.snapshot_messages import (
     Held,
@@ -14,6 +15,7 @@ from rendezvous.protocol.snapshot_messages import (
     Keep,
     Order,
     Persist,
+    Restored,
     Share,
 )
 from rendezvous.snapshots.identity import NO_ORDER
@@ -121,6 +123,35 @@ def _newer(held: tuple[Held, ...]) -> tuple[Held, ...]:
 )
 def test_an_error_of_a_script_is_no_loss(code: int, loss: bool) -> None:
     assert is_loss(Stop(exit_code=code, reason="", root_rank=0)) == loss
+
+
+def test_a_damaged_part_sends_all_back_to_another_snapshot_and_does_not_count() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
+    job.die(3, 0, code=SIGKILL)
+    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    for name in ("own", "far"):
+        job.state(name, (1, 0, (0, 25), (0, 20)))
+    words = "part 0 of a kept snapshot is damaged"
+    job.say(3, Restored(rank=3, incarnation=incarnation(1, 0), attempt=0, step=25, state_ms=0,
+                        failed=words))  # fmt: skip
+    told = of(job.die(3, 1, f"NotRestored: {words}"), Restart)
+    job.held["far"] = tuple(one for one in job.held["far"] if one[:4] != (0, 25, 4, 3))
+
+    assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
+    assert _starts(job.form(2)) == {(2, 0, "0:20")}
+
+
+def test_parts_that_are_lost_for_good_are_told_as_the_job_ends() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.coordinator_host.depart([("far", "its launcher has ended")], 1.0)
+
+    said = [record.reason for record in job.records if record.event == "notice.give"]
+    assert "the snapshot of step 20 cannot be gone back to: parts of it are lost" in said
 
 
 class WritingJob(SnapshotJob):
