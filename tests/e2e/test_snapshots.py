@@ -97,3 +97,13 @@ def test_a_damaged_part_is_found_and_all_go_back_to_the_snapshot_before(tmp_path
     assert (planned, restored) == ([10, 5], [5])
     for name, tensor in expected[0].items():
         assert torch.equal(weights[0][name], tensor), name
+
+
+def test_a_collective_that_is_under_way_between_steps_is_told(tmp_path: Path) -> None:
+    case = GoingBack(shape="overlapping", layout="fsdp2", ranks=2, dies="")
+    with running(case, tmp_path / "run", options=("--snapshot-every=5",), bound_s=WITHIN_S) as run:
+        ended_well(run)
+        reasons = [str(record["reason"]) for record in run.records("promise.state")]
+
+    words = "snapshots are off: a collective is under way between steps at "
+    assert any(words in reason and "local_work waits" in reason for reason in reasons), reasons
