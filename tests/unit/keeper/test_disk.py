@@ -1,8 +1,11 @@
 """A keeper writes what it holds to a disk, and another one has it from there."""
 
+import os
 import select
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -107,6 +110,45 @@ def test_a_disk_that_refuses_is_told_in_its_own_words(kept: Kept, tmp_path: Path
     (tmp_path / "file").touch()
 
     assert kept.write(tmp_path / "file" / "kept", 5, 11).failed == "Not a directory"
+
+
+@contextmanager
+def _small(place: Path) -> Iterator[None]:
+    """A file system of 256 KiB at `place`."""
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_full_disk_is_told_nothing_half_stands_there_and_what_is_there_stays(
+    kept: Kept, tmp_path: Path
+) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    with _small(tmp_path / "disk"):
+        older = _part(tmp_path / "disk", 4, 10)
+        older.parent.mkdir()
+        older.touch()
+        failed = kept.write(tmp_path / "disk", 5, 11, keep=11).failed
+        there = sorted(one.name for one in (tmp_path / "disk").rglob("*.part*"))
+
+    assert failed == "No space left on device"
+    assert there == [older.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_that_is_read_only_is_told(kept: Kept, tmp_path: Path) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    with _small(tmp_path / "disk"):
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "disk")], check=True)
+        failed = kept.write(tmp_path / "disk", 5, 11).failed
+
+    assert failed == "Read-only file system"
 
 
 def test_a_damaged_part_is_refused_and_set_aside(kept: Kept, tmp_path: Path) -> None:
