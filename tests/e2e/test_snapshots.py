@@ -107,3 +107,45 @@ def test_a_collective_that_is_under_way_between_steps_is_told(tmp_path: Path) ->
 
     words = "snapshots are off: a collective is under way between steps at "
     assert any(words in reason and "local_work waits" in reason for reason in reasons), reasons
+
+
+ORDERED = (
+    ("single", 1, "r0@step:10:restore,r0@step:13:forward", 2, 0),
+    ("single", 1, "keeper@step:10:restore,r0@step:13:forward", 1, 1),
+    ("single", 1, "keeper@step:15,r0@step:18:forward", 1, 1),
+    ("fsdp2", 2, "all@step:13,r1@step:10:restore", 2, 0),
+)
+"""Layout and ranks, kills, how often all go back, and how many keepers end."""
+
+
+@pytest.mark.parametrize(
+    ("layout", "ranks", "kills", "times", "keepers"), ORDERED, ids=[one[2] for one in ORDERED]
+)
+def test_ordered_faults_strike_and_leave_no_trace(
+    layout: str, ranks: int, kills: str, times: int, keepers: int, tmp_path: Path
+) -> None:
+    case = GoingBack(shape="epochs", layout=layout, ranks=ranks, dies="")
+    expected = undisturbed(case, tmp_path / "plain")
+    gate = tmp_path / "gate"
+    with running(
+        case,
+        tmp_path / "back",
+        inject=kills,
+        options=("--snapshot-every=5",),
+        arguments=(f"--awaits=13@{gate}",),
+        bound_s=WITHIN_S,
+    ) as run:
+        while not any(record["step"] == 10 for record in run.records("snapshot.safe")):
+            run.tick()
+        gate.touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        planned = [record["step"] for record in run.records("snapshot.plan")]
+
+    assert len(planned) == times
+    assert all(step in (10, 15) for step in planned)
+    assert len(run.records("keeper.exit")) == keepers
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"

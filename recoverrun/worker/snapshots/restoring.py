@@ -107,7 +107,8 @@ class Restoring:
     def _put(self, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]) -> None:
         parts, told, streams = self._parts, self._told, read_streams()
         runtime = parts.worker.runtime
-        parcel = Parcel(dict(told), tensors_of(self._snapshot))
+        strike, step = parts.worker.failpoints.strike, self._snapshot.id.step
+        parcel = Parcel(dict(told), tensors_of(self._snapshot, lambda: strike(step, "restore")))
         stack = runtime.stack
         before = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime)).of(
             told["before"]

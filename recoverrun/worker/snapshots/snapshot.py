@@ -1,6 +1,6 @@
 """A snapshot as a source of state: what was kept in memory of this rank."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -62,10 +62,13 @@ class Snapshot:
         self._kept.close()
 
 
-def tensors_of(snapshot: Snapshot) -> list[torch.Tensor]:
-    """All pieces, in memory of their own. Raises StateLost."""
+def tensors_of(snapshot: Snapshot, amid: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
+    """All pieces, in memory of their own; `amid` is called with half of them. Raises StateLost."""
     found = []
-    for index, piece in enumerate(snapshot.pieces()):
+    pieces = snapshot.pieces()
+    for index, piece in enumerate(pieces):
+        if index == len(pieces) // 2:
+            amid()
         dtype = DTYPES.get(piece.dtype)
         if dtype is None:
             raise StateLost(f"a kept snapshot holds a tensor of {piece.dtype}")
