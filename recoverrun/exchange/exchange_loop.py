@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, get_args
 
+from recoverrun.exchange.ordered_faults import OrderedFaults
 from rendezvous.bays import exchange_line
 from rendezvous.bays.allowance import read
 from rendezvous.bays.exchange_line import framed
@@ -55,7 +56,8 @@ class Loop:
         self._line = line
         self._station = Station(JobKey(employ.key) if employ.key else None)
         self._hub: Hub = self._station.listen_tcp(_address(employ), 0)
-        self._memory = KeeperMemory(keeper, read(employ.allowance))
+        faults = OrderedFaults(employ.inject)
+        self._memory = KeeperMemory(keeper, read(employ.allowance), amid=faults.amid)
         self._watched: int | None = None  # the line to the keeper
         self._call_at = self._tell_at = 0.0
         self._machine = Exchange(self._memory, fastest())

@@ -29,6 +29,7 @@ from recoverrun.launcher.node.process import end_with_parent
 from recoverrun.launcher.node.signals import STOPPERS
 from recoverrun.reports.history import History, history
 from recoverrun.reports.proof import Proof, prove
+from recoverrun.reports.steps_back import StepBack
 from rendezvous.journal.reader import read_run
 
 
@@ -78,6 +79,16 @@ class Trial:
     def weakened(self) -> str:
         """The notice by which a run came down from exact-samples, or ""."""
         return self.history.weakened or self.history.steered
+
+    @property
+    def goes_back(self) -> bool:
+        """True of a run of one replica that a loss costs steps: nobody votes on them."""
+        return self.history.promise == "rollback"
+
+    @property
+    def ways_back(self) -> tuple[StepBack, ...]:
+        """Of all ranks to a snapshot."""
+        return tuple(self.history.steps_back.found)
 
     @property
     def steps(self) -> int:

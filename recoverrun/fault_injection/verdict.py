@@ -8,7 +8,7 @@ from recoverrun.fault_injection.trial import Trial
 from recoverrun.reports.happenings import Death, Loss
 from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural
-from rendezvous.protocol.fault_schedule import Kill, render
+from rendezvous.protocol.fault_schedule import ALL, Kill, render
 from rendezvous.protocol.incarnations import birth_of
 
 
@@ -83,10 +83,17 @@ def _missed(kills: Sequence[Kill], history: History) -> tuple[Kill, ...]:
     on_the_way = (death for way in history.returns.ways for death in way.ended)
     struck = [one for one in (*history.deaths, *on_the_way) if not one.ours and one.signal]
     gone = [one for one in history.deaths if one.kind == "node-lost"]
+    keepers = history.steps_back.keepers  # that ended
     missed = []
     for kill in kills:
-        mine = [one for one in struck if one.rank == kill.rank and _fits(kill, one)]
-        if mine:
+        if kill.keeper:
+            keepers -= 1
+            missed += [kill] if keepers < 0 else []
+            continue
+        mine = [one for one in struck if kill.rank in (one.rank, ALL) and _fits(kill, one)]
+        if mine and kill.rank == ALL:
+            struck = [one for one in struck if one.attempt != mine[0].attempt]
+        elif mine:
             struck.remove(mine[0])
         elif not any(kill.node and kill.rank in one.ranks for one in gone):
             missed.append(kill)
@@ -105,6 +112,9 @@ def ledger_point(name: str, trial: Trial) -> Point:
     problems = [violation.what for violation in proof.violations] or list(proof.unproved)
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     held = {"proved": True, "violated": False, "unproved": None}[proof.verdict]
+    if trial.goes_back:
+        words = f"{name}: all ranks went back {plural(len(trial.ways_back), 'time')}, "
+        return Point(held=None, text=f"{words}microbatches are not counted where nobody votes")
     if held and not proof.microbatches:
         what = f"{plural(proof.steps, 'step')} of an unprotected run"
         return Point(held=None, text=f"{name}: {what}, whose microbatches are not counted")
@@ -119,6 +129,8 @@ def faults_point(kills: Sequence[Kill], history: History) -> Point:
     text = f"{plural(struck, 'kill')}, {plural(len(sorted_out.absorbed), 'lost replica')} absorbed"
     if history.returns.backs:
         text += f", {plural(len(history.returns.backs), 'return')}"
+    if history.steps_back.found:
+        text += f", {plural(len(history.steps_back.found), 'way')} back to a snapshot"
     if sorted_out.missed:
         text += f"; never struck: {render(sorted_out.missed)}"
     return Point(held=not sorted_out.fatal and struck > 0, text=text)

@@ -218,6 +218,7 @@ class Agent:
             agreement=self.job_client.agreement,
             listen=self.job_client.connections.port,
             holding=(self._bystanders.held, self._bystanders.shares),
+            starts=self._bystanders.starts,
         )
 
     def cut_off(self, reason: str, now: float) -> None:

@@ -33,6 +33,7 @@ class StepsBack:
     level: int = 0  # nodes of each group that may be lost where parity stands
     bare: bool = True  # it does not
     found: list[StepBack] = field(default_factory=list)
+    keepers: int = 0  # that have ended before the job
 
     def add(self, entry: Entry) -> None:
         """Take in one record."""
@@ -42,6 +43,8 @@ class StepsBack:
                 self.safe, self.safe_at = step, entry.ts
                 self.bare = entry.integer("parity") <= 0
                 self.level = max(self.level, entry.integer("parity"))
+            case "keeper.exit":
+                self.keepers += 1
             case "snapshot.parity":
                 self.bare = False
             case "snapshot.plan":

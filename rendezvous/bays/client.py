@@ -23,6 +23,7 @@ from rendezvous.protocol.keeper_messages import (
     Release,
     Reserve,
     Room,
+    Spoilt,
 )
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
@@ -34,12 +35,19 @@ ANSWER_S = 1.0
 FETCH_S = 600.0
 """The same for a part that is wanted back, and may have to be rebuilt: nobody trains."""
 
+KEEPERS = 5
+"""So many that end are followed by another: a launcher does not start more within an hour."""
+
 SILENT_S = 10.0
 """How long a keeper is left alone that did not answer."""
 
 
 class SnapshotMissed(Exception):
     """No snapshot can be taken now; the text is a sentence for the user. The next one may be."""
+
+
+class KeeperEnded(SnapshotMissed):
+    """The keeper has ended while it was asked; another one may follow."""
 
 
 class SnapshotLost(Exception):
@@ -118,12 +126,14 @@ class KeptBay:
             or self._sums is None
             or _of(header) != (*wanted, client.rank, client.world)
         ):
+            client.tell_spoilt(self._number)
             raise SnapshotLost(f"what is kept is not the snapshot of step {wanted.step}")
         self._header = header
         self._begin = bay_header.content_begin(len(self._mapped))
         self._checked: set[int] = set()
         notes = self._checked_bytes(header.pieces, header.table + header.scene)
         if crc32(notes) != header.notes_sum:
+            client.tell_spoilt(self._number)
             raise SnapshotLost("table or scene of a kept snapshot are damaged")
         self._notes = notes
 
@@ -181,6 +191,7 @@ class KeptBay:
                 begin, end = bay_header.part(index, self._header.content)
                 with whole[self._begin + begin : self._begin + end] as found:
                     if crc32(found) != self._sums[index]:
+                        self._client.tell_spoilt(self._number)
                         raise SnapshotLost(f"part {index} of a kept snapshot is damaged")
                 self._checked.add(index)
 
@@ -224,10 +235,13 @@ class KeeperClient:
                 raise SnapshotMissed(f"no memory for a snapshot: {error.strerror}") from error
 
     def open(self, attempt: int, step: int) -> KeptBay:
-        """This rank's part of that snapshot. Raises SnapshotLost."""
+        """This rank's part of that snapshot. Raises SnapshotLost.
+
+        A keeper that ends meanwhile is followed by another, which has the same memory.
+        """
         with self._lock:
             try:
-                answer, fd = self._ask(Fetch(attempt=attempt, step=step), FETCH_S)
+                answer, fd = self._fetched(Fetch(attempt=attempt, step=step))
             except SnapshotMissed as error:
                 raise SnapshotLost(str(error)) from error
         if fd is None or not isinstance(answer, Part):
@@ -235,6 +249,14 @@ class KeeperClient:
                 os.close(fd)
             raise SnapshotLost(getattr(answer, "reason", "the keeper does not have it"))
         return KeptBay(self, fd, SnapshotId(attempt, step))
+
+    def tell_spoilt(self, bay: int) -> None:
+        """A bay that is being read is damaged: nobody is to have it again."""
+        with self._lock:
+            try:
+                self._tell(Spoilt(bay=bay))
+            except SnapshotMissed:
+                pass  # Nobody is there who could give it.
 
     def tell_filled(self, bay: int) -> None:
         """A bay has its header. Raises SnapshotMissed if the keeper cannot be told."""
@@ -284,6 +306,15 @@ class KeeperClient:
             os.close(self._fds.pop(number))
             del self._mapped[number]
 
+    def _fetched(self, message: Fetch) -> tuple[KeeperMessage, int | None]:
+        """Raises SnapshotMissed where nobody answers for FETCH_S, or none after KEEPERS."""
+        for _ in range(KEEPERS):
+            try:
+                return self._ask(message, FETCH_S)
+            except KeeperEnded:
+                continue
+        return self._ask(message, FETCH_S)
+
     def _ask(self, message: KeeperMessage, within_s: float) -> tuple[KeeperMessage, int | None]:
         """The keeper's answer. Raises SnapshotMissed."""
         self._tell(message, within_s)
@@ -296,7 +327,7 @@ class KeeperClient:
             raise SnapshotMissed("the keeper of this node does not answer") from None
         except (Closed, RemoteProtocolError) as error:
             self._hang_up()
-            raise SnapshotMissed(f"the keeper of this node is gone: {error}") from error
+            raise KeeperEnded(f"the keeper of this node is gone: {error}") from error
 
     def _tell(self, message: KeeperMessage, within_s: float = ANSWER_S) -> None:
         for again in (True, False):

@@ -65,7 +65,7 @@ def write(
             holdings.reading(bay.number, -1)
         tell(
             WrittenOut(
-                attempt=order.attempt, step=order.step, stamp=order.stamp, nbytes=nbytes,
+                attempt=order.attempt, step=order.step, start=order.start, nbytes=nbytes,
                 failed=failed,
             )
         )  # fmt: skip
@@ -79,7 +79,7 @@ def write(
 
     def task() -> Outcome:
         try:
-            folder = part_files.folder_of(order.directory, order.step, order.stamp)
+            folder = part_files.folder_of(order.directory, order.start, order.step)
             nbytes = part_files.write(folder, parts, order.manifest)
             part_files.drop_before(order.directory, order.keep, parts)
         except OSError as error:

@@ -4,7 +4,7 @@ a launcher is. What it makes itself it hands to the keeper.
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from zlib import crc32
 
 from rendezvous.bays import memory, packets, share_memory
@@ -29,8 +29,16 @@ CALL_S = 5.0
 class KeeperMemory:
     """Implements `exchange_work.NodeMemory`."""
 
-    def __init__(self, path: str, allowance: Allowance = USUAL) -> None:
-        """`path` is that of the keeper's socket; nobody is called yet."""
+    def __init__(
+        self,
+        path: str,
+        allowance: Allowance = USUAL,
+        amid: Callable[[int], None] = lambda step: None,
+    ) -> None:
+        """`path` is that of the keeper's socket; nobody is called yet. `amid` hears when half of a
+        share is made, of the snapshot of this step.
+        """
+        self._amid = amid
         self._path = path
         self._allowance = allowance
         self.line: socket.socket | None = None
@@ -213,7 +221,10 @@ class KeeperMemory:
         return ""
 
     def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None:
-        self._making[share].write(column, part, data)
+        making = self._making[share]
+        if (column, part) == (0, making.plan.parts // 2):
+            self._amid(share.step)
+        making.write(column, part, data)
 
     def end_share(self, share: ShareId) -> None:
         made = self._making.pop(share)

@@ -2,8 +2,9 @@
 
 A file is a bay as it is in memory (`snapshots.bay_header`): header, checksums, content, with a hole
 at its end where the bay has room. It gets its name once it is on the disk, so it is whole or not
-there. A folder whose ranks all have their file is a whole snapshot. Folders are named by the step,
-and by the time at which the coordinator had them written: that tells which one is newer.
+there. A folder whose ranks all have their file is a whole snapshot. Folders are named by the start
+that wrote them and by the step: attempts that write to a directory are numbered, each higher than
+all before it, so names tell which snapshot is newer.
 """
 
 import json
@@ -22,7 +23,7 @@ from rendezvous.snapshots.identity import SnapshotId
 FORMAT = 1
 MANIFEST = "manifest.json"
 
-_FOLDER = re.compile(r"step-(\d{12})-at-(\d{15})")
+_FOLDER = re.compile(r"start-(\d{6,12})-step-(\d{12})", re.ASCII)
 _PART = re.compile(r"rank-(\d{6,})\.part")
 _ONLY_OURS = 0o600
 
@@ -36,8 +37,8 @@ class Written:
     """One snapshot, as far as this node sees it."""
 
     folder: Path
+    start: int  # the number of the attempt that wrote it
     step: int
-    stamp: int  # milliseconds since 1970 at the coordinator
     world: int  # ranks of the job
     script: str
     arguments: str  # a digest
@@ -49,15 +50,15 @@ class Written:
         return self.parts.keys() == set(range(self.world))
 
 
-def folder_of(directory: str, step: int, stamp: int) -> str:
-    return f"{directory}/step-{step:012}-at-{stamp:015}"
+def folder_of(directory: str, start: int, step: int) -> str:
+    return f"{directory}/start-{start:06}-step-{step:012}"
 
 
-def manifest(*, script: str, arguments: str, world: int, step: int, stamp: int) -> str:
+def manifest(*, script: str, arguments: str, world: int, start: int, step: int) -> str:
     """What is the same on all nodes: any of them may write it. `arguments`: a digest of them."""
     told = {
-        "format": FORMAT, "script": script, "arguments": arguments, "world": world, "step": step,
-        "stamp": stamp,
+        "format": FORMAT, "script": script, "arguments": arguments, "world": world, "start": start,
+        "step": step,
     }  # fmt: skip
     return json.dumps(told, indent=1) + "\n"
 
@@ -83,10 +84,12 @@ def write(folder: str, parts: Mapping[int, int], told: str) -> int:
     return nbytes
 
 
-def drop_before(directory: str, stamp: int, ranks: Iterable[int]) -> None:
-    """Remove the files of these ranks that are older, and folders that nobody has a file in."""
-    for folder, _, older in _folders(Path(directory)):
-        if older >= stamp:
+def drop_before(directory: str, keep: tuple[int, int], ranks: Iterable[int]) -> None:
+    """Remove the files of these ranks that are older than `keep` (start, step), and folders that
+    nobody has a file in.
+    """
+    for folder, start, step in _folders(Path(directory)):
+        if (start, step) >= keep:
             continue
         for rank in ranks:
             (folder / _part_name(rank)).unlink(missing_ok=True)
@@ -155,16 +158,16 @@ def _settle(folder: Path) -> None:
 def found(directory: Path) -> list[Written]:
     """What is there, the newest first. What is no snapshot of ours is left out.
 
-    A run that began anew has lower steps than one before it: what is older and has a higher step
-    is left out, too.
+    A run that began anew has lower steps than one before it, and is newer.
     """
-    kept: list[Written] = []
-    for folder, step, stamp in sorted(_folders(directory), key=lambda one: -one[2]):
-        if any(one.step <= step for one in kept):
-            continue
-        if (one := _written(folder, step, stamp)) is not None:
-            kept.append(one)
-    return kept
+    newest_first = sorted(_folders(directory), key=lambda one: one[1:], reverse=True)
+    read = (_written(folder, start, step) for folder, start, step in newest_first)
+    return [one for one in read if one is not None]
+
+
+def starts(directory: Path) -> int:
+    """The highest number of an attempt that has begun to write there; 0 if none has."""
+    return max((start for _, start, _ in _folders(directory)), default=0)
 
 
 def load(path: str, found_as: SnapshotId) -> int:
@@ -212,7 +215,7 @@ def _folders(directory: Path) -> list[tuple[Path, int, int]]:
     return [(path, int(one[1]), int(one[2])) for path, one in matches if one is not None]
 
 
-def _written(folder: Path, step: int, stamp: int) -> Written | None:
+def _written(folder: Path, start: int, step: int) -> Written | None:
     try:
         told = json.loads((folder / MANIFEST).read_text())
         world, script, arguments = told["world"], str(told["script"]), str(told["arguments"])
@@ -228,7 +231,7 @@ def _written(folder: Path, step: int, stamp: int) -> Written | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Written(
-        folder=folder, step=step, stamp=stamp, world=world, script=script, arguments=arguments,
+        folder=folder, start=start, step=step, world=world, script=script, arguments=arguments,
         parts=parts,
     )  # fmt: skip
 

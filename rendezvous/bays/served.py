@@ -32,6 +32,7 @@ from rendezvous.protocol.keeper_messages import (
     Reserve,
     Room,
     Serve,
+    Spoilt,
     Unavailable,
     WriteOut,
 )
@@ -158,6 +159,11 @@ class KeptBays:
                 if number in caller.reads:
                     caller.reads.remove(number)
                     self._holdings.reading(number, -1)
+            case Spoilt(bay=number):
+                if number in caller.reads:
+                    memory.take_header(self._fds[number])  # nor does the next keeper take it
+                    self._holdings.spoilt(number)
+                    self._announce()
             case _:
                 raise Closed(f"{type(message).__name__} is not for it to say")
 

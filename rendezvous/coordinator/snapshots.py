@@ -13,7 +13,7 @@ long as it leads on: after BARREN of them in a row without a newer safe snapshot
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rendezvous.coordinator.parity_circle import ParityCircle, ToExchanges
 from rendezvous.protocol.records import Json, Record, notice
@@ -33,6 +33,9 @@ PARITY_S = 600.0
 
 BARREN = 3
 """So many restarts in a row may fail to reach a newer safe snapshot."""
+
+
+LOST = "the snapshot of step {} cannot be gone back to: {}"
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class SnapshotBook:
         self._return: _Return | None = None
         self._reached = -1  # the highest step of a snapshot that was safe
         self._at = -1  # the highest step that a rank was at when it ended
+        self.spoilt = False  # a part of what all went back to could not be had
 
     # --------------------------------------------------------------------------- attempts
 
@@ -95,7 +99,7 @@ class SnapshotBook:
         self._count()
         self.safe, self.next, self._number = restored or NONE, NONE, 0
         self._circle.begin(attempt, ranks, restored)
-        self._begun_at, self._kept_at = now, -1.0
+        self._begun_at, self._kept_at, self.spoilt = now, -1.0, False
         if restored is None:
             self._return = None
             return [] if former == NONE else [_in_vain(former, of, self._world)]
@@ -116,6 +120,15 @@ class SnapshotBook:
             return False
         self._barren += 1
         return True
+
+    @property
+    def in_vain(self) -> str:
+        """Why nobody goes back to the snapshot that was safe; "" if none was."""
+        if self.safe == NONE:
+            return ""
+        if self.newest is None:
+            return LOST.format(self.safe.step, "parts of it are lost")
+        return LOST.format(self.newest.step, f"{BARREN} times in a row no newer one became safe")
 
     @property
     def newest(self) -> SnapshotId | None:
@@ -246,9 +259,12 @@ class SnapshotBook:
             self._circle.lose(launcher)
 
     def restored(self, restored: Restored, now: float) -> list[Record]:
-        """A rank stands where it stood."""
-        going = self._return
-        if going is None or SnapshotId(restored.attempt, restored.step) != going.restored:
+        """A rank stands where it stood; or its part is none, whatever its keeper has told."""
+        going, found = self._return, SnapshotId(restored.attempt, restored.step)
+        if going is None or found != going.restored:
+            return []
+        if restored.failed:
+            self._lose_part(found, restored.rank)
             return []
         going.state_ms[restored.rank] = restored.state_ms
         if len(going.state_ms) < self._world:
@@ -262,6 +278,16 @@ class SnapshotBook:
         }  # fmt: skip
         words = f"all ranks stand at the top of step {restored.step} again"
         return [Record("snapshot.restored", words, fields)]
+
+    def _lose_part(self, found: SnapshotId, rank: int) -> None:
+        self.spoilt = True
+        part = *found, self._world, rank
+        for launcher, holding in list(self._holdings.items()):
+            if rank in self._ranks[launcher]:
+                held = tuple(one for one in holding.held if one[:4] != part)
+                self._add(launcher, -1)
+                self._holdings[launcher] = replace(holding, held=held)
+                self._add(launcher, 1)
 
     # --------------------------------------------------------------------------- what is known
 
@@ -300,7 +326,7 @@ def _identity(found: SnapshotId) -> dict[str, Json]:
 
 def _in_vain(found: SnapshotId, of: int, world: int) -> Record:
     words = "parts of it are lost" if of == world else f"it is for {of} ranks, and {world} came"
-    return notice(f"the snapshot of step {found.step} cannot be gone back to: {words}")
+    return notice(LOST.format(found.step, words))
 
 
 def _degraded(found: SnapshotId, why: str) -> Record:

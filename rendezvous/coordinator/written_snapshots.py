@@ -50,7 +50,7 @@ class WrittenSnapshots:
 
     def __init__(self) -> None:
         self.newest = NONE  # on the disk as a whole
-        self._stamp = 0  # its own
+        self._keep = 0, 0  # its name there
         self._order: Persist | None = None  # under way
         self._began_at = 0.0
         self._lacking: set[str] = set()  # launchers that have not told the end of it
@@ -63,10 +63,12 @@ class WrittenSnapshots:
         self,
         safe: SnapshotId,
         launchers: Collection[str],
-        stamp: int,
+        start: int,
         now: float,
     ) -> Persist | None:
-        """What launchers are told now that `safe` can be had; `stamp` is the wall clock in ms."""
+        """What launchers are told now that `safe` can be had; `start` is the number of this attempt
+        among all that have written there.
+        """
         if safe in (NONE, self.newest):
             return None
         if self._drain is not None and self._drain.awaits(safe, now):
@@ -77,13 +79,13 @@ class WrittenSnapshots:
             return None
         self._next_at, self._began_at = now + WRITE_EVERY_S, now
         self._lacking, self._nbytes = set(launchers), 0
-        self._order = Persist(attempt=safe.attempt, step=safe.step, stamp=stamp, keep=self._stamp)
+        self._order = Persist(attempt=safe.attempt, step=safe.step, start=start, keep=self._keep)
         return self._order
 
     def hear(self, launcher: str, told: Persisted, now: float) -> list[Record]:
         """A node has written its parts, or could not."""
         order = self._order
-        if order is None or told.stamp != order.stamp or launcher not in self._lacking:
+        if order is None or _name(told) != _name(order) or launcher not in self._lacking:
             return []
         if told.failed:
             self._order = None
@@ -97,7 +99,7 @@ class WrittenSnapshots:
         if self._lacking:
             return []
         self._order, self._failed = None, ""
-        self.newest, self._stamp = SnapshotId(order.attempt, order.step), order.stamp
+        self.newest, self._keep = SnapshotId(order.attempt, order.step), _name(order)
         fields: dict[str, Json] = {
             "attempt": order.attempt, "step": order.step, "bytes": self._nbytes,
             "ms": round(1000 * (now - self._began_at), 3),
@@ -130,3 +132,8 @@ class WrittenSnapshots:
         """Its node is gone: what it was writing may be there in part."""
         if launcher in self._lacking:
             self._order = None
+
+
+def _name(one: Persist | Persisted) -> tuple[int, int]:
+    """By which it is known on the disk."""
+    return one.start, one.step

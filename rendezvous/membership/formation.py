@@ -299,6 +299,7 @@ class Formation:
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
         restore = self._restore([(join.nproc, join.holding, join.shares) for join in joins])
+        number = 1 + max(join.starts for join in joins)
         starts = []
         first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()
         for join in joins:
@@ -321,6 +322,7 @@ class Formation:
                 peers=peers,
                 folder=self._folder,
                 restore=restore,
+                number=number,
             )
             starts.append(start)
             first_rank += join.nproc

@@ -16,13 +16,15 @@ Members = tuple[tuple[int, int], ...]
 class Employ:
     """L -> X: listen where others reach this machine that reach the endpoint of the job, at `host`
     and `port`; with the key of the job if it has one. Said first. `allowance`: what snapshots
-    may have of this node's memory (`bays/allowance.py`).
+    may have of this node's memory (`bays/allowance.py`). `inject`: kills that are ordered for this
+    node while it makes parity.
     """
 
     key: bytes
     host: str
     port: int
     allowance: str
+    inject: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

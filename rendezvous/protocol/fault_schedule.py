@@ -2,9 +2,13 @@
 
 Grammar: entries joined by ",". `r3@step:12:reduce` kills rank 3 in step 12 (from 0) while it
 reduces; `reduce:K` fixes the moment to just after bucket K's all-reduce was launched, without it
-the middle bucket is meant. `r3@step:12:snapshot` ends it amid the copying of a snapshot, where a
-job takes some. `random:SEED:N` stands for N kills drawn from that seed; it needs the
+the middle bucket is meant. `random:SEED:N` stands for N kills drawn from that seed; it needs the
 size of the world and the number of steps, so the command expands it before any worker reads it.
+
+Where a job takes snapshots, `r3@step:12:snapshot` ends rank 3 amid the copying of the one of step
+12, `:parity` while its node makes parity of that, and `:restore` amid the first way back to it.
+`keeper3` in the place of `r3` ends the keeper of the node of rank 3, `node3` that node; without a
+number that of rank 0; `all` ends all ranks, by default in `backward`.
 
 `r3@return:prologue` kills the process that was started in lost rank 3's place, `r3@return:2:ready`
 the second such process. `r0@welcome:send` kills rank 0 as others take part again, `welcome:2:...`
@@ -18,8 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-Phase = Literal["forward", "backward", "reduce", "vote", "between", "redo", "snapshot"]
+Phase = Literal[
+    "forward", "backward", "reduce", "vote", "between", "redo", "snapshot", "parity", "restore"
+]
 PHASES: tuple[Phase, ...] = get_args(Phase)
+
+OF_SNAPSHOTS: tuple[Phase, ...] = ("snapshot", "parity", "restore")
+"""Where the step of a kill is that of a snapshot."""
 
 ReturnPhase = Literal["prologue", "ready", "receive", "wind", "place"]
 RETURN_PHASES: tuple[ReturnPhase, ...] = get_args(ReturnPhase)
@@ -33,8 +42,8 @@ When = Literal["step", "return", "welcome"]
 
 OF: dict[When, tuple[str, ...]] = {
     "step": PHASES,
-    "return": (*RETURN_PHASES, *PHASES),
-    "welcome": (*WELCOME_PHASES, *PHASES),
+    "return": (*RETURN_PHASES, *PHASES[:-3]),
+    "welcome": (*WELCOME_PHASES, *PHASES[:-3]),
 }
 """The phases that a kill may name."""
 
@@ -44,14 +53,26 @@ MIDDLE = -1
 NO_STEP = -1
 """The step of a kill in a return: nobody knows it beforehand."""
 
+ALL = -1
+"""The rank of a kill of all ranks."""
+
+USUAL: dict[str, Phase] = {"all": "backward", "keeper": "snapshot", "node": "snapshot"}
+"""The phase of a kill that names none, by whom it ends."""
+
 _KILL = re.compile(
-    r"r(?P<rank>[0-9]{1,9})@"
+    r"(?:r(?P<rank>[0-9]{1,9})|(?P<who>all)|(?P<what>keeper|node)(?P<of>[0-9]{1,9})?)@"
     r"(?:step:(?P<step>[0-9]{1,9})|(?P<when>return|welcome)(?::(?P<nth>[0-9]{1,9}))?)"
-    r":(?P<phase>[a-z]+)(?::(?P<bucket>[0-9]{1,9}))?(?P<node>:node)?",
+    r"(?::(?P<phase>[a-z]+))?(?::(?P<bucket>[0-9]{1,9}))?(?P<node>:node)?",
     re.ASCII,
 )
 _PACE = re.compile(r"pace:([0-9]{1,6})", re.ASCII)
 _RANDOM = re.compile(r"random:([0-9]{1,18}):([0-9]{1,6})", re.ASCII)
+
+
+FORMS = (
+    "r3@step:12:reduce, r3@return:ready, r0@welcome:send, all@step:12, keeper@step:12:restore "
+    "or random:SEED:N"
+)
 
 
 class ScheduleError(ValueError):
@@ -60,7 +81,10 @@ class ScheduleError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """`rank` sends itself SIGKILL in `step` at `phase`, or in its `nth` return or welcome."""
+    """`rank` sends itself SIGKILL in `step` at `phase`, or in its `nth` return or welcome.
+
+    `rank` may be ALL. With `keeper` it is the keeper of its node that ends.
+    """
 
     rank: int
     phase: Phase | ReturnPhase | WelcomePhase
@@ -69,6 +93,7 @@ class Kill:
     when: When = "step"
     nth: int = 1
     node: bool = False  # its launcher is killed first
+    keeper: bool = False
 
 
 def parse(text: str) -> tuple[Kill, ...]:
@@ -102,6 +127,14 @@ def expand(
     return tuple(kills)
 
 
+def of_attempt(text: str, attempt: int) -> str:
+    """What of `text` processes of that attempt are to know: what was planned for a step strikes
+    once, and not again as that is done again.
+    """
+    kills = [k for k in parse(text) if attempt == (1 if k.phase == "restore" else 0)]
+    return render(kills, pace=pace_ms(text) if not attempt else 0)
+
+
 def expand_random(
     seed: int, n: int, world: int, steps: int, phases: Sequence[Phase]
 ) -> tuple[Kill, ...]:
@@ -131,6 +164,13 @@ def require_returns(kills: Sequence[Kill], *, returns: bool) -> None:
         raise ScheduleError(f"{render((odd,))} is within a return: it needs --return")
 
 
+def require_snapshots(kills: Sequence[Kill], *, snapshots: bool) -> None:
+    """Raise ScheduleError for a kill of what only a job with snapshots has."""
+    odd = next((k for k in kills if (k.keeper or k.phase in OF_SNAPSHOTS) and not snapshots), None)
+    if odd is not None:
+        raise ScheduleError(f"{render((odd,))} needs a job that takes snapshots (--snapshot-every)")
+
+
 def render(kills: Sequence[Kill], *, pace: int = 0) -> str:
     """The text that `parse` turns into `kills`, and `pace_ms` into `pace`."""
     return ",".join([*map(_rendered, kills), *([f"pace:{pace}"] if pace else [])])
@@ -140,7 +180,8 @@ def _rendered(kill: Kill) -> str:
     nth = f":{kill.nth}" if kill.nth != 1 else ""
     place = f"step:{kill.step}" if kill.when == "step" else f"{kill.when}{nth}"
     bucket = f":{kill.bucket}" if kill.bucket != MIDDLE else ""
-    return f"r{kill.rank}@{place}:{kill.phase}{bucket}{':node' if kill.node else ''}"
+    who = "all" if kill.rank == ALL else f"{'keeper' if kill.keeper else 'r'}{kill.rank}"
+    return f"{who}@{place}:{kill.phase}{bucket}{':node' if kill.node else ''}"
 
 
 def _entries(text: str) -> list[str]:
@@ -152,10 +193,12 @@ def _kill(entry: str) -> Kill:
         raise ScheduleError(f"{entry!r} must be expanded before a worker reads it")
     match = _KILL.fullmatch(entry)
     if match is None:
-        forms = "r3@step:12:reduce, r3@return:ready, r0@welcome:send or random:SEED:N"
-        raise ScheduleError(f"{entry!r} is not of the form {forms}")
+        raise ScheduleError(f"{entry!r} is not of the form {FORMS}")
     when = cast(When, match["when"] or "step")
-    phase, bucket, nth = match["phase"], match["bucket"], int(match["nth"] or 1)
+    what = match["what"] or match["who"] or ""
+    phase, bucket, nth = match["phase"] or USUAL.get(what), match["bucket"], int(match["nth"] or 1)
+    if phase is None:
+        raise ScheduleError(f"{entry!r} is not of the form {FORMS}")
     if phase not in OF[when]:
         known = ", ".join(OF[when])
         raise ScheduleError(f"{entry!r}: in a {when} a phase is one of {known}, not {phase!r}")
@@ -163,14 +206,22 @@ def _kill(entry: str) -> Kill:
         raise ScheduleError(f"{entry!r}: only reduce takes the number of a bucket")
     if not nth:
         raise ScheduleError(f"{entry!r}: the first {when} is number 1")
+    if what and when != "step":
+        raise ScheduleError(f"{entry!r}: within a {when} it is a rank that ends, such as r3")
+    if what == "keeper" and (phase not in OF_SNAPSHOTS or match["node"]):
+        known = ", ".join(OF_SNAPSHOTS)
+        raise ScheduleError(f"{entry!r}: a keeper ends in one of {known}, and alone")
+    if what == "all" and phase == "parity":
+        raise ScheduleError(f"{entry!r}: each node makes parity at its own time, name one")
     return Kill(
-        rank=int(match["rank"]),
+        rank=ALL if what == "all" else int(match["rank"] or match["of"] or 0),
         step=int(match["step"]) if when == "step" else NO_STEP,
         phase=cast(Phase, phase),
         bucket=MIDDLE if bucket is None else int(bucket),
         when=when,
         nth=nth,
-        node=bool(match["node"]),
+        node=bool(match["node"]) or what == "node",
+        keeper=what == "keeper",
     )
 
 

@@ -29,6 +29,7 @@ class Join:
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     holding: tuple[Held, ...] = ()  # the parts of snapshots in this node's memory
     shares: tuple[Share, ...] = ()  # the parity of others' in it
+    starts: int = 0  # the highest `Start.number` that it knows of
     address: str = ""  # whence this message came: filled in by whoever receives it
 
 
@@ -65,6 +66,7 @@ class Start:
     folder: str = ""  # below `runs`, where launchers leave their journals; "": as each has it
     restore: str = ""  # ATTEMPT:STEP of the snapshot that all ranks begin from; "": from line 1
     succeeds: bool = False
+    number: int = 1  # above all that its nodes, or directories of theirs, have seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

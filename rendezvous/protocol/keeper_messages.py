@@ -68,6 +68,13 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spoilt:
+    """W -> K: what this bay holds is not what its checksums say. It is none from now on."""
+
+    bay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
     """K -> W: not what was asked for; `reason` is a sentence for the user."""
 
@@ -114,15 +121,15 @@ class Serve:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOut:
     """L -> K: write what you have of this snapshot into a folder of `directory`, with `manifest`
-    beside it, and remove what you have written before `keep` (a stamp; 0: nothing).
+    beside it, and remove what you have there that is older than `keep` (see `Persist`).
     """
 
     attempt: int
     step: int
-    stamp: int
+    start: int
     directory: str
     manifest: str
-    keep: int
+    keep: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +138,7 @@ class WrittenOut:
 
     attempt: int
     step: int
-    stamp: int
+    start: int
     nbytes: int
     failed: str
 
@@ -161,6 +168,7 @@ KeeperMessage = (
     | Fetch
     | Part
     | Release
+    | Spoilt
     | Unavailable
     | Custody
     | BayMade

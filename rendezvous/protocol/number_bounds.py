@@ -36,6 +36,8 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "from_step": (-1, COUNT_MOST),
     "back": (-1, COUNT_MOST),
     "attempt": (0, COUNT_MOST),
+    "start": (0, COUNT_MOST),
+    "starts": (0, COUNT_MOST),
     "incarnation": (0, COUNT_MOST),
     "birth": (0, BIRTHS - 1),
     "births": (0, BIRTHS - 1),

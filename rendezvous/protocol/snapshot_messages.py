@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 Held = tuple[int, int, int, int, int]
 """A part that is whole and has its checksums: attempt and step of the snapshot, how many ranks it
-is of, which of them, and the bytes of its bay."""
+is of, which of them, and the bytes of its bay. As a node joins, parts in its directory are told in
+the same way, with a number below -1 in the place of the attempt (`snapshots.identity.on_disk`)."""
 
 Order = tuple[int, int, tuple[int, int], tuple[int, int]]
 """The attempt in which it is given, its number in that, and (attempt, step) of the snapshots that
@@ -87,7 +88,8 @@ class Circle:
 class Restored:
     """W -> C: this rank stands at the top of `step`, as it did in `attempt`.
 
-    `state_ms`: from when it asked for its part until all was in place.
+    `state_ms`: from when it asked for its part until all was in place. `failed`: it does not, as
+    its part cannot be had or is damaged; this process ends.
     """
 
     rank: int
@@ -95,20 +97,21 @@ class Restored:
     attempt: int
     step: int
     state_ms: float
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
     """C -> L: have your keeper write its parts of this snapshot to the directory of the user.
 
-    `stamp`: of the coordinator's wall clock, in ms, by which it is known there. What is older than
-    `keep` is removed; 0: nothing is.
+    (`start`, `step`) is its name there: `start` is the number of the attempt that writes it, of all
+    that have written there (`Start.number`). What is older than `keep`, such a name, is removed.
     """
 
     attempt: int
     step: int
-    stamp: int
-    keep: int
+    start: int
+    keep: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,7 @@ class Persisted:
 
     attempt: int
     step: int
-    stamp: int
+    start: int
     nbytes: int
     failed: str
 

@@ -2,14 +2,16 @@
 
 A snapshot can be had if each rank finds its own part in the memory of its own node, or that part is
 on another node, or can be rebuilt from what the others of its group have. Of those the newest is
-taken. One of a job with another number of ranks is none.
+taken. One of a job with another number of ranks is none. What is in a directory comes after all
+that is in memory, the one of the latest start first.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from rendezvous.protocol.snapshot_messages import Held, Share, Source
-from rendezvous.snapshots.identity import SnapshotId
+from rendezvous.snapshots.identity import SnapshotId, start_of
 from rendezvous.snapshots.parity_groups import Group, Member
 
 Node = tuple[int, tuple[Held, ...], tuple[Share, ...]]
@@ -80,14 +82,27 @@ def planned(nodes: Sequence[Node]) -> str:
     return written(plan(nodes))
 
 
+FIRST = 0
+"""As one of this attempt a snapshot is kept that was had from a directory."""
+
+_TEXT = re.compile(r"([0-9]{1,12}):([0-9]{1,12})(?:@([0-9]{1,12}))?", re.ASCII)
+
+
 def written(found: SnapshotId | None) -> str:
     """As `Start.restore` has it."""
-    return "" if found is None else f"{found.attempt}:{found.step}"
+    if found is None:
+        return ""
+    start = start_of(found)
+    return f"{found.attempt}:{found.step}" if start < 0 else f"{FIRST}:{found.step}@{start}"
 
 
 def read(text: str) -> SnapshotId | None:
-    """What `written` has made; None of anything else."""
-    attempt, colon, step = text.partition(":")
-    if not colon or not (attempt.isdecimal() and step.isdecimal()):
-        return None
-    return SnapshotId(int(attempt), int(step))
+    """What `written` has made, as it is kept once it is in memory; None of anything else."""
+    match = _TEXT.fullmatch(text)
+    return None if match is None else SnapshotId(int(match[1]), int(match[2]))
+
+
+def start_in(text: str) -> int:
+    """Which start has written it to a directory; -1 if it is in memory."""
+    match = _TEXT.fullmatch(text)
+    return -1 if match is None or match[3] is None else int(match[3])

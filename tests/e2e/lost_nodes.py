@@ -4,7 +4,7 @@ memory. A node is a launcher with its keeper and its exchange: all are killed, a
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ class LosingNodes:
     parity: int = 1
     lost: tuple[tuple[int, tuple[int, ...]], ...] = ((13, (1,)),)
     spares: bool = True  # those who take the places wait already
+    inject: str = ""  # kills that are ordered
 
     script = "going_back.py"
     ranks = 1  # of each node
@@ -57,6 +58,11 @@ class NodeRun(Run):
     def _environment(self) -> dict[str, str]:
         homes = str(self.folder.parent)
         return super()._environment() | {"XDG_CONFIG_HOME": homes, "XDG_STATE_HOME": homes}
+
+    @property
+    def is_over(self) -> bool:
+        """True once the launcher has ended."""
+        return self._over()
 
     def lose(self) -> None:
         """The whole node, by SIGKILL."""
@@ -90,6 +96,7 @@ class Nodes:
             run = NodeRun(
                 self.job,  # type: ignore[arg-type]
                 self.folder / f"node{len(self.runs)}",
+                inject=self.job.inject,
                 options=self.options,
                 arguments=(f"--awaits={waits}",),
                 bound_s=WITHIN_S,
@@ -172,3 +179,23 @@ def survived(job: LosingNodes, folder: Path) -> tuple[Weights, Sequence[Record]]
             code = run.finish()
             assert code == 0, f"exit code {code}{run.story()}"
         return nodes.weights(), nodes.records("snapshot.restored")
+
+
+def struck(job: LosingNodes, folder: Path, then: Callable[[Nodes], bool]) -> tuple[Weights, Nodes]:
+    """The weights where kills were ordered: all wait at the gate until they have struck, as `then`
+    sees it.
+    """
+    with nodes_of(job, folder) as nodes:
+        for run in nodes.runs:
+            run.await_record("worker.spawn")
+        nodes.start(1)
+        first = nodes.hosts()[1]
+        while not then(nodes):
+            nodes.runs[-1].tick()
+        first.lost = first.is_over
+        nodes.gate(0).touch()
+        for run in nodes.runs:
+            if not run.lost:
+                code = run.finish()
+                assert code == 0, f"exit code {code}{run.story()}"
+        return nodes.weights(), nodes

@@ -78,6 +78,19 @@ def test_inject_kills_a_replica_on_its_way_back(tmp_path: Path) -> None:
     assert "return in ms" in done.stdout and "never struck" not in done.stdout
 
 
+@pytest.mark.rest
+@pytest.mark.e2e
+def test_inject_kills_the_only_replica_where_there_are_snapshots(tmp_path: Path) -> None:
+    done = recoverrun(
+        "inject", "--kill=all@step:12", "--directory=here", "--snapshot-every=4",
+        "--nproc-per-node=2", str(TEMPLATE), "--steps=20", "--shard-size=2", cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 kill, 0 lost replicas absorbed, 1 way back to a snapshot" in done.stdout
+    assert "never struck" not in done.stdout
+
+
 @pytest.mark.e2e
 def test_a_kill_within_a_return_needs_returns(tmp_path: Path) -> None:
     done = recoverrun(

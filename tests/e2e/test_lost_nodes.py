@@ -2,12 +2,13 @@
 place. Weights are bit for bit those of a run without a loss.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e.lost_nodes import LosingNodes, survived
+from tests.e2e.lost_nodes import LosingNodes, Nodes, struck, survived
 from tests.e2e.snapshots import undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
@@ -31,6 +32,39 @@ def test_weights_are_those_of_a_run_without_a_loss(case: LosingNodes, tmp_path: 
     for record, (step, lost) in zip(back, case.lost, strict=True):
         assert record["step"] >= step // 5 * 5
         assert record["rebuilt"] == list(lost)
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def _ends(nodes: Nodes) -> bool:
+    return bool(nodes.records("job.restart"))
+
+
+def _keeps(nodes: Nodes) -> bool:
+    safe = any(one["step"] == 10 for one in nodes.records("snapshot.safe"))
+    return safe and bool(nodes.records("keeper.exit"))
+
+
+@pytest.mark.parametrize(
+    ("kills", "then", "times"),
+    [
+        ("node1@step:10:parity", _ends, 1),
+        ("r1@step:10:parity", _ends, 1),
+        ("keeper1@step:10:parity,r0@step:18:forward", _keeps, 1),
+    ],
+    ids=["node", "rank", "keeper"],
+)
+def test_who_is_lost_while_parity_is_made_leaves_no_trace(
+    kills: str, then: Callable[[Nodes], bool], times: int, tmp_path: Path
+) -> None:
+    case = LosingNodes(nodes=2, inject=kills)
+    expected = undisturbed(case.alike, tmp_path / "plain")
+
+    weights, nodes = struck(case, tmp_path / "struck", then)
+
+    planned = [record["step"] for record in nodes.records("snapshot.plan")]
+    assert len(planned) == times and planned[0] >= 5, planned
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"

@@ -1,11 +1,17 @@
 """Ranks of the only replica die: all go back, and weights are bit for bit those without a loss."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e.snapshots import GoingBack, gone_back, undisturbed
+from rendezvous.bays import memory
+from rendezvous.snapshots import bay_header
+from tests.e2e.judge import ended_well, nothing_left
+from tests.e2e.runs import running
+from tests.e2e.snapshots import WITHIN_S, GoingBack, gone_back, undisturbed, weights_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
 
@@ -46,6 +52,100 @@ def test_weights_are_those_of_a_run_without_a_loss(case: GoingBack, tmp_path: Pa
     weights, steps = gone_back(case, tmp_path / "back")
 
     assert len(steps) == case.losses
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def _damage(keeper: int, step: int) -> None:
+    """Flip a bit of what this process keeps of the snapshot of that step."""
+    for one in Path(f"/proc/{keeper}/fd").iterdir():
+        if not os.readlink(one).startswith("/memfd:recoverrun-bay"):
+            continue
+        fd = os.open(one, os.O_RDWR)
+        header = memory.header_of(fd)
+        if header is not None and header.id.step == step:
+            at = bay_header.content_begin(os.fstat(fd).st_size) + header.pieces // 2
+            os.pwrite(fd, bytes([os.pread(fd, 1, at)[0] ^ 1]), at)
+        os.close(fd)
+
+
+def test_a_damaged_part_is_found_and_all_go_back_to_the_snapshot_before(tmp_path: Path) -> None:
+    case = GoingBack(shape="counting", dies="")
+    expected = undisturbed(case, tmp_path / "plain")
+    (tmp_path / "back").mkdir()
+    os.mkfifo(tmp_path / "back" / "go")
+    with running(
+        case,
+        tmp_path / "back",
+        options=("--snapshot-every=5",),
+        arguments=("--waits=13",),
+        bound_s=WITHIN_S,
+    ) as run:
+        run.await_file(run.out / "waits0")
+        while not any(record["step"] == 10 for record in run.records("snapshot.safe")):
+            run.tick()
+        _damage(int(run.records("keeper.spawn")[0]["pid"]), 10)
+        (tmp_path / "back" / "go").unlink()
+        os.kill(int(run.records("worker.spawn")[0]["pid"]), signal.SIGKILL)
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        planned = [record["step"] for record in run.records("snapshot.plan")]
+        restored = [record["step"] for record in run.records("snapshot.restored")]
+
+    assert (planned, restored) == ([10, 5], [5])
+    for name, tensor in expected[0].items():
+        assert torch.equal(weights[0][name], tensor), name
+
+
+def test_a_collective_that_is_under_way_between_steps_is_told(tmp_path: Path) -> None:
+    case = GoingBack(shape="overlapping", layout="fsdp2", ranks=2, dies="")
+    with running(case, tmp_path / "run", options=("--snapshot-every=5",), bound_s=WITHIN_S) as run:
+        ended_well(run)
+        reasons = [str(record["reason"]) for record in run.records("promise.state")]
+
+    words = "snapshots are off: a collective is under way between steps at "
+    assert any(words in reason and "local_work waits" in reason for reason in reasons), reasons
+
+
+ORDERED = (
+    ("single", 1, "r0@step:10:restore,r0@step:13:forward", 2, 0),
+    ("single", 1, "keeper@step:10:restore,r0@step:13:forward", 1, 1),
+    ("single", 1, "keeper@step:15,r0@step:18:forward", 1, 1),
+    ("fsdp2", 2, "all@step:13,r1@step:10:restore", 2, 0),
+)
+"""Layout and ranks, kills, how often all go back, and how many keepers end."""
+
+
+@pytest.mark.parametrize(
+    ("layout", "ranks", "kills", "times", "keepers"), ORDERED, ids=[one[2] for one in ORDERED]
+)
+def test_ordered_faults_strike_and_leave_no_trace(
+    layout: str, ranks: int, kills: str, times: int, keepers: int, tmp_path: Path
+) -> None:
+    case = GoingBack(shape="epochs", layout=layout, ranks=ranks, dies="")
+    expected = undisturbed(case, tmp_path / "plain")
+    gate = tmp_path / "gate"
+    with running(
+        case,
+        tmp_path / "back",
+        inject=kills,
+        options=("--snapshot-every=5",),
+        arguments=(f"--awaits=13@{gate}",),
+        bound_s=WITHIN_S,
+    ) as run:
+        while not any(record["step"] == 10 for record in run.records("snapshot.safe")):
+            run.tick()
+        gate.touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        planned = [record["step"] for record in run.records("snapshot.plan")]
+
+    assert len(planned) == times
+    assert all(step in (10, 15) for step in planned)
+    assert len(run.records("keeper.exit")) == keepers
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"

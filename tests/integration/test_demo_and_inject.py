@@ -20,6 +20,7 @@ from recoverrun.fault_injection.comparison import (
 from recoverrun.fault_injection.trial import Trial, figures, step_of
 from recoverrun.fault_injection.verdict import (
     Comparison,
+    Point,
     exit_code,
     faults,
     faults_point,
@@ -184,6 +185,30 @@ def test_a_kill_that_never_struck_is_named(faulted: Trial) -> None:
     point = faults_point(kills, faulted.history)
     assert point.held
     assert point.text.endswith("never struck: r5@step:30:redo")
+
+
+def test_of_ways_back_to_a_snapshot_each_kill_is_accounted_for(tmp_path: Path) -> None:
+    scene = journals.Scene(tmp_path)
+    scene.start()
+    scene.write("promise.state", "one replica", promise="rollback", microbatches=0)
+    for rank in range(2):
+        scene.exit(rank, signal=9)
+    scene.write("keeper.exit", "the keeper has ended", pid=1, code=-9)
+    scene.write("job.restart", "rank 0 was killed", attempt=1, restarts=0, root_rank=0)
+    scene.write("snapshot.plan", "", attempt=1, of=0, step=20, back=7)
+    scene.end()
+    found = trial(scene.close())
+    kills = parse("all@step:27,keeper@step:20:restore,r1@step:20:restore,keeper@step:25")
+
+    assert faults(kills, found.history).missed == kills[2:]
+    assert faults_point(kills[:2], found.history) == Point(
+        held=True, text="2 kills, 0 lost replicas absorbed, 1 way back to a snapshot"
+    )
+    assert ledger_point("the run", found) == Point(
+        held=None,
+        text="the run: all ranks went back 1 time, microbatches are not counted where nobody votes",
+    )
+    assert [str(way) for way in found.ways_back] == ["back to step 20: 7 steps done again"]
 
 
 def test_no_kill_that_struck_proves_nothing(reference: Trial) -> None:

@@ -140,7 +140,6 @@ def test_row_61_no_decision_reads_the_wall_clock() -> None:
         "recoverrun/reports/status_screen.py",  # the age of what is shown
         "recoverrun/reports/postmortem_screen.py",
         "recoverrun/reports/screen_style.py",
-        "recoverrun/launcher/leadership/rollbacks.py",  # names a snapshot on a disk, for later runs
         "recoverrun/reports/html_page.py",  # when the run began, for people
         "recoverrun/metrics/exposition.py",  # as of when series are
         "recoverrun/doctor/node_probe.py",  # how far clocks of nodes are apart, for people

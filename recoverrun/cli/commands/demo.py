@@ -42,6 +42,7 @@ from rendezvous.protocol.fault_schedule import (
     expand,
     render,
     require_returns,
+    require_snapshots,
 )
 
 RUN_TIMEOUT_S = 300.0
@@ -153,6 +154,7 @@ def demo(
             steps=steps,
         )
         require_returns(kills, returns=returns)
+        require_snapshots(kills, snapshots=False)
     except ScheduleError as error:
         raise typer.BadParameter(str(error), param_hint="--kill") from error
     config = DemoConfig(

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from recoverrun.config.options import read, takes_value
+from recoverrun.config.run_config import Options
 from recoverrun.errors import ExitCode
 from recoverrun.fault_injection.comparison import phase_table, return_table, verdict_table
 from recoverrun.fault_injection.trial import Trial, launch
@@ -23,12 +24,15 @@ from rendezvous.protocol.fault_schedule import (
     parse,
     render,
     require_returns,
+    require_snapshots,
 )
 
 OWN = ("--kill", "--pace", "--random", "--seed", "--steps", "--ranks", "--run-dir", "--directory")
 
 KILL_HELP = (
     "Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, between, redo); "
+    "with --snapshot-every also snapshot, parity and restore, keeper3@ and node3@ (those of rank "
+    "3), and all@step:12; "
     "with --return also r3@return:PHASE as it comes back (prologue, ready, receive, wind, place, "
     "or of its first step) and r0@welcome:PHASE as others do (hold, send). May be given several "
     "times, or joined by commas."
@@ -100,7 +104,7 @@ def inject(
     options = read(command, os.environ)
     try:
         kills = _kills(",".join(kill or []), command, random, seed, steps, ranks)
-        require_returns(kills, returns=options is not None and options.returns)
+        _require(kills, options)
     except ScheduleError as error:
         raise typer.BadParameter(str(error), param_hint="--kill / --random") from error
     config = InjectConfig(
@@ -110,6 +114,13 @@ def inject(
         pace_ms=round(1000 * pace),
     )
     raise typer.Exit(run(config, Console(highlight=False)))
+
+
+def _require(kills: Sequence[Kill], options: Options | None) -> None:
+    """Raise ScheduleError for a kill of what this job does not have."""
+    require_returns(kills, returns=options is not None and options.returns)
+    takes = options is not None and options.snapshot_every not in ("", "0")
+    require_snapshots(kills, snapshots=takes)
 
 
 def own_first(words: Sequence[str]) -> list[str]:
@@ -182,7 +193,9 @@ def run(config: InjectConfig, console: Console) -> int:
     console.print(f"journal: {config.directory}", soft_wrap=True)
     if trial.exit_code:
         return trial.exit_code
-    return ExitCode.DONE if trial.proof.verdict == "proved" else ExitCode.INVARIANT
+    uncounted = trial.goes_back and trial.proof.verdict == "unproved"
+    right = uncounted or trial.proof.verdict == "proved"
+    return ExitCode.DONE if right else ExitCode.INVARIANT
 
 
 def verdict(config: InjectConfig, trial: Trial) -> list[Point]:
@@ -190,6 +203,7 @@ def verdict(config: InjectConfig, trial: Trial) -> list[Point]:
     absorbed = faults(config.kills, trial.history).absorbed
     worst = max((recovery.total_ms for recovery in trial.history.recoveries), default=0.0)
     points = [faults_point(config.kills, trial.history), ledger_point("the run", trial)]
+    points += [Point(held=True, text=str(way)) for way in trial.ways_back]
     if absorbed:
         points.append(Point(held=True, text=f"worst recovery {span(worst / 1000)}"))
     if trial.exit_code:

@@ -4,7 +4,6 @@ A loss that leaves no replica ends the attempt. Where a snapshot can be had, all
 from it, and that is no failure: it does not count towards --max-restarts.
 """
 
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from rendezvous.coordinator.losses import SIGNALLED
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import Exited, Message, Stop
-from rendezvous.protocol.records import Record
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import (
     Drain,
     Exchanging,
@@ -107,11 +106,10 @@ class Rollbacks:
 
     def _write(self, now: float) -> list[Envelope]:
         """Have the newest safe snapshot written, if it is time."""
-        if self._written is None:
+        if self._written is None or self._start is None:
             return []
         present = sorted(self._members.present)
-        stamp = time.time_ns() // 1_000_000
-        order = self._written.write(self._opened(now).safe, present, stamp, now)
+        order = self._written.write(self._opened(now).safe, present, self._start.number, now)
         return [] if order is None else [Envelope(name, NOBODY, order) for name in present]
 
     def tick(self, now: float) -> tuple[list[Envelope], Stop | None]:
@@ -140,8 +138,14 @@ class Rollbacks:
         Where too few nodes are left the next attempt waits for another one, as long as for those of
         the first: what a lost node had is kept by the others until then.
         """
-        goes_back = self._book is not None and is_loss(stop) and self._book.grant()
-        return NextAttempt(stop.reason, counts=False) if goes_back else None
+        book = self._book
+        if book is None or not (is_loss(stop) or book.spoilt):
+            return None
+        if book.grant():
+            return NextAttempt(stop.reason, counts=False)
+        if words := book.in_vain:
+            self._record(notice(words))
+        return None
 
     def _is_present(self, incarnation: int) -> bool:
         return self._start is not None and attempt_of(incarnation) == self._start.attempt

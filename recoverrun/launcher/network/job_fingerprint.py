@@ -53,10 +53,11 @@ def join_message(
     agreement: str,
     listen: int,
     holding: tuple[tuple[Held, ...], tuple[Share, ...]] = ((), ()),
+    starts: int = 0,
 ) -> Join:
     """Return how a node asks for a place in the job, with the fingerprint of what it runs.
 
-    `holding`: the parts of snapshots and the parity that it has.
+    `holding`: the parts of snapshots and the parity that it has; `starts`: see `Join`.
     """
     fingerprint = job_fingerprint(config)
     return Join(
@@ -73,6 +74,7 @@ def join_message(
         listen=listen,
         holding=holding[0],
         shares=holding[1],
+        starts=starts,
         script=fingerprint.script,
         arguments=fingerprint.arguments,
         torch=fingerprint.torch,

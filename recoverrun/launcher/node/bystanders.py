@@ -45,6 +45,11 @@ class Bystanders:
             return self.keeper.held
         return () if self._directory is None else self._directory.held
 
+    @property
+    def starts(self) -> int:
+        """The highest number of an attempt that has written snapshots to the directory, or may."""
+        return 0 if self._directory is None else self._directory.starts
+
     def look(self, config: RunConfig, script: str, arguments: str) -> list[str]:
         """What of snapshots is on the disk, before the job forms; sentences for the user. `script`
         and a digest of its `arguments` tell which job it is.
@@ -81,7 +86,7 @@ class Bystanders:
         RecoverrunError if a snapshot on the disk does not fit the job.
         """
         if self._directory is not None:
-            self._directory.check(start)
+            self._directory.begin(start)
         if self.keeper is not None or config.recovery_policy.snapshot_every == "0":
             return self.keeper
         from recoverrun.launcher.node.node_snapshots import NodeSnapshots

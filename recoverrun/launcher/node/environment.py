@@ -11,6 +11,7 @@ from string import Template
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
+from rendezvous.protocol.fault_schedule import of_attempt
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.worker_env import CUDA, WorkerEnv
@@ -82,8 +83,7 @@ def worker_environ(
         run_dir=place.run_dir,
         context=place.context,
         protect=config.protect,
-        # A fault that was planned for a step strikes once, not again in each attempt.
-        inject=config.inject if attempt_of(place.incarnation) == 0 else "",
+        inject=of_attempt(config.inject, attempt_of(place.incarnation)),
         finals=config.finals,
         exact=config.exact,
         check_finite=config.check_finite,

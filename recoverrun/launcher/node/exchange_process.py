@@ -93,6 +93,7 @@ class NodeExchange:
         self._watch(child.pidfd)
         self._watch(line.fileno())
         self._say(self._employ)
+        self._employ = replace(self._employ, inject="")  # a fault strikes once
         if self._circle is not None:
             self._say(self._circle)
 

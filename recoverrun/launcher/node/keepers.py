@@ -277,7 +277,7 @@ class NodeKeeper:
                     Persisted(
                         attempt=message.attempt,
                         step=message.step,
-                        stamp=message.stamp,
+                        start=message.start,
                         nbytes=message.nbytes,
                         failed=message.failed,
                     )
@@ -296,7 +296,7 @@ class NodeKeeper:
 
 def _unwritten(order: Persist, why: str) -> Persisted:
     return Persisted(
-        attempt=order.attempt, step=order.step, stamp=order.stamp, nbytes=0, failed=why
+        attempt=order.attempt, step=order.step, start=order.start, nbytes=0, failed=why
     )
 
 

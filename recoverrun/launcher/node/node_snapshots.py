@@ -10,6 +10,7 @@ from recoverrun.launcher.node.exchange_process import NodeExchange
 from recoverrun.launcher.node.keepers import NodeKeeper
 from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.protocol.exchange_messages import Employ
+from rendezvous.protocol.fault_schedule import of_attempt, parse, render
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
@@ -84,9 +85,9 @@ class NodeSnapshots:
         parity = bool(self._config.recovery_policy.snapshot_parity) and start.nnodes > 1
         self._keeper.begin(start, parity=parity)
         if parity and self._exchange is None:
-            self._exchange = self._employed()
+            self._exchange = self._employed(start)
 
-    def _employed(self) -> NodeExchange | None:
+    def _employed(self, start: Start) -> NodeExchange | None:
         endpoint = self._config.endpoint
         assert endpoint is not None, "there are several nodes"
         key = b"" if self._key is None else self._key.root
@@ -98,6 +99,7 @@ class NodeSnapshots:
                     host=endpoint.host,
                     port=endpoint.port,
                     allowance=self._config.snapshots.memory.written(),
+                    inject=_amid_parity(self._config.inject, start),
                 ),
                 watch=self._station.watch,
                 unwatch=self._station.unwatch,
@@ -151,3 +153,10 @@ class NodeSnapshots:
         if self._exchange is not None:
             self._exchange.end()
         self._keeper.end()
+
+
+def _amid_parity(schedule: str, start: Start) -> str:
+    """The kills that are ordered for this node while it makes parity."""
+    ranks = range(start.first_rank, start.first_rank + start.nproc)
+    kills = parse(of_attempt(schedule, start.attempt))
+    return render([kill for kill in kills if kill.phase == "parity" and kill.rank in ranks])

@@ -1,8 +1,12 @@
 """The directory of `--snapshot-dir`, as the launcher of a node sees it.
 
-What is there is offered as the node joins, as parts of snapshots of the first attempt: those that
-are taken in it have higher steps, so they are newer. What all ranks begin from is decided as after
-a loss. This process looks into the directory once, before the job; all else its keeper does.
+What is there is offered as the node joins, and older than all that the job will take itself. What
+all ranks begin from is decided as after a loss, and kept as a snapshot of the first attempt: steps
+go on from it, so those that are taken then are newer. This process looks into the directory once,
+before the job; all else its keeper does.
+
+No clock tells which snapshot is newer. All attempts that write to a directory, of whatever run,
+have a number, which is above all that any launcher has seen in its directory or has heard before.
 """
 
 import os
@@ -16,11 +20,8 @@ from rendezvous.bays.part_files import Written
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.keeper_messages import Load, WriteOut
 from rendezvous.protocol.snapshot_messages import Held, Persist
-from rendezvous.snapshots.identity import SnapshotId
-from rendezvous.snapshots.restore_plan import read
-
-ATTEMPT = 0
-"""The one in which a job begins."""
+from rendezvous.snapshots.identity import SnapshotId, on_disk
+from rendezvous.snapshots.restore_plan import FIRST, read, start_in
 
 NOT_THERE = "--snapshot-resume=must: there is no snapshot in {directory}"
 OTHER_SCRIPT = "the snapshots in {directory} are of {theirs}, and this job runs {mine}"
@@ -47,6 +48,7 @@ class SnapshotDir:
         self.notes: list[str] = []  # for the user
         self._found: list[Written] = []
         _try_out(directory)
+        self.starts = part_files.starts(directory)  # the highest number of an attempt
         there = part_files.found(directory)
         if strange := next((one for one in there if one.script != self._script), None):
             self.refusal = OTHER_SCRIPT.format(
@@ -65,13 +67,14 @@ class SnapshotDir:
     def held(self) -> tuple[Held, ...]:
         """The parts that are there, of whatever rank."""
         return tuple(
-            (ATTEMPT, one.step, one.world, rank, nbytes)
+            (*on_disk(one.start, one.step), one.world, rank, nbytes)
             for one in self._found
             for rank, nbytes in sorted(one.parts.items())
         )
 
-    def check(self, start: Start) -> None:
-        """Raises RecoverrunError if the job would begin anew beside what is there."""
+    def begin(self, start: Start) -> None:
+        """An attempt begins. Raises RecoverrunError if it would do so anew beside what is there."""
+        self.starts = max(self.starts, start.number)
         newest = next((one for one in self._found if one.is_whole), None)
         if newest is None or start.restore or start.attempt or newest.world == start.world_size:
             return
@@ -83,9 +86,10 @@ class SnapshotDir:
     def loads(self, attempt: int, restore: str, ranks: Iterable[int]) -> list[Load]:
         """What the keeper has to have from there as an attempt begins from `restore`."""
         wanted = read(restore)
-        if attempt != ATTEMPT or wanted is None or wanted.attempt != ATTEMPT:
+        if attempt != FIRST or wanted is None:
             return []
-        folder = next((one.folder for one in self._found if one.step == wanted.step), None)
+        name = start_in(restore), wanted.step
+        folder = next((one.folder for one in self._found if (one.start, one.step) == name), None)
         return [
             Load(
                 path=part_files.part_path(folder, rank), rank=rank,
@@ -103,12 +107,12 @@ class SnapshotDir:
             arguments=self._arguments,
             world=world,
             step=found.step,
-            stamp=persist.stamp,
+            start=persist.start,
         )
         return WriteOut(
             attempt=found.attempt,
             step=found.step,
-            stamp=persist.stamp,
+            start=persist.start,
             directory=str(self.path),
             manifest=told,
             keep=persist.keep,

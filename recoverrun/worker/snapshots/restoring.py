@@ -17,6 +17,7 @@ from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import unpack
+from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.winding import Standing, Winding
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
@@ -29,10 +30,12 @@ from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
+from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.snapshot_messages import Restored
+from rendezvous.snapshots.identity import SnapshotId
 
 UNLIKE = "the snapshot holds {there} {what}, and this process {here}"
 
@@ -84,25 +87,28 @@ class Restoring:
             self._put(loop_frame, sys._getframe(1), global_)
         except (NotReachable, ValueError) as why:
             self._end(str(why))
+        except StateLost as why:
+            give_up(self._parts.worker, kept.id, why)
         kept.close()
-        self._steps.index = kept.step
+        self._steps.index = kept.id.step
         self._parts.worker.link.send(
             Restored(
                 rank=env.rank,
                 incarnation=env.incarnation,
-                attempt=kept.attempt,
-                step=kept.step,
+                attempt=kept.id.attempt,
+                step=kept.id.step,
                 state_ms=1000 * (time.monotonic() - began),
             )
         )
 
     def _end(self, why: str) -> Never:
-        raise NotRestored(f"the snapshot of step {self._snapshot.step} does not fit: {why}")
+        raise NotRestored(f"the snapshot of step {self._snapshot.id.step} does not fit: {why}")
 
     def _put(self, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]) -> None:
         parts, told, streams = self._parts, self._told, read_streams()
         runtime = parts.worker.runtime
-        parcel = Parcel(dict(told), tensors_of(self._snapshot))
+        strike, step = parts.worker.failpoints.strike, self._snapshot.id.step
+        parcel = Parcel(dict(told), tensors_of(self._snapshot, lambda: strike(step, "restore")))
         stack = runtime.stack
         before = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime)).of(
             told["before"]
@@ -133,7 +139,7 @@ class Restoring:
         scene.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's
-        self._resumes(self._snapshot.step, before, self._snapshot.proof)
+        self._resumes(self._snapshot.id.step, before, self._snapshot.proof)
 
     def _put_tensors(self, parcel: Parcel, before: Before, there: Holdings) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""
@@ -147,6 +153,18 @@ class Restoring:
         _fill("buffers", list(others.values()), [theirs[name] for name in others])
         _put_gradients(parts.made, told["gradients"], tensors)
         plain_values.put(told["values"], tensors, there)
+
+
+def give_up(worker: WorkerState, wanted: SnapshotId, why: StateLost) -> Never:
+    """This rank's part cannot be had: all go back again, to what can be. Raises NotRestored."""
+    env, words = worker.env, str(why)
+    worker.link.send(
+        Restored(
+            rank=env.rank, incarnation=env.incarnation, attempt=wanted.attempt, step=wanted.step,
+            state_ms=0.0, failed=words,
+        )
+    )  # fmt: skip
+    raise NotRestored(f"the snapshot of step {wanted.step} cannot be had: {words}") from why
 
 
 def _fill(what: str, mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:

@@ -21,12 +21,14 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import loose_values
 from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.piece_table import Scene
 from recoverrun.worker.snapshots.rank_tensors import trained
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 
 BEGUN = "how far {}, a generator of {}, has come cannot be told"
+UNDER_WAY = "a collective is under way between steps at {}: {} waits for it"
 LATER = "{} was made while the script trained, and a process that goes back has none"
 
 
@@ -52,6 +54,9 @@ def made(
     others, later = before.names.others(parts.made, there)
     if later:
         raise NotReachable(LATER.format(later))
+    spaces = loose_values.spaces_of(frames, runtime.own_modules)
+    if held := under_way(there, spaces):
+        raise NotReachable(UNDER_WAY.format(top.loop.id, held))
     changed = plain_values.changed(there, before.digests, of_process=True)
     try:
         manifest = {
@@ -71,7 +76,6 @@ def made(
         }
     except CannotTravel as why:
         raise NotReachable(str(why)) from why
-    spaces = loose_values.spaces_of(frames, runtime.own_modules)
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
     return Scene(manifest, packing.tensors, packing.names)

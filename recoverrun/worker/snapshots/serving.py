@@ -6,22 +6,24 @@ from torch.optim.optimizer import (
 )
 
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.drain_pace import DrainPace
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
-from recoverrun.worker.snapshots.restoring import Restoring
+from recoverrun.worker.snapshots.restoring import Restoring, give_up
 from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.incarnations import attempt_of
+from rendezvous.snapshots.restore_plan import read
 
 
 def serve(parts: PlaceParts) -> None:
     """Take snapshots if the script has one replica, and go on from one if this process is to.
 
-    Raises StateLost if there is none any more.
+    Raises NotRestored if there is none any more.
     """
     worker, runtime = parts.worker, parts.worker.runtime
     env = worker.env
@@ -39,8 +41,11 @@ def serve(parts: PlaceParts) -> None:
     runtime.also_tell(taker.begins)
     register_optimizer_step_pre_hook(lambda *_: taker.fence())
     register_optimizer_step_post_hook(updated)
-    if env.restore:
-        kept = Snapshot(client, *map(int, env.restore.split(":")))
+    if (restored := read(env.restore)) is not None:
+        try:
+            kept = Snapshot(client, *restored)
+        except StateLost as why:
+            give_up(worker, restored, why)
         restoring = Restoring(parts, steps, kept, outer, taker.resumes)
         runtime.winds = restoring.winding
 

@@ -1,6 +1,6 @@
 """A snapshot as a source of state: what was kept in memory of this rank."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,10 +10,14 @@ from recoverrun.worker.arrival.state_source import Piece, StateLost
 from recoverrun.worker.arrival.tensor_memory import memory_of
 from recoverrun.worker.snapshots.piece_table import Placed, unpacked_scene, unpacked_table
 from rendezvous.bays.client import KeeperClient, SnapshotLost
+from rendezvous.snapshots.identity import SnapshotId
 
 
-class NotRestored(Exception):
-    """The script cannot go on from a snapshot. The text says why."""
+class NotRestored(BaseException):
+    """The script cannot go on from a snapshot. The text says why.
+
+    No script catches it: it would go on with a state that is not the one of that step.
+    """
 
 
 class Snapshot:
@@ -27,6 +31,10 @@ class Snapshot:
             self._table: list[Placed] = unpacked_table(self._kept.table)
         except (SnapshotLost, ValueError) as error:
             raise StateLost(str(error)) from error
+
+    @property
+    def id(self) -> SnapshotId:
+        return self._kept.id
 
     @property
     def attempt(self) -> int:
@@ -54,10 +62,13 @@ class Snapshot:
         self._kept.close()
 
 
-def tensors_of(snapshot: Snapshot) -> list[torch.Tensor]:
-    """All pieces, in memory of their own. Raises StateLost."""
+def tensors_of(snapshot: Snapshot, amid: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
+    """All pieces, in memory of their own; `amid` is called with half of them. Raises StateLost."""
     found = []
-    for index, piece in enumerate(snapshot.pieces()):
+    pieces = snapshot.pieces()
+    for index, piece in enumerate(pieces):
+        if index == len(pieces) // 2:
+            amid()
         dtype = DTYPES.get(piece.dtype)
         if dtype is None:
             raise StateLost(f"a kept snapshot holds a tensor of {piece.dtype}")

@@ -11,9 +11,12 @@ from dataclasses import replace
 from os import getpid, getppid
 from os import kill as end  # as it is now: executed code may not end this process (`exit_calls`)
 
+from rendezvous.bays.node_processes import end_keeper
 from rendezvous.protocol.fault_schedule import (
+    ALL,
     MIDDLE,
     NO_STEP,
+    OF_SNAPSHOTS,
     PHASES,
     Kill,
     Phase,
@@ -36,7 +39,7 @@ class Failpoints:
         self._kills: tuple[Kill, ...] = tuple(
             kill
             for kill in parse(schedule)
-            if kill.rank == rank
+            if kill.rank in (rank, ALL)
             and (kill.when != "return" or kill.nth == birth)
             and (kill.when != "welcome" or not birth)
         )
@@ -60,6 +63,10 @@ class Failpoints:
                 self._end(kill)
 
     def _end(self, kill: Kill) -> None:
+        if kill.keeper:
+            self._kills = tuple(one for one in self._kills if one is not kill)
+            end_keeper(getppid())
+            return
         self._before()
         if kill.node:
             end(getppid(), signal.SIGKILL)
@@ -105,10 +112,10 @@ class Failpoints:
     def update(self, refused: bool) -> None:
         """An optimizer is about to step in a script that is not protected, or not yet.
 
-        Where protection is `refused` nobody looks at phases but that of a snapshot: a step's kill
+        Where protection is `refused` nobody looks at phases but those of snapshots: a step's kill
         strikes here.
         """
         for kill in self._kills:
-            if refused and kill.step == self._updates and kill.phase != "snapshot":
+            if refused and kill.step == self._updates and kill.phase not in OF_SNAPSHOTS:
                 end(getpid(), signal.SIGKILL)
         self._updates += 1

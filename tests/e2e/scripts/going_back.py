@@ -194,6 +194,28 @@ def by_micro() -> None:
         done += 1
 
 
+def by_overlapping() -> None:
+    """What rank 1 sends after a backward is waited for since the end of the step before."""
+    figure, local_work = torch.zeros(1), None
+    for _ in range(STEPS):
+        x, y = batch()
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        if rank == 1 and done:
+            dist.send(torch.ones(1), 0)
+        if local_work is not None:
+            local_work.wait()
+        optimizer.step()
+        count_step()
+        if rank == 0 and done < STEPS:
+            local_work = dist.irecv(figure, 1)
+
+
+def count_step() -> None:
+    global done
+    done += 1
+
+
 class Trainer:
     def __init__(self) -> None:
         self.loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True, drop_last=True)
@@ -238,6 +260,7 @@ SHAPES = {
     "ahead": by_reading_ahead,
     "renewed": lambda: Counted().fit(),
     "micro": by_micro,
+    "overlapping": by_overlapping,
     "trainer": lambda: Trainer().fit(),
 }
 SHAPES[args.shape]()

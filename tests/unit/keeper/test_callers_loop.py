@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from rendezvous.bays import packets
 from rendezvous.bays.client import KeeperClient, SnapshotLost, SnapshotMissed
 from rendezvous.protocol.incarnations import incarnation
-from rendezvous.protocol.keeper_messages import Custody, Dismiss
+from rendezvous.protocol.keeper_messages import Attach, Custody, Dismiss, Fetch, Unavailable
 from rendezvous.protocol.snapshot_messages import Keep
 from tests.unit.keepers import KeeperProcess, listening
 
@@ -217,6 +218,47 @@ def test_a_flipped_bit_is_found(place: Place, keeper: KeeperProcess) -> None:
 
     with pytest.raises(SnapshotLost, match="damaged"):
         client.open(0, 3).read(0, memoryview(bytearray(MIB)))
+    client.close()
+
+
+def test_a_damaged_part_is_nobodys_any_more(place: Place, keeper: KeeperProcess) -> None:
+    client = KeeperClient(place[0], 0, 0, 1)
+    older = _fill(client, 3)
+    keeper.holding((0, 0, 3))
+    _fill(client, 4)
+    keeper.holding((0, 0, 3), (0, 0, 4))
+    newest = list(keeper.bays.values())[1][1]
+    os.pwrite(newest, b"damage", os.fstat(newest).st_size // 2)
+
+    with pytest.raises(SnapshotLost, match="part 0 of a kept snapshot is damaged"):
+        client.open(0, 4)
+    keeper.holding((0, 0, 3))
+    keeper.kill()
+    assert keeper.ended()
+    second = KeeperProcess(place[1], 2, linger_s=0.0)
+    second.inherit(keeper.bays)
+    second.holding((0, 0, 3))
+
+    assert _read(client, 3) == older
+    client.close()
+    second.close()
+
+
+def test_who_waits_for_its_part_asks_the_next_keeper(place: Place) -> None:
+    path, listener = place
+    client = KeeperClient(path, 0, 0, 1)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(client.open, 0, 3)
+        for answer in (None, Unavailable(reason="the second one says so")):
+            line, _ = listener.accept()
+            with line:
+                assert packets.hear(line)[0] == Attach(rank=0, incarnation=0)
+                assert packets.hear(line)[0] == Fetch(attempt=0, step=3)
+                if answer is not None:
+                    packets.say(line, answer)
+
+        with pytest.raises(SnapshotLost, match="the second one says so"):
+            asking.result(60)
     client.close()
 
 

@@ -1,8 +1,11 @@
 """A keeper writes what it holds to a disk, and another one has it from there."""
 
+import os
 import select
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,11 +35,12 @@ class Kept:
         bay.seal(0, step, b"table", b"scene")
         return content
 
-    def write(self, directory: Path, step: int, stamp: int, keep: int = 0) -> WrittenOut:
-        told = part_files.manifest(script="x.py", arguments="", world=1, step=step, stamp=stamp)
+    def write(self, directory: Path, step: int, start: int, keep: int = 0) -> WrittenOut:
+        told = part_files.manifest(script="x.py", arguments="", world=1, start=start, step=step)
         order = WriteOut(
-            attempt=0, step=step, stamp=stamp, directory=str(directory), manifest=told, keep=keep
-        )
+            attempt=0, step=step, start=start, directory=str(directory), manifest=told,
+            keep=(keep, 0),
+        )  # fmt: skip
         packets.say(self.keeper.line, order)
         written = self.keeper.hear(WrittenOut)
         assert isinstance(written, WrittenOut)
@@ -62,8 +66,8 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
         keeper.close()
 
 
-def _part(directory: Path, step: int, stamp: int) -> Path:
-    folder = Path(part_files.folder_of(str(directory), step, stamp))
+def _part(directory: Path, step: int, start: int) -> Path:
+    folder = Path(part_files.folder_of(str(directory), start, step))
     return Path(part_files.part_path(folder, 0))
 
 
@@ -77,7 +81,7 @@ def test_what_is_written_is_had_again_under_another_name(kept: Kept, tmp_path: P
     )
     again = kept.read(4)
 
-    assert (written.step, written.stamp, written.failed) == (5, 11, "")
+    assert (written.step, written.start, written.failed) == (5, 11, "")
     assert written.nbytes > MIB
     assert again == content
 
@@ -92,10 +96,10 @@ def test_what_is_not_here_is_not_written(kept: Kept, tmp_path: Path) -> None:
 def test_an_older_one_goes_when_that_is_said(kept: Kept, tmp_path: Path) -> None:
     kept.fill(5)
     kept.keeper.holding((0, 0, 5))
-    for stamp, keep in ((11, 0), (12, 11), (13, 12)):
-        assert kept.write(tmp_path / "kept", 5, stamp, keep).failed == ""
+    for start, keep in ((11, 0), (12, 11), (13, 12)):
+        assert kept.write(tmp_path / "kept", 5, start, keep).failed == ""
 
-    assert [one.stamp for one in part_files.found(tmp_path / "kept")][:1] == [13]
+    assert [one.start for one in part_files.found(tmp_path / "kept")][:1] == [13]
     assert not _part(tmp_path / "kept", 5, 11).exists()
     assert _part(tmp_path / "kept", 5, 12).exists()
 
@@ -106,6 +110,45 @@ def test_a_disk_that_refuses_is_told_in_its_own_words(kept: Kept, tmp_path: Path
     (tmp_path / "file").touch()
 
     assert kept.write(tmp_path / "file" / "kept", 5, 11).failed == "Not a directory"
+
+
+@contextmanager
+def _small(place: Path) -> Iterator[None]:
+    """A file system of 256 KiB at `place`."""
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_full_disk_is_told_nothing_half_stands_there_and_what_is_there_stays(
+    kept: Kept, tmp_path: Path
+) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    with _small(tmp_path / "disk"):
+        older = _part(tmp_path / "disk", 4, 10)
+        older.parent.mkdir()
+        older.touch()
+        failed = kept.write(tmp_path / "disk", 5, 11, keep=11).failed
+        there = sorted(one.name for one in (tmp_path / "disk").rglob("*.part*"))
+
+    assert failed == "No space left on device"
+    assert there == [older.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_that_is_read_only_is_told(kept: Kept, tmp_path: Path) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    with _small(tmp_path / "disk"):
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "disk")], check=True)
+        failed = kept.write(tmp_path / "disk", 5, 11).failed
+
+    assert failed == "Read-only file system"
 
 
 def test_a_damaged_part_is_refused_and_set_aside(kept: Kept, tmp_path: Path) -> None:

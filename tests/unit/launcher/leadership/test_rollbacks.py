@@ -7,8 +7,17 @@ from recoverrun.launcher.leadership.rollbacks import is_loss
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Start
+from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import Stop
-from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order, Share
+from rendezvous.protocol.snapshot_messages import (
+    Held,
+    Holding,
+    Keep,
+    Order,
+    Persist,
+    Restored,
+    Share,
+)
 from rendezvous.snapshots.identity import NO_ORDER
 from tests.unit.hosted_job import Job, of
 
@@ -114,6 +123,69 @@ def _newer(held: tuple[Held, ...]) -> tuple[Held, ...]:
 )
 def test_an_error_of_a_script_is_no_loss(code: int, loss: bool) -> None:
     assert is_loss(Stop(exit_code=code, reason="", root_rank=0)) == loss
+
+
+def test_a_damaged_part_sends_all_back_to_another_snapshot_and_does_not_count() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
+    job.die(3, 0, code=SIGKILL)
+    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    for name in ("own", "far"):
+        job.state(name, (1, 0, (0, 25), (0, 20)))
+    words = "part 0 of a kept snapshot is damaged"
+    job.say(3, Restored(rank=3, incarnation=incarnation(1, 0), attempt=0, step=25, state_ms=0,
+                        failed=words))  # fmt: skip
+    told = of(job.die(3, 1, f"NotRestored: {words}"), Restart)
+    job.held["far"] = tuple(one for one in job.held["far"] if one[:4] != (0, 25, 4, 3))
+
+    assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
+    assert _starts(job.form(2)) == {(2, 0, "0:20")}
+
+
+def test_parts_that_are_lost_for_good_are_told_as_the_job_ends() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.coordinator_host.depart([("far", "its launcher has ended")], 1.0)
+
+    said = [record.reason for record in job.records if record.event == "notice.give"]
+    assert "the snapshot of step 20 cannot be gone back to: parts of it are lost" in said
+
+
+class WritingJob(SnapshotJob):
+    """Snapshots are written, too, to directories in which others have written before."""
+
+    def __init__(self, **starts: int) -> None:
+        policy = RecoveryPolicy(snapshot_parity=0, snapshots_on_disk=True)
+        Job.__init__(self, max_restarts=0, policy=policy)
+        self.serial = 0
+        self.held = {"own": (), "far": ()}
+        self.starts = starts
+
+    def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Envelope]:
+        join = Join(
+            run_id="job", node=name, incarnation=name, node_rank=-1, nproc=2, version="1",
+            master=f"{name}:{attempt}", attempt=attempt, holding=self.held[name],
+            starts=self.starts[name],
+        )  # fmt: skip
+        told = self.coordinator_host.receive(name, join, now)
+        for to, start in of(told, Start).items():
+            assert isinstance(start, Start)
+            self.starts[to] = start.number
+        return told
+
+
+def test_each_attempt_writes_under_a_number_above_all_that_its_nodes_know() -> None:
+    job = WritingJob(own=6, far=2)
+    job.form()
+    told = of(job.keep(0, 20), Persist)
+    job.die(3, 0, code=SIGKILL)
+    job.form(1)
+
+    assert {(p.start, p.step) for p in told.values() if isinstance(p, Persist)} == {(7, 20)}
+    assert job.starts == {"own": 8, "far": 8}
 
 
 class ParityJob(SnapshotJob):

@@ -14,7 +14,7 @@ from rendezvous.protocol.keeper_messages import Load
 from rendezvous.protocol.snapshot_messages import Persist
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import PAGE, BayHeader
-from rendezvous.snapshots.identity import SnapshotId
+from rendezvous.snapshots.identity import SnapshotId, on_disk
 
 
 def _opened(
@@ -23,8 +23,8 @@ def _opened(
     return SnapshotDir(SnapshotOptions(directory, resume), script, arguments)
 
 
-def _write(opened: SnapshotDir, step: int, stamp: int, world: int = 2) -> None:
-    order = opened.order(Persist(attempt=0, step=step, stamp=stamp, keep=0), world)
+def _write(opened: SnapshotDir, step: int, start: int, world: int = 2) -> None:
+    order = opened.order(Persist(attempt=0, step=step, start=start), world)
     for rank in range(world):
         header = BayHeader(
             rank=rank, world=world, id=SnapshotId(0, step), pieces=0, table=0, scene=0, notes_sum=0
@@ -32,40 +32,53 @@ def _write(opened: SnapshotDir, step: int, stamp: int, world: int = 2) -> None:
         fd = memory.make(bay_header.bay_bytes(0))
         os.pwrite(fd, bay_header.pack_sums([], header.id), PAGE)
         os.pwrite(fd, header.pack(), 0)
-        folder = part_files.folder_of(order.directory, step, stamp)
+        folder = part_files.folder_of(order.directory, start, step)
         part_files.write(folder, {rank: fd}, order.manifest)
         os.close(fd)
 
 
-def _start(world: int, restore: str = "", attempt: int = 0) -> Start:
+def _start(world: int, restore: str = "", attempt: int = 0, number: int = 1) -> Start:
     return Start(
-        generation=1, attempt=attempt, node_rank=0, nnodes=1, first_rank=0, nproc=world,
-        world_size=world, restore=restore, master_addr="", nodes=("a",),
+        generation=1, attempt=attempt, number=number, node_rank=0, nnodes=1, first_rank=0,
+        nproc=world, world_size=world, restore=restore, master_addr="", nodes=("a",),
     )  # fmt: skip
 
 
-def test_all_that_is_there_is_offered_as_of_the_first_attempt(tmp_path: Path) -> None:
+def test_all_that_is_there_is_offered_by_the_start_that_wrote_it(tmp_path: Path) -> None:
     _write(_opened(tmp_path), 40, 7)
-    _write(_opened(tmp_path), 45, 8)
+    _write(_opened(tmp_path), 35, 8)
 
     held = _opened(tmp_path).held
 
     assert [(one[:4]) for one in held] == [
-        (0, 45, 2, 0), (0, 45, 2, 1), (0, 40, 2, 0), (0, 40, 2, 1),
+        (*on_disk(8, 35), 2, 0), (*on_disk(8, 35), 2, 1),
+        (*on_disk(7, 40), 2, 0), (*on_disk(7, 40), 2, 1),
     ]  # fmt: skip
+
+
+def test_a_start_has_a_number_above_all_that_is_known(tmp_path: Path) -> None:
+    fresh = _opened(tmp_path / "a")
+    _write(_opened(tmp_path / "b"), 40, 7)
+    opened = _opened(tmp_path / "b", "never")
+    assert (fresh.starts, opened.starts) == (0, 7)
+
+    opened.begin(_start(2, number=12))
+
+    assert opened.starts == 12
 
 
 def test_parts_of_ranks_that_are_here_are_had_from_there(tmp_path: Path) -> None:
     _write(_opened(tmp_path), 40, 7)
     opened = _opened(tmp_path)
 
-    loads = opened.loads(0, "0:40", range(1, 2))
+    loads = opened.loads(0, "0:40@7", range(1, 2))
 
     [load] = loads
     assert isinstance(load, Load)
     assert (load.rank, load.attempt, load.step) == (1, 0, 40)
     assert Path(load.path).exists()
     assert opened.loads(1, "0:40", range(1, 2)) == []  # it is in memory
+    assert opened.loads(0, "0:40@6", range(1, 2)) == []  # another run's, of another directory
     assert opened.loads(0, "", range(1, 2)) == []
 
 
@@ -110,11 +123,11 @@ def test_another_number_of_ranks_is_not_begun_anew(tmp_path: Path) -> None:
     words = f"the snapshot of step 1,240 in {tmp_path} is for 4 ranks, 2 came: start as many"
 
     with pytest.raises(RecoverrunError, match=words) as caught:
-        opened.check(_start(2))
+        opened.begin(_start(2))
 
     assert caught.value.exit_code == 84
-    opened.check(_start(4, "0:1240"))
-    opened.check(_start(2, attempt=1))
+    opened.begin(_start(4, "0:1240@7"))
+    opened.begin(_start(2, attempt=1))
 
 
 def test_a_place_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def _bay(rank: int) -> int:
     return fd
 
 
-def _written(directory: Path, bays: dict[int, int], step: int = 41, stamp: int = 7) -> Path:
-    told = part_files.manifest(script="x.py", arguments="a", world=2, step=step, stamp=stamp)
-    folder = part_files.folder_of(str(directory), step, stamp)
+def _written(directory: Path, bays: dict[int, int], step: int = 41, start: int = 7) -> Path:
+    told = part_files.manifest(script="x.py", arguments="a", world=2, start=start, step=step)
+    folder = part_files.folder_of(str(directory), start, step)
     part_files.write(folder, bays, told)
     return Path(folder)
 
@@ -121,13 +121,13 @@ def test_a_folder_with_another_manifest_is_none_of_ours(
 def test_what_ranks_wrote_before_is_removed_and_nothing_else(
     tmp_path: Path, bays: dict[int, int]
 ) -> None:
-    oldest = _written(tmp_path, bays, stamp=5)
-    of_others = _written(tmp_path, bays, stamp=6)
-    kept = _written(tmp_path, bays, stamp=7)
+    oldest = _written(tmp_path, bays, start=5)
+    of_others = _written(tmp_path, bays, start=6)
+    kept = _written(tmp_path, bays, start=7)
     (tmp_path / "notes.txt").touch()
     for rank in (0, 1):
-        part_files.drop_before(str(tmp_path), 6, [rank])
-    part_files.drop_before(str(tmp_path), 7, [0])
+        part_files.drop_before(str(tmp_path), (6, 41), [rank])
+    part_files.drop_before(str(tmp_path), (7, 0), [0])
 
     assert not oldest.exists()
     assert sorted(one.name for one in of_others.iterdir()) == ["manifest.json", "rank-000001.part"]
@@ -138,14 +138,24 @@ def test_what_ranks_wrote_before_is_removed_and_nothing_else(
 def test_a_run_that_began_anew_is_newer_than_one_with_more_steps(
     tmp_path: Path, bays: dict[int, int]
 ) -> None:
-    for step, stamp in ((900, 5), (5, 6), (41, 7)):
-        _written(tmp_path, bays, step, stamp)
+    for start, step in ((5, 900), (6, 5), (7, 41), (7, 46), (1_000_000, 1)):
+        _written(tmp_path, bays, step, start)
 
-    assert [one.stamp for one in part_files.found(tmp_path)] == [7, 6]
+    assert [(one.start, one.step) for one in part_files.found(tmp_path)] == [
+        (1_000_000, 1), (7, 46), (7, 41), (6, 5), (5, 900),
+    ]  # fmt: skip
+    assert part_files.starts(tmp_path) == 1_000_000
+
+
+def test_a_start_counts_of_which_nothing_can_be_had(tmp_path: Path) -> None:
+    Path(part_files.folder_of(str(tmp_path), 9, 5)).mkdir()
+
+    assert (part_files.found(tmp_path), part_files.starts(tmp_path)) == ([], 9)
 
 
 def test_no_directory_is_an_empty_one(tmp_path: Path) -> None:
     assert part_files.found(tmp_path / "none") == []
+    assert part_files.starts(tmp_path / "none") == 0
 
 
 def test_a_snapshot_that_is_gone_is_not_written(tmp_path: Path, bays: dict[int, int]) -> None:

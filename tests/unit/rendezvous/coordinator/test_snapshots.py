@@ -194,6 +194,35 @@ def test_the_last_rank_that_stands_there_again_ends_the_account() -> None:
     assert stands(3) == []
 
 
+def test_a_part_that_cannot_be_had_is_lost_and_what_all_have_is_next() -> None:
+    book = Book()
+    book.safe_again((0, 5), (0, 9))
+    book.end(10.0)
+    book.begin(1, PLACES, SnapshotId(0, 9), 11.0)
+    failed = Restored(
+        rank=3, incarnation=1 << 16, attempt=0, step=9, state_ms=0, failed="part 0 is damaged"
+    )
+
+    assert book.restored(failed, 12.0) == []
+    assert (book.spoilt, book.newest, book.grant()) == (True, SnapshotId(0, 5), True)
+    book.begin(2, PLACES, SnapshotId(0, 5), 13.0)
+    assert not book.spoilt
+
+
+def test_why_nobody_goes_back_is_said() -> None:
+    book = Book()
+    assert book.in_vain == ""
+    book.safe_again((0, 1240))
+    for attempt in range(1, BARREN + 1):
+        book.grant()
+        book.begin(attempt, PLACES, SnapshotId(0, 1240), 1.0)
+    words = "the snapshot of step 1240 cannot be gone back to: "
+
+    assert book.in_vain == f"{words}3 times in a row no newer one became safe"
+    book.lose("b")
+    assert book.in_vain == f"{words}parts of it are lost"
+
+
 class Pair(Book):
     """Whose nodes are a mirror of each other."""
 

@@ -17,15 +17,14 @@ BOTH = ("a", "b")
 class Job:
     def __init__(self) -> None:
         self.written = WrittenSnapshots()
-        self.stamp = 1_000
+        self.start = 3
 
     def write(self, step: int, now: float) -> Persist | None:
-        self.stamp += 1
-        return self.written.write(SnapshotId(0, step), BOTH, self.stamp, now)
+        return self.written.write(SnapshotId(0, step), BOTH, self.start, now)
 
     def done(self, order: Persist, now: float, *names: str, failed: str = "") -> list[Record]:
         told = Persisted(
-            attempt=order.attempt, step=order.step, stamp=order.stamp, nbytes=7, failed=failed
+            attempt=order.attempt, step=order.step, start=order.start, nbytes=7, failed=failed
         )
         records = [self.written.hear(name, told, now) for name in names or BOTH]
         return [one for some in records for one in some]
@@ -46,7 +45,7 @@ def test_the_first_one_is_written_at_once_and_the_next_after_a_while() -> None:
     second = job.write(15, WRITE_EVERY_S)
 
     assert second is not None
-    assert (first.step, first.keep, second.step, second.keep) == (5, 0, 15, first.stamp)
+    assert (first.step, first.keep, second.step, second.keep) == (5, (0, 0), 15, (3, 5))
 
 
 def test_it_is_there_once_all_have_said_so() -> None:

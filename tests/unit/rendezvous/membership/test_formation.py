@@ -1,5 +1,7 @@
 """A job forms once, with the ranks that were asked for, and tells everybody else why not."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,6 +192,16 @@ def test_a_job_that_stays_incomplete_ends_for_all_who_wait() -> None:
     assert {i: r.reason for i, r in _refusals(effects).items()} == {"a": reason, "b": reason}
     assert effects[-1] == Abandoned(reason)
     assert formation.deadline() is None
+
+
+def test_each_start_has_a_number_above_all_that_its_nodes_know() -> None:
+    formation = _formation()
+    starts = {"a": 0, "b": 41}
+    joins = [replace(_join(name).join, starts=known) for name, known in starts.items()]
+
+    told = [_starts(formation.step(Joined(join), 0.0)) for join in joins][-1]
+
+    assert {start.number for start in told.values()} == {42}
 
 
 def test_all_nodes_are_told_one_folder_also_in_the_next_attempt() -> None:

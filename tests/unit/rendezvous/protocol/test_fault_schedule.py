@@ -5,36 +5,77 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rendezvous.protocol.fault_schedule import (
+    ALL,
     MIDDLE,
     NO_STEP,
     OF,
+    OF_SNAPSHOTS,
     PHASES,
     Kill,
     ScheduleError,
     expand,
     expand_random,
+    of_attempt,
     pace_ms,
     parse,
     render,
+    require_snapshots,
 )
 
 PLACES = st.sampled_from([(when, phase) for when, phases in OF.items() for phase in phases])
 KILLS = st.builds(
-    lambda rank, place, number, bucket, node: Kill(
+    lambda rank, place, number, bucket, who: Kill(
         rank=rank,
         when=place[0],
         step=number if place[0] == "step" else NO_STEP,
         nth=1 if place[0] == "step" else 1 + number,
         phase=place[1],
         bucket=bucket if place[1] == "reduce" else MIDDLE,
-        node=node,
+        node=who == "node",
+        keeper=who == "keeper" and place[1] in OF_SNAPSHOTS,
     ),
     st.integers(0, 999),
     PLACES,
     st.integers(0, 99_999),
     st.integers(MIDDLE, 99),
-    st.booleans(),
+    st.sampled_from(["", "node", "keeper"]),
 )
+
+
+def test_what_snapshots_have_may_end_as_well() -> None:
+    assert parse("r3@step:12:snapshot, r3@step:12:parity, r3@step:12:restore") == tuple(
+        Kill(rank=3, step=12, phase=phase) for phase in OF_SNAPSHOTS
+    )
+    assert parse("keeper@step:12, keeper3@step:12:restore") == (
+        Kill(rank=0, step=12, phase="snapshot", keeper=True),
+        Kill(rank=3, step=12, phase="restore", keeper=True),
+    )
+    assert parse("node@step:12, node3@step:12:parity") == (
+        Kill(rank=0, step=12, phase="snapshot", node=True),
+        Kill(rank=3, step=12, phase="parity", node=True),
+    )
+    assert parse("all@step:12, all@step:12:restore") == (
+        Kill(rank=ALL, step=12, phase="backward"),
+        Kill(rank=ALL, step=12, phase="restore"),
+    )
+    assert render(parse("all@step:12")) == "all@step:12:backward"
+    assert expand("all@step:2", world=3, steps=9) == parse("all@step:2")
+
+
+def test_what_is_of_a_way_back_is_for_the_attempt_after_the_first() -> None:
+    text = "r0@step:13:forward,keeper0@step:10:restore,pace:50"
+
+    assert of_attempt(text, 0) == "r0@step:13:forward,pace:50"
+    assert of_attempt(text, 1) == "keeper0@step:10:restore"
+    assert of_attempt(text, 2) == ""
+
+
+def test_what_only_snapshots_have_is_refused_without() -> None:
+    for text in ("keeper@step:12", "r0@step:12:restore"):
+        require_snapshots(parse(text), snapshots=True)
+        with pytest.raises(ScheduleError, match="needs a job that takes snapshots"):
+            require_snapshots(parse(text), snapshots=False)
+    require_snapshots(parse("all@step:12"), snapshots=False)
 
 
 @given(st.lists(KILLS, max_size=5))
@@ -89,6 +130,13 @@ def test_the_grammar_of_the_manual() -> None:
         "r3@return:step:3:vote",
         "r3@step:1:prologue",
         "pace:",
+        "keeper@step:12:forward",
+        "keeper@step:12:restore:node",
+        "keeper@return:ready",
+        "all@welcome:send",
+        "all@step:12:parity",
+        "all3@step:12",
+        "r3@return:snapshot",
     ],
 )
 def test_what_is_no_schedule_is_refused_by_name(text: str) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from rendezvous.protocol.snapshot_messages import Share
-from rendezvous.snapshots.identity import SnapshotId
-from rendezvous.snapshots.restore_plan import Node, plan, read, sources, written
+from rendezvous.snapshots.identity import SnapshotId, on_disk
+from rendezvous.snapshots.restore_plan import Node, plan, planned, read, sources, start_in, written
 
 
 def _held(*of: tuple[int, int, int, int]) -> tuple[tuple[int, int, int, int, int], ...]:
@@ -84,8 +84,36 @@ def test_where_all_is_in_place_nothing_is_brought() -> None:
     assert sources([_node(0, 0), _node(1, 1), _node(2, 2)], OF) == ()
 
 
+def _kept(rank: int, *of: tuple[int, int]) -> Node:
+    """The directory of a node: (start, step)."""
+    return 1, _held(*((*on_disk(start, step), 2, rank) for start, step in of)), ()
+
+
+def test_of_what_is_on_disks_the_latest_start_counts_and_not_the_step() -> None:
+    assert plan([_kept(0, (6, 40), (7, 5)), _kept(1, (7, 5), (6, 40))]) == on_disk(7, 5)
+
+
+def test_memory_comes_before_disks() -> None:
+    node = 1, (*_held((0, 5, 1, 0)), *_held((*on_disk(9, 90), 1, 0))), ()
+
+    assert plan([node]) == SnapshotId(0, 5)
+
+
+def test_parts_that_two_runs_have_written_are_no_snapshot() -> None:
+    assert plan([_kept(0, (7, 40)), _kept(1, (6, 40))]) is None
+    assert plan([_kept(0, (7, 40), (6, 35)), _kept(1, (6, 40), (6, 35))]) == on_disk(6, 35)
+
+
+def test_what_is_on_a_disk_is_kept_as_one_of_the_first_attempt() -> None:
+    told = planned([_kept(0, (7, 40)), _kept(1, (7, 40))])
+
+    assert told == "0:40@7"
+    assert (read(told), start_in(told)) == (SnapshotId(0, 40), 7)
+    assert start_in("0:40") == -1
+
+
 def test_a_plan_is_read_as_it_was_written() -> None:
     assert read(written(SnapshotId(3, 70))) == SnapshotId(3, 70)
     assert written(None) == ""
-    for text in ("", ":", "1", "a:1", "1:", "-1:2", "1:2:3"):
+    for text in ("", ":", "1", "a:1", "1:", "-1:2", "1:2:3", "1:2@", "1:2@a"):
         assert read(text) is None

@@ -114,6 +114,32 @@ def test_a_lost_node_loses_its_launcher_first(monkeypatch: pytest.MonkeyPatch) -
     assert ended == [os.getppid(), os.getpid()]
 
 
+def test_the_keeper_ends_in_the_place_of_the_rank_and_once(
+    killed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launchers: list[int] = []
+    monkeypatch.setattr(failpoints, "end_keeper", launchers.append)
+    one = points("keeper1@step:10:snapshot", 1)
+
+    for _ in range(2):
+        one.strike(10, "snapshot")
+
+    assert (launchers, killed) == ([os.getppid()], [])
+
+
+def test_what_is_for_all_ranks_strikes_each_and_a_snapshots_phase_no_update(
+    killed: list[int],
+) -> None:
+    for rank in range(2):
+        points("all@step:3:forward", rank).strike(3, "forward")
+    assert len(killed) == 2
+    one = points("r1@step:0:restore,r1@step:0:parity", 1)
+
+    one.update(refused=True)
+
+    assert len(killed) == 2
+
+
 def test_a_step_keeps_the_pace_only_while_somebody_is_away() -> None:
     one = points("pace:60", 0)
     one.keep_pace(away=False)
