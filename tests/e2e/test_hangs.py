@@ -65,6 +65,9 @@ def test_a_rank_that_hangs_is_lost_and_the_others_go_on(
 
 TOGETHER = (
     "ddp3x1 stop while redoing",
+    "hsdp3x2 stop while redoing",
+    "hsdp3x2 fail while redoing",
+    "hsdp3x2 sleep while redoing",
     "ddp3x1 1 cannot hear 0+2",
     "hsdp2x2 0+1 cannot hear 2+3",
     "ddp3x1 2 stop as it waits",

@@ -90,6 +90,10 @@ class Hang:
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def fail(self) -> None:
+        """No hang either: an error of this rank's part of the batch."""
+        raise LookupError("no such token")
+
     def late(self) -> None:
         """No hang: it comes."""
         time.sleep(4)
