@@ -122,8 +122,8 @@ def launch(
     rates: dict[int, float] = {}
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     start_s = 0.0
-    with stoppable(), _started(start or _new, command, env) as process:
-        for line in _lines(process, timeout_s):
+    with stoppable() as stop, _started(start or _new, command, env) as process:
+        for line in _lines(process, timeout_s, stop):
             tail.append(line)
             if found := figures(line):
                 start_s = start_s or time.monotonic() - began
@@ -165,17 +165,23 @@ def step_of(line: str) -> int | None:
     return found[0] if found else None
 
 
-def _lines(process: Process, timeout_s: float | None) -> Iterator[str]:
-    """Yield the output line by line until its end. Raises RecoverrunError at the time limit."""
+def _lines(process: Process, timeout_s: float | None, stop: "StopSignals") -> Iterator[str]:
+    """Yield the output line by line until its end.
+
+    Raises RecoverrunError at the time limit, and Stopped.
+    """
     assert process.stdout is not None, "the process was started with a pipe"
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     fd = process.stdout.fileno()
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
+        selector.register(stop.fd, selectors.EVENT_READ)
         while True:
             left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and (left <= 0 or not selector.select(left)):
+            ready = selector.select(left) if left is None or left > 0 else []
+            stop.look()
+            if not ready:
                 sentence = f"the run did not end within {timeout_s:.0f} s"
                 raise RecoverrunError(sentence, ExitCode.HANG)
             chunk = os.read(fd, 1 << 16)
@@ -196,25 +202,51 @@ class Stopped(RecoverrunError):
         self.number = number
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
-    raise Stopped(signal.Signals(number))
+class StopSignals:
+    """The signal that wants this process to end, until `close`.
+
+    It is raised where it comes, and kept: what is raised in a finalizer or a callback, Python drops
+    with a warning.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        """Readable once a signal has come."""
+        self._first: signal.Signals | None = None
+
+    def take(self, number: int, _frame: FrameType | None) -> None:
+        """The handler. Raises Stopped."""
+        if self._first is None:
+            self._first = signal.Signals(number)
+            os.write(self._write_fd, b"!")
+        raise Stopped(signal.Signals(number))
+
+    def look(self) -> None:
+        """Raise Stopped if a signal has come, whatever became of it then."""
+        if self._first is not None:
+            raise Stopped(self._first)
+
+    def close(self) -> None:
+        """No handler is ours any more."""
+        os.close(self.fd)
+        os.close(self._write_fd)
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Signals that end a process raise Stopped, but those that are ignored. Only the main thread
-    can be told of signals: in another one nothing is changed.
+def stoppable() -> Iterator[StopSignals]:
+    """Signals that end a process raise Stopped, but those that are ignored; at the end of the block
+    at the latest. Only the main thread can be told of signals: in another one nothing is changed.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    wanted = [one for one in sorted(STOPPERS) if signal.getsignal(one) != signal.SIG_IGN]
-    former = {number: signal.signal(number, _stop) for number in wanted}
+    stop, main = StopSignals(), threading.current_thread() is threading.main_thread()
+    taken = [one for one in sorted(STOPPERS) if signal.getsignal(one) != signal.SIG_IGN]
+    former = {number: signal.signal(number, stop.take) for number in taken if main}
     try:
-        yield
+        yield stop
+        stop.look()
     finally:
         for number, handler in former.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        stop.close()
 
 
 def _new(command: Sequence[str], env: Mapping[str, str]) -> Process:

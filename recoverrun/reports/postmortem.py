@@ -19,6 +19,7 @@ from recoverrun.reports.proof import Proof, lacking, prove
 from recoverrun.reports.recoveries import PARTS
 from recoverrun.reports.returns import Way
 from recoverrun.reports.root_cause import LossCause, blind_spot, losses_of, root_of
+from recoverrun.reports.slow_ranks import SlowRank, slow_ranks
 from recoverrun.reports.steps_back import StepBack
 from recoverrun.text import plural, ranks, run_title, sanitize, span
 from rendezvous.journal.reader import RunLog
@@ -111,6 +112,7 @@ class Postmortem:
     losses: tuple[LossReport, ...]
     ways: tuple[Way, ...]  # back, of lost replicas that were started again
     steps_back: tuple[StepBack, ...]  # of all ranks, to a snapshot
+    slow: tuple[SlowRank, ...]
     root: RootCause | None
     proof: Proof
     missing_records: int  # that the disk did not take
@@ -181,6 +183,7 @@ def judged(facts: History, log: RunLog) -> Postmortem:
         losses=_loss_reports(facts, losses_of(facts, blind=blind)),
         ways=tuple(facts.returns.ways),
         steps_back=tuple(facts.steps_back.found),
+        slow=slow_ranks(log.entries),
         root=root_of(facts, blind=blind),
         proof=proof,
         missing_records=facts.missing,

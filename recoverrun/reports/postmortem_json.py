@@ -55,6 +55,7 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "losses": [_loss_json(loss) for loss in found.losses],
         "returns": [_way_json(way) for way in found.ways],
         "steps_back": [asdict(one) for one in found.steps_back],
+        "stragglers": [asdict(one) for one in found.slow],
         "root_cause": None if root is None else _root_json(root),
         "causes": dict(Counter(loss.cause.root.cause for loss in found.losses)),
         "missing_records": found.missing_records,

@@ -179,6 +179,8 @@ def _verdict(found: Postmortem, signs: Glyphs) -> Table:
         pairs.append(("", words(f"step {found.steered_at}: {found.steered}", REDUCED, signs)))
     if found.losses:
         pairs.append(("cost", words(cost(found), "", signs)))
+    for number, slow in enumerate(found.slow[:FINDINGS]):
+        pairs.append(("" if number else "slow", words(slow.words, REDUCED, signs)))
     if found.inject:
         pairs.append(("injected", words(found.inject, "", signs)))
     if found.missing_nodes:

@@ -7,6 +7,8 @@ from recoverrun.text import sanitize, span
 from rendezvous.journal.reader import Entry
 
 KINDS = {
+    "throttled": "held back by the CPU limit of its cgroup",
+    "cpu": "waiting for a CPU that others have",
     "data": "fetching data",
     "alone": "work that it does alone",
     "checkpoint": "checkpoints",

@@ -27,7 +27,15 @@ STEADY = 0.75
 UNTIL = 0.02
 """Below this it is cleared."""
 
-KINDS = {"data": "fetching data", "alone": "work that it does alone", "checkpoint": "checkpoints"}
+KINDS = {
+    "throttled": "the CPU limit of its cgroup holds it back",
+    "cpu": "it waits for a CPU while others have those of its node",
+    "data": "fetching data",
+    "alone": "work that it does alone",
+    "checkpoint": "checkpoints",
+}
+"""What a rank may be longer at than others. Causes come first: all else takes longer then."""
+
 WAITS = ("reduce", "vote")
 
 

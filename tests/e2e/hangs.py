@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tests.e2e import hangs_alone, hangs_redoing, hangs_together
 from tests.e2e.hangs_alone import Weights, reference
-from tests.e2e.jobs import HANGING, HANGING_HSDP, Job
+from tests.e2e.jobs import HANGING, HANGING_HSDP, HANGING_HSDP3, Job
 
 
 class Cell(Protocol):
@@ -44,7 +44,8 @@ def main() -> int:
 
 
 def _table(trials: int, only: str, folder: Path) -> int:
-    weights = {job.name: reference(job, folder / job.name) for job in (HANGING, HANGING_HSDP)}
+    jobs = (HANGING, HANGING_HSDP, HANGING_HSDP3)
+    weights = {job.name: reference(job, folder / job.name) for job in jobs}
     bad = 0
     print(f"{'hang':<52} {'trials':>6} {'bad':>4} {'p50 s':>7} {'max s':>7}")
     for cell in (cell for cell in CELLS if only in cell.name):

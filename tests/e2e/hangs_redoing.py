@@ -1,7 +1,8 @@
 """A rank dies, and whoever redoes its microbatch hangs in it.
 
 Python's own waits and loops are interrupted, and the microbatch is made up with fresh data. Who is
-stopped or keeps Python's lock is lost. In both cases nobody tries that microbatch again.
+stopped or keeps Python's lock is lost. So is who ends it alone in a replica of several, where its
+mates are in torch's communication. In all cases nobody tries that microbatch again.
 """
 
 import json
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.hangs_alone import LIMIT_S, STEP, Weights
-from tests.e2e.jobs import HANGING, Job
+from tests.e2e.jobs import HANGING, HANGING_HSDP3, Job
 from tests.e2e.judge import ended_well, nothing_left
 from tests.e2e.runs import Run, running
 
@@ -20,12 +21,16 @@ VICTIM = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """`how` the redoer hangs; "stop": by a signal from outside. `lost`: it is."""
+    """`how` the redoer hangs; "stop": by a signal from outside; "fail": it raises an error instead.
+
+    It is `lost` by a sentence of the launchers, or as it `leaves` its mates, or is not.
+    """
 
     how: str
     lost: bool
     limit_s: float
-    job: Job = HANGING  # of a replica of several ranks a mate would be in torch's communication
+    job: Job = HANGING
+    leaves: bool = False
 
     @property
     def name(self) -> str:
@@ -60,7 +65,9 @@ class Cell:
         roots = [record["root_rank"] for record in run.records("replica.lost")]
         assert roots[0] == VICTIM, run.story()
         named = [record["rank"] for record in run.records("hang.condemn")]
-        assert named == ([redoer] if self.lost else []), f"condemned {named}{run.story()}"
+        condemned = self.lost and not self.leaves
+        assert named == ([redoer] if condemned else []), f"condemned {named}{run.story()}"
+        assert (f"rank {redoer} leaves: " in run.output()) == self.leaves, run.story()
         lost = {mate for rank in roots for mate in self.job.replica_of(rank)}
         assert (redoer in lost) == self.lost, run.story()
         assert run.finishers() == sorted(set(range(self.job.ranks)) - lost), run.story()
@@ -74,4 +81,10 @@ CELLS = (
     Cell(how="stop", lost=True, limit_s=LIMIT_S),
     Cell(how="keep", lost=True, limit_s=60),
     *(Cell(how=how, lost=False, limit_s=30) for how in ("lock", "spin", "sleep")),
+    Cell(how="stop", lost=True, limit_s=LIMIT_S, job=HANGING_HSDP3),
+    Cell(how="fail", lost=True, limit_s=LIMIT_S, job=HANGING_HSDP3, leaves=True),
+    *(
+        Cell(how=how, lost=True, limit_s=30 + LIMIT_S, job=HANGING_HSDP3, leaves=True)
+        for how in ("lock", "spin", "sleep")
+    ),
 )

@@ -63,6 +63,7 @@ class Job:
 
 
 HSDP = Job(name="hsdp2x2", script="canary_hsdp.py", ranks=4, shards=2)
+HSDP3 = Job(name="hsdp3x2", script="canary_hsdp.py", ranks=6, shards=2)
 DDP3 = Job(name="ddp3x1", script="canary_ddp.py", ranks=3)
 DDP4 = Job(name="ddp4x1", script="canary_ddp.py", ranks=4)
 # As scripts are that do not say when gradients are reduced.
@@ -75,6 +76,7 @@ SINGLE = Job(name="ddp4x1-single", script="canary_ddp.py", ranks=4, accumulation
 WIDE = Job(name="ddp3x1-wide", script="canary_ddp.py", ranks=3, accumulation=2, steps=4, width=700)
 HANGING = Job(name="hanging-ddp3x1", script="hanging.py", ranks=3, steps=14)
 HANGING_HSDP = Job(name="hanging-hsdp2x2", script="hanging.py", ranks=4, shards=2, steps=14)
+HANGING_HSDP3 = Job(name="hanging-hsdp3x2", script="hanging.py", ranks=6, shards=2, steps=14)
 HANG = Job(name="hang", script="hang.py", ranks=2)
 # Long enough for a kill from outside to strike before the end. The first has two passes over its
 # data, and the second one begins in the middle of step 13.

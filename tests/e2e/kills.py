@@ -15,6 +15,7 @@ from tests.e2e.jobs import (
     DDP4,
     FSDP4,
     HSDP,
+    HSDP3,
     HSDP_EACH,
     LONG_HSDP,
     SINGLE,
@@ -69,6 +70,7 @@ SAMPLE = (
     case(DDP4, (3, 3, "reduce"), (1, 3, "redo"), (2, 6, "backward")),
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),
     case(HSDP_EACH, (2, 4, "backward")),  # in the middle of a step
+    case(HSDP3, (1, 3, "backward"), (2, 3, "redo")),  # its mate is left in the midst of it
     case(DDP3_EACH, (0, 3, "reduce"), (2, 8, "vote")),
 )
 MIXED = (
@@ -145,6 +147,8 @@ def _more() -> Iterator[Case]:
         yield case(FSDP4, (a, 2, "reduce"), (b, 2, "redo"), (c, 5, "vote"))
         yield case(FSDP4, (b, 1, "backward"), (c, 1, "backward"), (a, 7, "reduce"))
         yield case(WHOLE, (a, 2, "backward"), (c, 2, "redo"), (b, 4, "forward"))
+        yield case(HSDP3, (a, 2, "forward"), (4 + b % 2, 2, "redo"))
+        yield case(HSDP3, (4 + a % 2, 3, "reduce"), (b % 4, 3, "redo"))
         yield case(WHOLE, (c, 3, "reduce"), (b, 3, "reduce"), (a, 6, "vote"))
         yield case(SINGLE, (b, 1, "forward"), (a, 3, "reduce"), (c, 5, "vote"))
         yield case(SINGLE, (c, 1, "reduce"), (b, 4, "backward"), (a, 4, "redo"))

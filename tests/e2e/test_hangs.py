@@ -65,6 +65,9 @@ def test_a_rank_that_hangs_is_lost_and_the_others_go_on(
 
 TOGETHER = (
     "ddp3x1 stop while redoing",
+    "hsdp3x2 stop while redoing",
+    "hsdp3x2 fail while redoing",
+    "hsdp3x2 sleep while redoing",
     "ddp3x1 1 cannot hear 0+2",
     "hsdp2x2 0+1 cannot hear 2+3",
     "ddp3x1 2 stop as it waits",
@@ -161,3 +164,18 @@ def test_a_process_that_outlives_its_script_and_does_nothing_is_ended(tmp_path: 
     assert (kill["ranks"], kill["signal"]) == ([1], "SIGTERM")
     assert "its script ended" in kill["reason"]
     assert not run.records("replica.lost")
+
+
+def test_who_has_no_other_data_computes_with_its_mates_all_the_same(tmp_path: Path) -> None:
+    """Rank 3 can read neither rank 1's batch nor another one of its own; rank 2 waits for it in the
+    forward of rank 0's.
+    """
+    loss = ("--hang", f"die:forward:1:{STEP}", "--niggard", "3")
+    with running(HANGING_HSDP, tmp_path / "run", arguments=loss) as run:
+        ended_well(run)
+        nothing_left(run)
+        assert run.finishers() == [2, 3]
+
+    assert "computed once more with its shard mates, stand for them" in run.output()
+    [lost] = run.records("replica.lost")
+    assert lost["root_rank"] == 1 and not run.records("hang.condemn")

@@ -151,19 +151,24 @@ def _fleet(replicas: int, shards: int) -> Watch:
     return watch
 
 
+FRAME_S = 0.06
+"""Processor time that a frame may take."""
+
+
 def test_a_fleet_of_512_ranks_folds_and_draws_quickly() -> None:
-    """Check 10 of the user experience; what 80 columns and pipes get is in goldens/."""
+    """Check 10 of the user experience: below 60 ms of processor time, 80 columns, and a pipe."""
     watch = _fleet(64, 8)
-    _print(status_screen.render(watch.status(600.0)), 80)
+    spent = []
+    for _ in range(20):  # the least of them is what a frame takes: others may have the caches
+        began = time.process_time()
+        text = _print(status_screen.render(watch.status(600.0)), 80)
+        spent.append(time.process_time() - began)
 
-    began = time.process_time()
-    text = _print(status_screen.render(watch.status(600.0)), 80)
-    spent = time.process_time() - began
-
-    assert len(text.splitlines()) < 40
-    assert "lost: rank 41" in text
-    assert "replicas in order" in text
-    assert spent < 0.5  # Measured 0.02; a machine that is busy must not fail this.
+    assert min(spent) < FRAME_S
+    assert len(text.splitlines()) < 40 and max(map(len, text.splitlines())) <= 80
+    assert "lost: rank 41" in text and "replicas in order" in text
+    _golden("status_fleet_80", text)
+    _golden("status_fleet_plain", "\n".join(status_lines.plain_lines(watch.status(600.0))) + "\n")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from recoverrun.worker.patches.parts import Parts
 from recoverrun.worker.rank0 import failover, shared_values
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.shard_mates import ShardMates
 from recoverrun.worker.step.driver import Driver
-from recoverrun.worker.step.hung_thread import leave_hung
+from recoverrun.worker.step.hung_thread import leave_hung, leave_mates
 from recoverrun.worker.step.stack_dump import arm
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
@@ -34,7 +35,10 @@ from rendezvous.transport.worker_link import WorkerLink
 def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver:
     """Make what protects this worker, let it hear the launcher, and fill the table of torch."""
     worker = WorkerState(env, link, runtime)
-    executor = Executor(runtime, partial(leave_hung, worker), worker.others_wait_s)
+    mates = ShardMates(
+        env.rank, partial(leave_mates, worker), lambda: worker.layout, lambda: worker.store(0)
+    )
+    executor = Executor(runtime, partial(leave_hung, worker), worker.others_wait_s, mates.together)
     sources = DataSources(runtime, executor)
     drift = DriftCheck(worker, executor.captures, executor.influence.matters)
     left = LeftContexts(worker, executor, drift.informs)

@@ -26,6 +26,7 @@ from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
     Lacking,
+    State,
     from_words,
     lacking,
 )
@@ -39,6 +40,10 @@ whole on all ranks, one of them may have to be audited.
 """
 
 ENDLESS = "nobody can tell where rank {rank}'s microbatch {index} of transaction {step} begins"
+ONCE_MORE = (
+    "no other data can be had in the place of rank {}'s microbatches from transaction {} on, a "
+    "survivor's own, computed once more with its shard mates, stand for them: {}"
+)
 REPEATS = (
     "no other data can be had in the place of rank {}'s microbatches from transaction {} on, the "
     "mean of a survivor's own stands for them: {}"
@@ -142,12 +147,27 @@ class MakeUp:
                 self._executor.execute_fresh(self._own(made.identity[1]))
                 made.pieces = apart.pieces(carried=carried)
         except NotReplayable as reason:
-            made.pieces = self._own_again(carried)
+            together = self._own_with_mates(made.identity[1])
+            made.pieces = together or self._own_again(carried)
             if not self._repeats:
                 self._repeats = True
-                words = REPEATS.format(made.rank, self._worker.step, reason)
+                words = (ONCE_MORE if together else REPEATS).format(
+                    made.rank, self._worker.step, reason
+                )
                 self._worker.reporter.notice(words)
         made.executed, made.start, made.fresh = None, None, True
+
+    def _own_with_mates(self, index: int) -> list[tuple[Reducer, Piece]]:
+        """Shard mates execute theirs, and their forward pass needs us: of our part, our own
+        microbatch is executed once more. Nothing where we have no mates, or that cannot be done.
+        """
+        worker, own = self._worker, self._own(index)
+        if worker.protection.layout.shards == 1 or own.top.context is None:
+            return []
+        with suppress(NotReplayable), Apart(worker) as apart:
+            self._executor.execute(worker.env.rank, State(own.top.context), worker.step, own)
+            return apart.pieces(carried=not index)
+        return []
 
     def _own_again(self, carried: bool) -> list[tuple[Reducer, Piece]]:
         """What is left where the script's code gives nothing: the mean of own microbatches."""

@@ -13,7 +13,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Never
 
@@ -65,9 +65,10 @@ class Executor:
         runtime: ScriptRuntime,
         leave: Callable[[str], Never],
         others_wait_s: Callable[[], float] = lambda: math.inf,
+        together: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """The two functions are those of `Containment`."""
-        self.runtime = runtime
+        """`together` is of `ShardMates`, the other functions are those of `Containment`."""
+        self.runtime, self._together = runtime, together
         self.influence = Influence(runtime)
         self.captures = Captures(runtime)
         self.shares = LocalShards()
@@ -256,16 +257,17 @@ class Executor:
         self, top: Top, names: dict[str, Any], item: Any, microbatch: Microbatch, step: int
     ) -> Executed:
         region, shown = top.loop, Evidence()
-        assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
+        assert region.body_code, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
         self._reached, self._top, self._passed = False, top, 0
         self.answered = False
         self.runtime.spoiled = ""
         self._shown = shown
         self._asked_to_reduce()
-        self._execute_code(top, names, item)
-        if self.runtime.spoiled:
-            raise self.containment.failure()
+        with self._together():
+            self._execute_code(top, names, item)
+            if self.runtime.spoiled:
+                raise self.containment.failure()
         if not self.fresh and not self.only_inputs:
             require_count(self.runtime.acting_rank, microbatch.reduces, self._asked_to_reduce())
         after = None

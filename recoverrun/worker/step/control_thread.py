@@ -121,7 +121,8 @@ class Control:
                 if isinstance(effect, Send):
                     told = effect.message
                     if isinstance(told, Committed):
-                        told = worker.timing.complete(told, worker.progress.spent_ms())
+                        spent_ms = worker.progress.spent_ms() | worker.cpu_waits.spent_ms()
+                        told = worker.timing.complete(told, spent_ms)
                     worker.link.send(told)
                 else:
                     self._agenda.append(effect)

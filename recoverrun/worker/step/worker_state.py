@@ -13,6 +13,7 @@ from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
 from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.context.context_buffer import ContextWriter
+from recoverrun.worker.step.cpu_waits import CpuWaits
 from recoverrun.worker.step.failpoints import Failpoints
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.step.protection import Protection
@@ -52,6 +53,7 @@ class WorkerState:
             extent=lambda: extent(runtime.microbatches, runtime.stack),
         )
         self.timing = StepTiming()
+        self.cpu_waits = CpuWaits()
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
         self.drains = False  # the job is about to be ended: it wants one snapshot more
         self.changed = threading.Condition()

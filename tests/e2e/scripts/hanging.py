@@ -23,6 +23,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+BATCH = 4
+
 
 class Hang:
     """Each of `ranks` hangs once, where `visit` names the place in the step."""
@@ -55,6 +57,20 @@ class Hang:
             return False
         flag.write_text(json.dumps({"at": time.time(), "pid": os.getpid()}))
         return True
+
+    def give(self, index: int) -> None:
+        """In that step the niggard gives one batch, as often as is wished. That is in files: what
+        is in memory would be another rank's when its batch is computed.
+        """
+        if self.now != self.step or not (self.out / "niggard.json").exists():
+            return
+        given = self.out / "given"
+        known = given.read_text().split() if given.exists() else []
+        if self.begun_by("niggard") != os.getpid() or str(index) in known:
+            return
+        if len(known) >= BATCH:
+            raise LookupError("no more")
+        given.write_text(" ".join([*known, str(index)]))
 
     def stop(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -90,23 +106,30 @@ class Hang:
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def fail(self) -> None:
+        """No hang either: an error of this rank's part of the batch."""
+        raise LookupError("no such token")
+
     def late(self) -> None:
         """No hang: it comes."""
         time.sleep(4)
 
 
 class Points(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    def __init__(self, hang: Hang, rank: int) -> None:
+    def __init__(self, hang: Hang, rank: int, niggard: int) -> None:
         generator = torch.Generator().manual_seed(5)
         self.x = torch.randn(640, 16, generator=generator, dtype=torch.float64)
         self.y = torch.randn(640, 4, generator=generator, dtype=torch.float64)
         self.hang, self.rank = hang, rank
+        if rank == niggard:
+            hang.first("niggard")
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         self.hang.visit("data", self.rank)
+        self.hang.give(index)
         return self.x[index], self.y[index]
 
 
@@ -158,6 +181,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--hang", default="")
     parser.add_argument("--redo", default="", help="how whoever redoes that microbatch hangs")
+    parser.add_argument("--niggard", type=int, default=-1, help="gives one batch in that step")
     parser.add_argument("--timeout", type=float, default=1800)
     args = parser.parse_args()
 
@@ -167,9 +191,9 @@ def main() -> None:
     torch.manual_seed(1)
     net = wrapped(Model(hang, rank), args.shards)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    data = Points(hang, rank)
+    data = Points(hang, rank, args.niggard)
     sampler = DistributedSampler(data, shuffle=True, seed=3, drop_last=True)
-    loader = DataLoader(data, batch_size=4, sampler=sampler, drop_last=True)
+    loader = DataLoader(data, batch_size=BATCH, sampler=sampler, drop_last=True)
     torch.manual_seed(100 + rank)
     for x, y in loader:
         hang.visit("body", rank)

@@ -134,9 +134,7 @@ def script(stage: Stage, rank: Rank) -> Iterator[Act]:
         yield from _passes(stage, rank, data, 0.1 * plan.step_s + first * 2.0)
         compile_s = plan.compile_s if step == 1 else 0.0
         yield from _passes(stage, rank, Phase.MICROBATCH, 0.8 * plan.step_s + compile_s)
-        if plan.shards > 1:
-            mates = tuple(one for one in everybody if one // plan.shards == rank.slot)
-            yield Join(f"the shards of replica {rank.slot}", mates, seen=False)
+        yield from _shares(stage, rank)
         yield from _settles(stage, rank, step)
         yield from _between(stage, rank, step)
 
@@ -162,6 +160,14 @@ def _passes(
     yield Work(stage.around(seconds), activity)
 
 
+def _shares(stage: Stage, rank: Rank) -> Iterator[Act]:
+    """The forward and backward of a replica of several ranks need all of them."""
+    shards, first = stage.plan.shards, rank.slot * stage.plan.shards
+    if shards > 1:
+        mates = tuple(range(first, first + shards))
+        yield Join(f"the shards of replica {rank.slot}", mates, seen=False)
+
+
 def _settles(stage: Stage, rank: Rank, step: int) -> Iterator[Act]:
     plan = stage.plan
     shard = rank.number % plan.shards
@@ -178,6 +184,7 @@ def _settles(stage: Stage, rank: Rank, step: int) -> Iterator[Act]:
             while rank.debts:
                 rank.debts -= 1
                 yield from _passes(stage, rank, Phase.REDO, plan.step_s)
+                yield from _shares(stage, rank)
                 rank.at(Phase.SETTLE, stage.now)
             yield join
             over = rank.waits is None

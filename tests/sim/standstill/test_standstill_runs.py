@@ -4,9 +4,12 @@ from collections import Counter
 
 import pytest
 
+from rendezvous.protocol.progress_page import Phase
 from tests.sim.mutants import planted
+from tests.sim.standstill.activities import HANGS, Hang
 from tests.sim.standstill.heavy import measure
 from tests.sim.standstill.mutants import BUGS, Bug
+from tests.sim.standstill.plan import HangAt, Plan
 from tests.sim.standstill.world import World, simulate
 
 SEEDS = (*range(30), 49, 91)
@@ -28,6 +31,24 @@ def test_runs_lose_whoever_hangs_in_time_and_nobody_without_a_cause() -> None:
 
     assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
+
+
+@pytest.mark.parametrize("kind", HANGS)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_who_hangs_as_its_replica_makes_up_for_a_loss_is_named_and_not_its_mate(
+    rank: int, kind: Hang
+) -> None:
+    """The mate waits for it in torch's own communication, which pages do not tell of."""
+    first = HangAt(1, 8, Phase.MICROBATCH, "lock")
+    plan = Plan(
+        seed=rank, replicas=4, shards=2, nodes=2, steps=20, step_s=0.5,
+        hangs=(first, HangAt(rank, 8, Phase.REDO, kind)),
+    )  # fmt: skip
+
+    outcome = World(plan).run()
+
+    assert outcome.violation is None and outcome.end == "well"
+    assert outcome.coverage["hang in REDO"] == 1
 
 
 @pytest.mark.parametrize("stall", ["computes", "pool", "polls", "disk"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.coordinator.stragglers import WINDOW, Stragglers
+from rendezvous.coordinator.stragglers import KINDS, WINDOW, Stragglers
 from rendezvous.protocol.messages import Committed
 from rendezvous.protocol.records import Record
 
@@ -92,6 +92,31 @@ def test_it_is_said_what_it_is_slow_at() -> None:
     assert kinds == ["data", "alone", "compute"]
     assert data.reason.startswith("rank 3 slows each step by ")
     assert data.reason.endswith(": fetching data")
+
+
+@pytest.mark.parametrize("kind", ["cpu", "throttled"])
+def test_where_it_has_no_cpu_that_is_said_and_not_what_it_was_at(kind: str) -> None:
+    rng, machine = random.Random(3), Stragglers()
+    found: list[Record] = []
+    for step in range(WINDOW):
+        said = a_step(step, 8, rng, {3: 0.2}, "data")
+        without = ((kind, 0.15 * STEP_MS),)
+        said[3] = replace(said[3], phases=(*said[3].phases, *without))
+        found += machine.step(step, said)
+
+    [record] = found
+    assert record.fields["kind"] == kind and KINDS[kind] in record.reason
+
+
+def test_where_all_wait_for_a_cpu_alike_it_is_no_cause() -> None:
+    rng, machine = random.Random(3), Stragglers()
+    found: list[Record] = []
+    for step in range(WINDOW):
+        said = a_step(step, 8, rng, {3: 0.2})
+        all_wait = {r: replace(s, phases=(*s.phases, ("cpu", 30.0))) for r, s in said.items()}
+        found += machine.step(step, all_wait)
+
+    assert [record.fields["kind"] for record in found] == ["compute"]
 
 
 def test_one_that_is_fast_again_is_cleared_once() -> None:

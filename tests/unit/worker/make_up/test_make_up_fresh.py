@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from recoverrun.worker.make_up.make_up import ENDLESS, REPEATS
+from recoverrun.worker.make_up.make_up import ENDLESS, ONCE_MORE, REPEATS
+from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
@@ -58,6 +59,7 @@ def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> 
 # --------------------------------------------------------------------------- no fresh data
 
 HOME = ("own", "home")
+IN_SHARDS = Layout(((0, 3), (1, 4), (LOST, 5)))
 BARREN = "train.py:9: executed as rank 1, the script's code raised StopIteration()"
 
 
@@ -96,6 +98,25 @@ def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
 
     kinds = {identity: kind for identity, (kind, _) in crew.gradients.items()}
     assert kinds == {(LOST, n): "share" if n % 2 in survivors else "fresh" for n in range(4)}
+
+
+@pytest.mark.parametrize("survivors", [(1,), (0, 1)])
+def test_who_has_shard_mates_computes_its_own_once_more_with_them(
+    survivors: tuple[int, ...],
+) -> None:
+    """They are in a forward pass that needs it."""
+    crew = barren(survivors=survivors)
+    for survivor in crew.survivors:
+        survivor.layout = IN_SHARDS
+
+    crew.makes_up()
+
+    kinds = {n: ("own", "once more") if n in survivors else ("fresh", n) for n in range(2)}
+    assert crew.gradients == {(LOST, n): kinds[n] for n in range(2)}
+    for n in survivors:
+        survivor = crew.survivors[n]
+        assert survivor.recalled == [(STEP, n)] and survivor.present == [HOME]
+        assert survivor.noticed == [ONCE_MORE.format(LOST, STEP, BARREN)]
 
 
 def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
