@@ -62,7 +62,7 @@ class MakeUp:
         self._telling = True  # all members are exact, as far as all know
 
     def learned(self) -> bool:
-        """Whether survivors tell each other where lost ranks stand."""
+        """True if survivors tell each other where lost ranks stand."""
         return self._telling
 
     def learn(self, learned: bool) -> None:
@@ -131,9 +131,9 @@ class MakeUp:
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""
-        own = self._executor.captures.at(after.point)
-        if own is not None and rank in self._executor.lost:
-            self._executor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
+        mine = self._executor.captures.at(after.point)
+        if mine is not None and rank in self._executor.lost:
+            self._executor.lost[rank].learn(after, mine, assumed=assumed, lacking=unknown)
 
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]
@@ -331,5 +331,5 @@ class MakeUp:
             for loop_frame in self._worker.runtime.under_way()
             if loop_frame.top
         ]
-        for one in self._executor.lost.values():
-            one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
+        for lost_rank in self._executor.lost.values():
+            lost_rank.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
