@@ -71,7 +71,7 @@ class SlotOpening:
 
 
 class Passing:
-    """Whether items are being passed, and by which code."""
+    """Says that items are being passed, and by which code."""
 
     def __init__(self, code: CodeType) -> None:
         self._code = code

@@ -92,7 +92,7 @@ def _keeping(value: Any) -> Callable[[], Any]:
 
 
 def _is_small(value: Any) -> bool:
-    """Is it a container of a few simple values?"""
+    """True of a container of a few simple values."""
     items: Iterable[Any]
     if type(value) is dict:
         items = value.values()
