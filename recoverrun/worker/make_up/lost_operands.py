@@ -27,7 +27,7 @@ LARGEST = 64
 """Elements of what is told: more than these are no counts."""
 
 STEERED = (
-    "the {call} at {place} is over {some} of {all} replicas from here on: what follows from it may "
+    "the {call} at {place} is over {some} of {all} ranks from here on: what follows from it may "
     "differ"
 )
 
