@@ -89,12 +89,12 @@ class MakeUp:
         """As the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
-        one, context_buffer = which(step, made.identity), self._worker.context_buffer
+        microbatch_id, context_buffer = which(step, made.identity), self._worker.context_buffer
         try:
             self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
             made.start = self._left.state_of(made.rank, microbatch)
-            context_buffer.enters(one)
+            context_buffer.enters(microbatch_id)
             self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
             with Apart(self._worker) as apart:
                 made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
@@ -105,7 +105,7 @@ class MakeUp:
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
-                self._left.deaths.give_up(one, str(reason))
+                self._left.deaths.give_up(microbatch_id, str(reason))
                 context_buffer.gives_up()  # shard mates may hang in it, and take this rank along
             return
         finally:
@@ -219,21 +219,22 @@ class MakeUp:
 
     def _guessed(self) -> str:
         """Why what this rank has made up is only a guess, or "". Shard mates do the same."""
-        found = []
+        reasons = []
         for identity, made in sorted(self._made.items()):
             if made.start is None or made.executed is None:
                 continue
-            one, context_buffer = which(self._worker.step, identity), self._worker.context_buffer
-            context_buffer.enters(one)
+            microbatch_id = which(self._worker.step, identity)
+            context_buffer = self._worker.context_buffer
+            context_buffer.enters(microbatch_id)
             with self._worker.timing.measure("redo"):
                 try:
-                    found.append(self._doubts.guessed(made, self._own(identity[1])))
+                    reasons.append(self._doubts.guessed(made, self._own(identity[1])))
                 except GivenUp as reason:
-                    found.append(str(reason))
-                    self._left.deaths.give_up(one, str(reason))
+                    reasons.append(str(reason))
+                    self._left.deaths.give_up(microbatch_id, str(reason))
                     context_buffer.gives_up()
             context_buffer.rests()
-        return next(filter(None, found), "")
+        return next(filter(None, reasons), "")
 
     def _aside(self, identity: Identity, rank: int) -> Made:
         """Execute a microbatch that another survivor makes up, for it to be compared.

@@ -75,10 +75,10 @@ def _counter(names: Mapping[str, Any]) -> Extent | None:
     """What the object says whose method the loop is in."""
     for done, whole in COUNTERS:
         try:
-            found = tuple(attrgetter(path)(names["self"]) for path in (done, whole))
+            counted = tuple(attrgetter(path)(names["self"]) for path in (done, whole))
         except (AttributeError, KeyError):
             continue
-        match found:
+        match counted:
             case int(step), int(most) if 0 <= step < most:
                 return Extent(step=step, steps=most - step)
     return None
