@@ -2,10 +2,13 @@
 
 import ast
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import get_args
 
+from rendezvous.protocol.messages import Message
 from tests.layers import LAYERS, drawn, layer_of, may_import
 from tests.sources import ROOT, imported_by, modules, name_of, sources
 
@@ -86,6 +89,13 @@ def test_the_page_on_architecture_shows_the_table() -> None:
         page.write_text(f"{before}{marks[0]}{table}{marks[1]}{after}")
     else:
         assert shown == table, "docs/architecture.md is behind tests/layers.py: `make readme`"
+
+
+def test_the_page_on_the_protocol_has_a_row_for_each_message() -> None:
+    rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+
+    assert Counter(named) == Counter(kind.__name__ for kind in get_args(Message))
 
 
 def test_a_row_names_no_package_of_a_later_row() -> None:

@@ -4,12 +4,14 @@ A job is never started from here (see `main`): the options of `run` are declared
 """
 
 import inspect
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from recoverrun.cli.command_table import COMMANDS
 from recoverrun.config.option_table import DEFAULTS, TABLE, Option, kind
 from recoverrun.config.options import normalized
 from recoverrun.version import __version__
@@ -29,9 +31,21 @@ Every PET_ variable of torchrun is honoured; the command line comes first.
 CONTEXT = {"help_option_names": ["-h", "--help"], "token_normalize_func": normalized}
 
 
-def program(commands: Sequence[str], *, completion: bool = False) -> typer.Typer:
-    """The program with `run` and those of the other commands; `completion`: what shells ask for."""
+class LazyCommands(TyperGroup):
+    """Loads a command when it is called, or when a shell completes its options.
+
+    Until then an empty command stands for it, with its name and its sentence.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _loaded(name) if name in COMMANDS else command, rest
+
+
+def program(*, completion: bool = False) -> typer.Typer:
+    """The program with all its commands; `completion`: what shells ask for."""
     app = typer.Typer(
+        cls=LazyCommands,
         invoke_without_command=True,
         context_settings=CONTEXT,
         subcommand_metavar=f"{USAGE} | COMMAND",
@@ -41,9 +55,19 @@ def program(commands: Sequence[str], *, completion: bool = False) -> typer.Typer
     )
     app.callback()(_with_options(_about))
     app.command("run", options_metavar=f"[OPTIONS] {USAGE}")(_with_options(_about_run))
-    for name in commands:
-        import_module(f"recoverrun.cli.commands.{name}").register(app)
+    for name, sentence in COMMANDS.items():
+        app.command(name, help=sentence)(_not_loaded)
     return app
+
+
+def _loaded(name: str) -> Any:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    import_module(f"recoverrun.cli.commands.{name}").register(app)
+    return get_command(app)
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a command is loaded before it is called")
 
 
 def _about(**_options: Any) -> None:

@@ -5,26 +5,12 @@ import os
 import sys
 from pathlib import Path
 
+from recoverrun.cli.command_table import COMMANDS
 from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.version import versions
 from rendezvous.protocol.process_title import entitle
-
-OTHERS = (
-    "status",
-    "postmortem",
-    "metrics",
-    "runs",
-    "demo",
-    "inject",
-    "doctor",
-    "template",
-    "config",
-    "keygen",
-    "witness",
-)
-"""Commands besides `run`, each in the module of its name."""
 
 COMPLETION = ("--install-completion", "--show-completion")
 
@@ -64,13 +50,13 @@ def _main(arguments: list[str]) -> int:
     if first in COMPLETION or COMPLETING in os.environ:
         from recoverrun.cli.help import program
 
-        program(OTHERS, completion=True)(args=arguments, prog_name="recoverrun")
+        program(completion=True)(args=arguments, prog_name="recoverrun")
         return ExitCode.DONE
-    if first not in OTHERS:
+    if first not in COMMANDS:
         options = read(arguments[1:] if first == "run" else arguments, os.environ)
         if options is not None:
             command = options.command[0] if options.command else ""
-            if command in (*OTHERS, "run") and first != "run":
+            if command in (*COMMANDS, "run") and first != "run":
                 raise RecoverrunError(f"{command!r} must come before {first}", ExitCode.USAGE)
             if not (options.module or options.no_python or Path(command).exists()):
                 _refuse_typo(command)
@@ -90,7 +76,7 @@ def _main(arguments: list[str]) -> int:
         from recoverrun.cli.commands.inject import own_first
 
         arguments = [first, *own_first(arguments[1:])]
-    program([first] if first in OTHERS else OTHERS)(args=arguments, prog_name="recoverrun")
+    program()(args=arguments, prog_name="recoverrun")
     return ExitCode.DONE
 
 
@@ -98,7 +84,7 @@ def _refuse_typo(command: str) -> None:
     """Perhaps the script that does not exist was meant to be a command."""
     from difflib import get_close_matches  # Not at the top: a launcher has no use for it.
 
-    close = get_close_matches(command, (*OTHERS, "run"), n=1)
+    close = get_close_matches(command, (*COMMANDS, "run"), n=1)
     if close and close[0] != command:
         sentence = f"there is no script {command!r}, did you mean the command {close[0]!r}?"
         raise RecoverrunError(sentence, ExitCode.USAGE)

@@ -155,7 +155,7 @@ RECIPES = (
     recipe("ddp", kill="r1@step:3:forward,r0@step:5:vote"),
     recipe("ddp", "packed"),
     recipe("ddp", "mean"),
-    recipe("ddp", "late", kill="r1@step:3:forward", taken_back="is over 2 of 3 replicas"),
+    recipe("ddp", "late", kill="r1@step:3:forward", taken_back="is over 2 of 3 ranks"),
     recipe("hsdp", kill="r3@step:3:forward"),
 )
 

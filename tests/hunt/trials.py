@@ -22,7 +22,7 @@ from tests.hunt.verdict import Ended, Verdict
 from tests.warm.launchers import LAUNCHERS
 
 WITHIN_S = 60.0
-STEERED = re.compile(r"is over \d+ of \d+ replicas")
+STEERED = re.compile(r"is over \d+ of \d+ ranks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,7 +234,7 @@ STEERED = tuple(
         "r1@step:4:forward",
         ranks=3,
         contract="told",
-        told="is over 2 of 3 replicas",
+        told="is over 2 of 3 ranks",
     )
     for way in ("rate", "skip")
 )

@@ -23,7 +23,7 @@ class Attempts:
         self.most = most  # restarts that count
         self.number = 0  # of the present attempt
         self.restarts = 0  # those that count
-        self.ends: list[str] = []  # how attempts ended that count, or would
+        self.ends: list[str] = []  # how those attempts ended that count, or would
         self._early = 0  # restarts for a loss before recovery could help
 
     def adopt(self, start: Start) -> None:

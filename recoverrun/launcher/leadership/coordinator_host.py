@@ -121,8 +121,8 @@ class CoordinatorHost(HostVoice):
             if self._coordinator is not None:
                 envelopes += self._coordinate(coordinator.Tick(), now)
                 envelopes += self._give_places(now)
-                told, stop = self._rollbacks.tick(now)
-                envelopes += told if stop is None else self.stop(stop)
+                orders, stop = self._rollbacks.tick(now)
+                envelopes += orders if stop is None else self.stop(stop)
         return envelopes + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:
@@ -195,26 +195,26 @@ class CoordinatorHost(HostVoice):
     # --------------------------------------------------------------------------- starting again
 
     def _late(self, sender: str, join: Join, now: float) -> list[Envelope] | None:
-        """A launcher comes when the job has begun. None: it is for the formation to answer."""
+        """A launcher comes when the job has begun. None: the formation answers it."""
         offer = self._newcomers.offer(join, now)
         if offer is None:
             return None
-        told = [Envelope(sender, NOBODY, offer.message)]
+        answer = [Envelope(sender, NOBODY, offer.message)]
         if not offer.spare:
-            return told
+            return answer
         self._detector.step(failure_detector.Heard(sender.encode()), now)
         if not self._newcomers.fit:
-            return told
+            return answer
         if self._coordinator is None:
             return None
         coordinator = self._coordinator
         if self._first_failure.pending or coordinator.protected or coordinator.starting:
-            return told  # A job that survives losses is not interrupted for it.
+            return answer  # A job that survives losses is not interrupted for it.
         reason = f"node {join.node} joins a job of {self._newcomers.least} to "
         return self._begin_again(f"{reason}{self._newcomers.most} nodes", -1, now, counts=False)
 
     def _inquire(self, stop: Stop, now: float) -> list[Envelope]:
-        """The coordinator wants to stop: why, may not be known yet."""
+        """The coordinator wants to stop; the cause may not be known yet."""
         assert self._coordinator is not None, "who else would want to stop"
         known = stop.root_rank < 0 or stop.exit_code == ExitCode.INVARIANT or self._changing
         if known or self._coordinator.protected:

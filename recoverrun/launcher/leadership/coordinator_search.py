@@ -36,9 +36,9 @@ class CoordinatorSearch:
 
     def learn(self, places: Iterable[Place]) -> bool:
         """Wait where we are, and ask at `places` later; True if that is after a search."""
-        found = self._sought > 0
+        searched = self._sought > 0
         self._alternatives, self._sought = deque(places), 0
-        return found
+        return searched
 
     def tick(self, now: float) -> list[float]:
         """Time passed; for how many seconds the launcher where we wait is silent, if it is."""

@@ -51,13 +51,13 @@ class Handover:
 
     def told(self, members: Iterable[str]) -> Told | None:
         """Return what `members` remember; None as long as one of them has not said all of it."""
-        told = []
+        statements = []
         for member in members:
             parts = self._statements.get(member, {})
             if not parts or len(parts) < next(iter(parts.values())).parts:
                 return None
-            told.append((member, tuple(parts[number] for number in sorted(parts))))
-        return tuple(told)
+            statements.append((member, tuple(parts[number] for number in sorted(parts))))
+        return tuple(statements)
 
     def end(self) -> tuple[tuple[str, Message], ...]:
         """Coordinate from now on; return what was said to the coordinator too early."""
@@ -84,7 +84,7 @@ def statement(memory: Memory, *, term: int, attempt: int, begun: bool) -> list[S
 
 def standing(parts: Sequence[Statement], hosts: Callable[[int], bool]) -> Standing:
     """Return what one launcher has told, as far as it can speak of it: of ranks that it hosts."""
-    told = []
+    messages = []
     for frame in (frame for part in parts for frame in part.frames):
         try:
             message = codec.decode(frame)
@@ -93,5 +93,5 @@ def standing(parts: Sequence[Statement], hosts: Callable[[int], bool]) -> Standi
         rank = getattr(message, "rank", NOBODY)
         entrusted = rank == NOBODY or isinstance(message, ContextBuffer)
         if isinstance(message, RETOLD) and (entrusted or hosts(rank)):
-            told.append(message)
-    return tuple(told)
+            messages.append(message)
+    return tuple(messages)

@@ -25,8 +25,8 @@ class HostVoice:
 
         Members ask the register how it is, and need no other sign.
         """
-        told = self._newcomers.others if members else self._newcomers.names
-        return [Envelope(peer, NOBODY, beat) for peer in told]
+        peers = self._newcomers.others if members else self._newcomers.names
+        return [Envelope(peer, NOBODY, beat) for peer in peers]
 
     def stop(self, stop: Stop) -> list[Envelope]:
         """End the job, or its forming; only the first reason counts."""

@@ -82,7 +82,7 @@ class Leadership:
         self.term = 0  # how often the coordinator has changed, counted from 1
         self._handover = Handover()
         self._warned = False
-        self._spoken = False  # has the coordinator of this term spoken to us?
+        self._spoken = False  # the coordinator of this term has spoken to us
         self._state_at = 0.0  # when our statement is due again
         self._outside_until = float("inf")
         self._present: frozenset[str] = frozenset()  # launchers of the attempt that are members
@@ -283,7 +283,7 @@ class Leadership:
         return [*acts, *self._complete()]
 
     def _warnings(self) -> list[Act]:
-        """What a user should know who has said that silence is death."""
+        """What a user of `--on-partition=continue` should know: who was given up as dead."""
         register = self._register
         if register is None or not register.abandoned or self._warned:
             return []
@@ -306,7 +306,7 @@ class Leadership:
     # --------------------------------------------------------------------------- the store
 
     def _lend_store(self, now: float, *, anew: bool) -> list[Act]:
-        """Have the store lead or follow, as we do."""
+        """Have the store lead or follow, as this launcher does."""
         term = max(1, self.term)
         if self.leader == self.own:
             followers = self.callees()
@@ -341,14 +341,15 @@ class Leadership:
         register = self._register
         if not self._handover.pending or register is None:
             return []
-        told = self._handover.told(register.configuration.members)
-        if told is None:
+        statements = self._handover.told(register.configuration.members)
+        if statements is None:
             return []
         early = self._handover.end()
-        attempts = {part.attempt for _, parts in told for part in parts}
-        whole = len(attempts) == 1 and all(part.begun for _, parts in told for part in parts)
+        every_part = [part for _, parts in statements for part in parts]
+        attempts = {part.attempt for part in every_part}
+        whole = len(attempts) == 1 and all(part.begun for part in every_part)
         standings = tuple(
-            standing(parts, partial(self.attempt.hosts, sender)) for sender, parts in told
+            standing(parts, partial(self.attempt.hosts, sender)) for sender, parts in statements
         )
         vacancy = None
         if whole:

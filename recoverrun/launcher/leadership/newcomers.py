@@ -147,9 +147,9 @@ class Newcomers:
     def refuse(self, refusal: Refusal) -> list[Envelope]:
         """The job ends: spares are told, and so is whoever comes."""
         self.refusal = refusal
-        told = [Envelope(peer, NOBODY, refusal) for peer in sorted(self.spares)]
+        envelopes = [Envelope(peer, NOBODY, refusal) for peer in sorted(self.spares)]
         self.spares.clear()
-        return told
+        return envelopes
 
     # --------------------------------------------------------------------------- spares
 
@@ -176,9 +176,9 @@ class Newcomers:
             attempt=restart.attempt, restarts=restarts, awaited=awaited, begun_at=now
         )
         self.restart = restart
-        told = [Envelope(peer, NOBODY, restart) for peer in [*self.others, self._own]]
+        envelopes = [Envelope(peer, NOBODY, restart) for peer in [*self.others, self._own]]
         self.waiting.clear()
-        return told + self.fill(now)
+        return envelopes + self.fill(now)
 
     def call_again(self, sender: str) -> list[Envelope]:
         """A launcher that has a place may not have heard yet that it should join again."""
@@ -215,7 +215,9 @@ class Newcomers:
             former = members.start.nodes[node_rank]
             member = members.replace(node_rank, join)
             self._record(member.record(f" in the place of {former}, which was lost"))
-            told = [e for one in sorted(members.present) for e in members.place_of(one, self._own)]
+            told: list[Envelope] = []
+            for name in sorted(members.present):
+                told += members.place_of(name, self._own)
             given.append(Given(tuple(told), tuple(member.ranks)))
         return given
 

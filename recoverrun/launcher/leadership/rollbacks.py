@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rendezvous.coordinator.written_snapshots import WrittenSnapshots
 
 OF_SNAPSHOTS = Drain | Exchanging | Holding | Restored | Persisted
-"""What is said of them."""
+"""The messages about snapshots."""
 
 
 class Rollbacks:
@@ -83,11 +83,11 @@ class Rollbacks:
         """A launcher, or a worker that it hosts, says something of snapshots."""
         match message:
             case Holding():
-                told = self._done(self._opened(now).hear(sender, message, now))
-                return [*told, *self._write(now)]
+                envelopes = self._done(self._opened(now).hear(sender, message, now))
+                return [*envelopes, *self._write(now)]
             case Exchanging():
-                told = self._done(self._opened(now).exchange(sender, message))
-                return [*told, *self._write(now)]
+                envelopes = self._done(self._opened(now).exchange(sender, message))
+                return [*envelopes, *self._write(now)]
             case Persisted() if self._written is not None:
                 for record in self._written.hear(sender, message, now):
                     self._record(record)
@@ -113,7 +113,7 @@ class Rollbacks:
         return [] if order is None else [Envelope(name, NOBODY, order) for name in present]
 
     def tick(self, now: float) -> tuple[list[Envelope], Stop | None]:
-        """Time passed. How the job ends that was to end, once its snapshot is on the disk, or
+        """Time passed. Returns also how a drained job ends, once its snapshot is on the disk, or
         cannot be.
         """
         if self._written is None or self._book is None:
@@ -151,15 +151,15 @@ class Rollbacks:
         return self._start is not None and attempt_of(incarnation) == self._start.attempt
 
     def _done(self, effects: "Iterable[Effect]") -> list[Envelope]:
-        told: list[Envelope] = []
+        envelopes: list[Envelope] = []
         for effect in effects:
             if isinstance(effect, Record):
                 self._record(effect)
                 continue
             present = self._members.present
             names = sorted(present & {effect.launcher} if effect.launcher else present)
-            told += [Envelope(name, NOBODY, effect.message) for name in names]
-        return told
+            envelopes += [Envelope(name, NOBODY, effect.message) for name in names]
+        return envelopes
 
 
 def _on_disk() -> "WrittenSnapshots":

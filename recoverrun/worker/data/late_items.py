@@ -71,7 +71,7 @@ class SlotOpening:
 
 
 class Passing:
-    """Whether items are being passed, and by which code."""
+    """Says that items are being passed, and by which code."""
 
     def __init__(self, code: CodeType) -> None:
         self._code = code
@@ -163,16 +163,16 @@ def is_looked_at(source: Iterator[Any]) -> bool:
     while over:
         holders = gc.get_referrers(*over)
         inner, over = over, []
-        for one in holders:
-            kind = type(one)
-            if id(one) in seen or one is inner or kind is GeneratorType:
+        for holder in holders:
+            kind = type(holder)
+            if id(holder) in seen or holder is inner or kind is GeneratorType:
                 continue
             is_iterator = hasattr(kind, "__next__") and kind.__module__ in BUILT_IN
             if is_iterator and kind not in HANDING_ON:
                 return True
             if is_iterator or kind is tuple:  # `zip` and `map` keep those below in one
-                seen.add(id(one))
-                over.append(one)
+                seen.add(id(holder))
+                over.append(holder)
     return False
 
 
@@ -246,7 +246,7 @@ def taken(source: LoaderIterator, told: SlotOpening, passing: Passing) -> LateIt
     Raises NotReachable if it is an iterator over other data.
     """
     loader, opening = source.loader, source.opening
-    own, kind = opening.origin, kind_of(loader)
+    origin_here, kind = opening.origin, kind_of(loader)
     if kind != told.kind:
         raise NotReachable(f"data iterator {source.number} is one of {kind}, not of {told.kind}")
     for sampler, epoch in zip(samplers_of(loader), told.epochs, strict=True):
@@ -255,9 +255,9 @@ def taken(source: LoaderIterator, told: SlotOpening, passing: Passing) -> LateIt
     opening.renewed = told.renewed
     state = opening.created  # some samplers make their generator as they begin
     if told.origin is not None:
-        origin = replace(told.origin, loader=own.loader)
-        rows = {origin.rows, own.rows} - {-1}  # which without generators are not known
-        if origin.subset_rows != own.subset_rows or len(rows) > 1:
+        origin = replace(told.origin, loader=origin_here.loader)
+        rows = {origin.rows, origin_here.rows} - {-1}  # which without generators are not known
+        if origin.subset_rows != origin_here.subset_rows or len(rows) > 1:
             raise NotReachable(f"{kind} goes through other rows here than in its slot")
         generators = origin.require_generators()
         state = _at(

@@ -41,7 +41,7 @@ RAISED = "the data set {}, read as rank {}, raised {}"
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class LoaderIterator(RankAware):
-    """The iterator of `loader`, number `number` of this process."""
+    """The iterator over `loader`, the `number`th of this process."""
 
     loader: "DataLoader[Any]"
     make: Callable[[Any], Iterator[Any]]

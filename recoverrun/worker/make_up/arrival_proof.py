@@ -56,14 +56,14 @@ def prove(worker: WorkerState, executor: Executor, generation: int, execute: Wit
     layout, view = protection.layout, protection.machine.view
     _, shard = layout.place(worker.env.rank)
     here = [one for one in worker.joined if one in view.live_ranks]
-    found = {}
+    reports = {}
     for rank in here:
         auditor = auditor_of(layout, view.live, worker.joined, rank)
         slot, place = layout.place(rank)
         if auditor == protection.machine.slot and place == shard:
-            found[rank] = report_of(worker, execute((slot, 0), rank))
-    own = _own(worker, executor) if worker.env.rank in here else []
-    words = {"own": own, "found": [[rank, one] for rank, one in found.items()]}
+            reports[rank] = report_of(worker, execute((slot, 0), rank))
+    own_report = _own(worker, executor) if worker.env.rank in here else []
+    words = {"own": own_report, "found": [[rank, one] for rank, one in reports.items()]}
     heard = gather(protection.fabric, protection.peers, generation, words)
     proved = []
     for by, said in sorted(heard.items()):

@@ -93,8 +93,8 @@ class Audits:
         auditor = live[(live.index(layout.slot(executed_by)) + 1) % len(live)]
         again = machine.slot == auditor and len(live) > 1
         mine = execute(identity, rank) if again else made.get(identity)
-        own = disowned(worker, self._executor)  # shard mates do both
-        words = {"found": report_of(worker, mine), "own": guessed() or own}
+        distrust = disowned(worker, self._executor)  # shard mates do both
+        words = {"found": report_of(worker, mine), "own": guessed() or distrust}
         heard = gather(protection.fabric, protection.peers, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)
         failed = [said["own"] for _, said in sorted(heard.items()) if said["own"]]

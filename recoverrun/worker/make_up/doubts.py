@@ -121,10 +121,12 @@ class Doubts:
         assert start is not None and mine is not None, "executed from there"
         assert made.executed is not None, "before"
         values = {**start.context.values, **{key: mine.values[key] for key in keys}}
-        other = replace(start, context=start.context.with_values(values))
+        ours_instead = replace(start, context=start.context.with_values(values))
         try:
             with Apart(self._worker):
-                again = self._executor.execute(made.rank, other, self._worker.step, microbatch)
+                again = self._executor.execute(
+                    made.rank, ours_instead, self._worker.step, microbatch
+                )
         except GivenUp:
             raise
         except NotReplayable:
@@ -133,9 +135,9 @@ class Doubts:
 
     def _unknown(self, made: Made, microbatch: Microbatch) -> frozenset[Key]:
         """Values that are not known of the rank, and of which this rank has its own."""
-        own = microbatch.top.context.values if microbatch.top.context is not None else {}
-        found = made.start.unknown if made.start is not None else frozenset()
-        return frozenset(key for key in found if key in own and not is_mark(last(key)))
+        ours = microbatch.top.context.values if microbatch.top.context is not None else {}
+        unknown = made.start.unknown if made.start is not None else frozenset()
+        return frozenset(key for key in unknown if key in ours and not is_mark(last(key)))
 
 
 def indifferent(executor: Executor, first: Pieces, again: Callable[[], Pieces]) -> bool:
@@ -143,14 +145,14 @@ def indifferent(executor: Executor, first: Pieces, again: Callable[[], Pieces]) 
 
     All ranks of a replica try all answers: their forward passes need each other.
     """
-    found = []
+    outcomes = []
     try:
         for answer in (LOW, HIGH, OURS):
             executor.answer = answer
-            found.append(again())
+            outcomes.append(again())
     finally:
         executor.answer = NOT_A_NUMBER
-    return all(_same(first, one) for one in found)
+    return all(_same(first, one) for one in outcomes)
 
 
 def _same(one: Pieces, other: Pieces) -> bool:

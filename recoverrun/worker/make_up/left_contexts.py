@@ -90,15 +90,15 @@ class LeftContexts:
         """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
         with self._came:
             left = dict(self.contexts)
-        own, runtime = self._executor.captures.by_point, self._worker.runtime
+        points, runtime = self._executor.captures.by_point, self._worker.runtime
         for rank in sorted(left.keys() - self._executor.lost.keys()):
             apart = runtime.apart_from(rank)
-            lost = lost_rank(rank, left[rank], own, apart=apart)
+            lost = lost_rank(rank, left[rank], points, apart=apart)
             if lost is not None:
                 lost.led = partial(runtime.has_done, rank)
                 self._executor.lost[rank] = self.informs(lost)
         for rank in sorted(self._renewed & left.keys() & self._executor.lost.keys()):
-            self._executor.lost[rank].end_as_left(left[rank], own)
+            self._executor.lost[rank].end_as_left(left[rank], points)
 
     def renew(self, ranks: Iterable[int]) -> None:
         """These may take part again at once. They are followed on until they have committed, and

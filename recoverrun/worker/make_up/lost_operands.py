@@ -27,7 +27,7 @@ LARGEST = 64
 """Elements of what is told: more than these are no counts."""
 
 STEERED = (
-    "the {call} at {place} is over {some} of {all} replicas from here on: what follows from it may "
+    "the {call} at {place} is over {some} of {all} ranks from here on: what follows from it may "
     "differ"
 )
 
@@ -58,10 +58,12 @@ class LostOperands:
     def _of_lost(
         self, lost: Sequence[int], tensors: Sequence[torch.Tensor], members: Sequence[int]
     ) -> LostInputs:
-        """Of those for whom this rank speaks: the first member that has the same shards."""
-        worker, own = self._worker, self._worker.env.rank
+        """The inputs of lost ranks for which this rank speaks: of the members that have the same
+        shards the first one does.
+        """
+        worker, this_rank = self._worker, self._worker.env.rank
         layout, captures = worker.protection.layout, self._executor.captures
-        found, sure = list[list[torch.Tensor]](), True
+        inputs, sure = list[list[torch.Tensor]](), True
         after = captures.points[-1] if captures.points else None
         if after is None or after.kind != "after":
             return LostInputs()
@@ -72,13 +74,13 @@ class LostOperands:
             speakers = [one for one in members if layout.place(one)[1] == shard]
             there = self._executor.lost.get(rank)
             state = there.states.get(after.point) if there is not None else None
-            if state is None or state.assumed or speakers[:1] != [own]:
+            if state is None or state.assumed or speakers[:1] != [this_rank]:
                 continue
             given = [_as_given(tensor, after, state, began) for tensor in tensors]
             if all(one is not None for one in given):
-                found.append([one[0] for one in given if one is not None])
-                sure &= all(one[1] for one in given if one is not None)
-        return LostInputs(found, sure)
+                inputs.append([guess[0] for guess in given if guess is not None])
+                sure &= all(guess[1] for guess in given if guess is not None)
+        return LostInputs(inputs, sure)
 
     def partial(self, call: str, members: int, of: int) -> None:
         """A result of `call` is over so many ranks of a group."""
@@ -106,12 +108,12 @@ def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers)
     """
     if tensor.numel() > LARGEST or tensor.is_complex() or not tensor.numel():
         return None
-    own, theirs = _numbers(mine.values), _numbers(state.context.values)
-    moved = {key: value for key, value in own.items() if not _rests(began.get(key), value)}
-    for known in (moved, own):
-        found = _whole(tensor, known, theirs, state)
-        if found is not None:
-            return found.to(tensor.dtype).view(tensor.shape), known is moved
+    ours, theirs = _numbers(mine.values), _numbers(state.context.values)
+    moved = {key: value for key, value in ours.items() if not _rests(began.get(key), value)}
+    for known in (moved, ours):
+        whole = _whole(tensor, known, theirs, state)
+        if whole is not None:
+            return whole.to(tensor.dtype).view(tensor.shape), known is moved
     return None
 
 
@@ -122,7 +124,7 @@ def _rests(before: torch.Tensor | None, now: torch.Tensor) -> bool:
 def _whole(
     tensor: torch.Tensor, own: Numbers, theirs: Numbers, state: State
 ) -> torch.Tensor | None:
-    """By one variable, or element by element."""
+    """What the lost rank gives for `tensor`, by one variable or element by element."""
     flat = _flat(tensor)
     whole = _told(flat, tensor.dtype, own, theirs, state)
     if whole is not None or len(flat) == 1:
@@ -163,7 +165,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _of_reducer(call: str) -> bool:
-    """Whether DDP's reducer asks which parameters any rank has used (reducer.cpp,
+    """True if DDP's reducer asks which parameters any rank has used (reducer.cpp,
     `all_reduce_local_used_map`). `Gradients` counts that with what it reduces; nothing follows
     from DDP's own count.
 

@@ -67,7 +67,7 @@ class MakeUp:
         self._telling = True  # all members are exact, as far as all know
 
     def learned(self) -> bool:
-        """Whether survivors tell each other where lost ranks stand."""
+        """True if survivors tell each other where lost ranks stand."""
         return self._telling
 
     def learn(self, learned: bool) -> None:
@@ -94,12 +94,12 @@ class MakeUp:
         """As the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
-        one, context_buffer = which(step, made.identity), self._worker.context_buffer
+        microbatch_id, context_buffer = which(step, made.identity), self._worker.context_buffer
         try:
             self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
             made.start = self._left.state_of(made.rank, microbatch)
-            context_buffer.enters(one)
+            context_buffer.enters(microbatch_id)
             self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
             with Apart(self._worker) as apart:
                 made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
@@ -110,7 +110,7 @@ class MakeUp:
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
-                self._left.deaths.give_up(one, str(reason))
+                self._left.deaths.give_up(microbatch_id, str(reason))
                 context_buffer.gives_up()  # shard mates may hang in it, and take this rank along
             return
         finally:
@@ -136,9 +136,9 @@ class MakeUp:
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""
-        own = self._executor.captures.at(after.point)
-        if own is not None and rank in self._executor.lost:
-            self._executor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
+        mine = self._executor.captures.at(after.point)
+        if mine is not None and rank in self._executor.lost:
+            self._executor.lost[rank].learn(after, mine, assumed=assumed, lacking=unknown)
 
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]
@@ -241,21 +241,22 @@ class MakeUp:
 
     def _guessed(self) -> str:
         """Why what this rank has made up is only a guess, or "". Shard mates do the same."""
-        found = []
+        reasons = []
         for identity, made in sorted(self._made.items()):
             if made.start is None or made.executed is None:
                 continue
-            one, context_buffer = which(self._worker.step, identity), self._worker.context_buffer
-            context_buffer.enters(one)
+            microbatch_id = which(self._worker.step, identity)
+            context_buffer = self._worker.context_buffer
+            context_buffer.enters(microbatch_id)
             with self._worker.timing.measure("redo"):
                 try:
-                    found.append(self._doubts.guessed(made, self._own(identity[1])))
+                    reasons.append(self._doubts.guessed(made, self._own(identity[1])))
                 except GivenUp as reason:
-                    found.append(str(reason))
-                    self._left.deaths.give_up(one, str(reason))
+                    reasons.append(str(reason))
+                    self._left.deaths.give_up(microbatch_id, str(reason))
                     context_buffer.gives_up()
             context_buffer.rests()
-        return next(filter(None, found), "")
+        return next(filter(None, reasons), "")
 
     def _aside(self, identity: Identity, rank: int) -> Made:
         """Execute a microbatch that another survivor makes up, for it to be compared.
@@ -353,5 +354,5 @@ class MakeUp:
             for loop_frame in self._worker.runtime.under_way()
             if loop_frame.top
         ]
-        for one in self._executor.lost.values():
-            one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
+        for lost_rank in self._executor.lost.values():
+            lost_rank.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})

@@ -45,14 +45,16 @@ def disowned(worker: WorkerState, executor: Executor) -> str:
     present transaction does not come out as it did.
     """
     strategy, step = worker.protection.strategy, worker.step
-    own = worker.runtime.microbatches[0] if worker.runtime.microbatches else None
-    top = own.top.context if own is not None else None
-    after = executor.captures.at((step, own.index, AFTER, 0)) if own is not None else None
-    if own is None or top is None or after is None:
+    microbatch = worker.runtime.microbatches[0] if worker.runtime.microbatches else None
+    top = microbatch.top.context if microbatch is not None else None
+    after = (
+        executor.captures.at((step, microbatch.index, AFTER, 0)) if microbatch is not None else None
+    )
+    if microbatch is None or top is None or after is None:
         return ""
     kept = strategy.set_aside()
     try:
-        done = executor.execute(worker.env.rank, State(top), step, own)
+        done = executor.execute(worker.env.rank, State(top), step, microbatch)
     except NotReplayable:
         return ""  # nor could a lost rank's: that is judged by itself
     finally:
@@ -61,13 +63,13 @@ def disowned(worker: WorkerState, executor: Executor) -> str:
         return ""
     bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
     what = ""
-    if done.mark[0] != own.mark[0]:
+    if done.mark[0] != microbatch.mark[0]:
         what = "had other inputs"
     elif crc_of_streams(done.after.streams) != crc_of_streams(after.streams):
         what = "drew other random numbers"
-    elif bitwise and done.mark[1] != own.mark[1]:
+    elif bitwise and done.mark[1] != microbatch.mark[1]:
         what = "had another loss"
-    place = own.top.loop.id
+    place = microbatch.top.loop.id
     return OWN.format(loop=place, rank=worker.env.rank, step=step, what=what) if what else ""
 
 
@@ -77,13 +79,13 @@ def disproved(
     """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
     rank still has of its microbatch of the same transaction.
     """
-    own = worker.runtime.previous
-    top = own.top.context if own is not None else None
-    if own is None or top is None or own.top.evidence is None:
+    microbatch = worker.runtime.previous
+    top = microbatch.top.context if microbatch is not None else None
+    if microbatch is None or top is None or microbatch.top.evidence is None:
         return ""
-    step, index = top.step, own.index
+    step, index = top.step, microbatch.index
     theirs, _ = marks.get((step, index), (0, 0))
-    one_forward = own.top.evidence.entered[:1] == [own.mark[0]]
+    one_forward = microbatch.top.evidence.entered[:1] == [microbatch.mark[0]]
     captured = executor.captures.at((step, index, AFTER, 0)) is not None
     lost, strategy = executor.lost.get(rank), worker.protection.strategy
     if not theirs or not one_forward or not captured or lost is None:
@@ -91,7 +93,7 @@ def disproved(
     kept, executor.only_inputs = strategy.set_aside(), True
     try:
         state = lost.at(top.point, executor.captures.points)
-        (inputs, _) = executor.execute(rank, state, step, own).mark
+        (inputs, _) = executor.execute(rank, state, step, microbatch).mark
     except NotReplayable:
         return ""  # what follows may be all the same: it is judged by itself
     finally:

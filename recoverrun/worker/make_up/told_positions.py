@@ -34,8 +34,8 @@ class ToldPositions:
 
     def starts(self) -> list[Start]:
         """Of lost ranks in whose place this one has drawn since the transaction before."""
-        own = self._worker.runtime.microbatches
-        top = own[0].top.context if own else None
+        microbatches = self._worker.runtime.microbatches
+        top = microbatches[0].top.context if microbatches else None
         if top is None:
             return []
         starts = []

@@ -37,7 +37,9 @@ class Checkpoints:
         self._members: dict[ElasticGroup, tuple[int, ...]] = {}
 
     def whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """All of it among the same members; nothing in code that is executed again."""
+        """Have `original` run among the same members from beginning to end. In code that is
+        executed again it does nothing.
+        """
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             given: dict[Any, Any] = dict(enumerate(args))
@@ -56,7 +58,7 @@ class Checkpoints:
         return wrapper
 
     def _say(self, words: str) -> None:
-        """One rank does."""
+        """One rank tells the user."""
         view = self._worker.view
         if view is not None and view.live_ranks[0] == self._worker.env.rank:
             self._worker.reporter.notice(words)

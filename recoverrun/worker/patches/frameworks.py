@@ -2,7 +2,7 @@
 
 Their loops are found as those of a script are, in the modules of `TRAINERS`; objects of classes
 that these define belong to what a slot is, as those of the script's own classes do. What ranks tell
-each other in there would not survive a loss by itself: `ADAPTATIONS` says how each of it does.
+each other in there would not survive a loss by itself: `adaptations` says how it does.
 """
 
 from types import ModuleType
@@ -44,8 +44,8 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
     from recoverrun.worker.rank0.failover import of_rank_zero
 
     def lightning_epoch(module: ModuleType) -> None:
-        own = lambda original: _unless_acting(parts, original)  # noqa: E731
-        replace(module._TrainingEpochLoop, "_broadcast_sigterm_tensor", own)
+        loop = module._TrainingEpochLoop
+        replace(loop, "_broadcast_sigterm_tensor", lambda original: _unless_acting(parts, original))
 
     def counting_module(module: ModuleType) -> None:
         parts.worker.runtime.counting_modules.add(module.__name__)
@@ -88,7 +88,7 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
 
 
 def _unless_acting(parts: "Parts", original: Any) -> Any:
-    """Of Lightning: nothing in re-executed code, which would only count, or talk to nobody."""
+    """Of Lightning: do nothing in re-executed code, which would only count, or talk to nobody."""
     from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ def _closure_only(parts: "Parts", original: Any) -> Any:
 
 
 def agreed(original: Any) -> Any:
-    """Tells ranks, or compares between them, what is the same on all of them."""
+    """For a function that tells ranks, or compares between them, what is the same on all."""
     from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

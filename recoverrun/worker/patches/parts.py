@@ -13,7 +13,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Of one worker."""
+    """The parts of one worker."""
 
     worker: WorkerState
     driver: HearsBackwards

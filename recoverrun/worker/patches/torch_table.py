@@ -174,7 +174,7 @@ def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHo
     import torch
 
     def reading(original: Any) -> Any:
-        """Something but an all-reduce by hand reads gradients."""
+        """Tell that gradients are read by something else than an all-reduce of the script."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             manual.read()
@@ -250,7 +250,7 @@ def _stepping(parts: "Parts", manual: "ManualAllReduce", optimizer: Any) -> None
 
 
 def _is_divided(optimizer: Any) -> bool:
-    """Whether a loss would take a part of its state along: ZeRO stage 1."""
+    """True if a loss would take a part of its state along: ZeRO stage 1."""
     zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
@@ -305,7 +305,7 @@ def _data(parts: "Parts") -> None:
 
 
 def _cycle(parts: "Parts", original: Any) -> Any:
-    """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
+    """A class like `itertools.cycle`, whose instances may be a `CycleSource`."""
 
     class Kind(type):
         def __instancecheck__(cls, value: Any) -> bool:

@@ -35,7 +35,7 @@ KEPT_STEPS = 2
 
 
 class Captures:
-    """Of this rank, oldest first."""
+    """The points of this rank, oldest first."""
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self._runtime = runtime
@@ -90,6 +90,7 @@ class Captures:
         return observer.attributes(None, own, ())
 
     def loaders(self) -> dict[int, Origin]:
+        """Where the iterators over loaders were made, by their numbers."""
         return {
             source.number: source.origin
             for source in self._runtime.sources
@@ -119,9 +120,9 @@ class Captures:
                 if loop_frame.top is not None
             ]
             self.points = [
-                one
-                for one in self.points
-                if one.step >= oldest or any(one is begun for begun in kept)
+                point
+                for point in self.points
+                if point.step >= oldest or any(point is begun for begun in kept)
             ]
         self.points.append(context)
         return context

@@ -45,15 +45,15 @@ class DataSources:
         if runtime.acting_rank is not None:
             if self.fresh:
                 return make(loader)
-            own = Origin.of(loader, None, ())
-            told = self._created_now(own, runtime.acting_rank)
-            told.require_rank_places(own, runtime.own_rank)
-            carried = told.places_for(own)
+            own_origin = Origin.of(loader, None, ())
+            origin = self._created_now(own_origin, runtime.acting_rank)
+            origin.require_rank_places(own_origin, runtime.own_rank)
+            carried = origin.places_for(own_origin)
             ranks = RankPair(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers
             stream = IterableSnapshot(loader.dataset) if alone else None
             clone = clone_for(loader, ranks, stream, self.seen)
-            told.apply_rows(clone)
+            origin.apply_rows(clone)
             if not (loader.persistent_workers and vars(loader).get("_iterator")):
                 clone = with_workers(clone, loader)
             with self.speaking_as(runtime.acting_rank):
@@ -127,8 +127,8 @@ class DataSources:
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         captures, lost = self._executor.captures, self._executor.lost.get(rank)
-        own = captures.loaders().get(number)
-        return None if lost is None else lost.origin(number, own, captures.points)
+        own_origin = captures.loaders().get(number)
+        return None if lost is None else lost.origin(number, own_origin, captures.points)
 
     def _created_now(self, own: Origin, rank: int) -> Origin:
         """Where `rank` stands as it creates one in the microbatch that is executed now."""

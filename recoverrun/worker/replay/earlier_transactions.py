@@ -40,7 +40,7 @@ class EarlierTransactions:
     _left: list[tuple[Microbatch, Gradients]] = field(default_factory=list)
     """By the last microbatch of each."""
     _several: dict[str, bool] = field(default_factory=dict)
-    """By loop: does an iteration have several transactions, and few enough to be kept?"""
+    """By loop: True if an iteration has several transactions, and few enough to be kept."""
     _ended: int = 0
     _given: dict[int, tuple[Tensor, Tensor | None, Tensor]] = field(default_factory=dict)
     """Parameters, what they had, and what they were given last of an earlier transaction."""

@@ -77,14 +77,15 @@ class Executor:
         self.containment = Containment(runtime, leave, others_wait_s)
         self.look_at_the_clock = self.containment.timer.look
         self.earlier = EarlierTransactions(runtime.regions)
-        self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
+        self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # in this execution, if it may
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.proves = self.talked = False
-        self.answer = NOT_A_NUMBER  # of collectives in a proof, or that none has met
-        self.answered = False  # one was met in this execution
+        self.proves = False  # this is the child in which a proof is made
+        self.talked = False  # a proof met collectives
+        self.answer = NOT_A_NUMBER  # what poisoned collectives give
+        self.answered = False  # a collective that no proof has met was called in this execution
         self.items = LoopItems()
         self.fresh = False  # executing as ourselves, on fresh data
         self.only_inputs = False  # the execution ends where data enter the model
@@ -123,15 +124,15 @@ class Executor:
             return None
         self.influence.top, self._began_at = top, time.monotonic()
         self.earlier.begins([loop_frame.top for loop_frame in self.runtime.stack])
-        top.groups = [(one, one.param_groups[:]) for one in self.optimizers]
+        top.groups = [(optimizer, optimizer.param_groups[:]) for optimizer in self.optimizers]
         return self.captures.keep(context)
 
     def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
         """The backward of one of our own microbatches has ended."""
         self.longest_s = max(self.longest_s, time.monotonic() - self._began_at)
         self.runtime.regions.add(microbatch.top.loop.id)
-        of_all = [place.top.evidence or Evidence() for place in microbatch.places]
-        microbatch.shown = tuple((one.mark, one.door) for one in of_all)
+        noted = [place.top.evidence or Evidence() for place in microbatch.places]
+        microbatch.shown = tuple((evidence.mark, evidence.door) for evidence in noted)
         if strategy is not None:
             microbatch.reduces = strategy.asked_to_reduce()
         if strategy is not None and not microbatch.index and self.proving:
@@ -181,15 +182,15 @@ class Executor:
         if done.after is None:
             return done
         streams = done.after.streams.with_private(theirs.streams.private)
-        told = replace(
+        context = replace(
             done.after, streams=streams, loaders=theirs.loaders, alone_at=theirs.alone_at
         )
-        return replace(done, after=told)
+        return replace(done, after=context)
 
     def _substituted(
         self, rank: int, theirs: Context, step: int, microbatch: Microbatch, undo: UndoRecord
     ) -> Executed:
-        """With all that is that rank's in the place of ours."""
+        """Run it with all that is the rank's in the place of ours."""
         top, mine = microbatch.top, microbatch.top.context
         assert mine is not None, "captured as it began"
         names = self._substitution.apply(top, differing(theirs, mine), undo)
@@ -307,7 +308,7 @@ class Executor:
     def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
         """The script never knows: what is executed counts for no microbatch of its own.
 
-        On fresh data of our own, where the script stands in them moves on.
+        On fresh data of our own the script's place in them moves on.
         """
         optimizers, mine = self.optimizers, self.runtime.own_modules
         buffers = self._strategy.buffers() if self._strategy is not None else []
@@ -342,13 +343,13 @@ class Executor:
 
     def forward_begins(self, values: Iterable[Any]) -> None:
         """Inputs enter the model, in our own microbatch or another rank's."""
-        digest, evidence = digest_of_inputs(values), self._evidence()
-        first = any(not one.door for one in evidence)
+        digest, noted = digest_of_inputs(values), self._evidence()
+        first = any(not evidence.door for evidence in noted)
         if self._weights is not None and self.runtime.acting_rank is not None:
             self._weights.restore()
         streams = read_streams() if first else None
-        for one in evidence:
-            one.enters(digest, streams)
+        for evidence in noted:
+            evidence.enters(digest, streams)
         if self.only_inputs and self.runtime.acting_rank is not None:
             self._reached = True
             raise Unwind("door")
@@ -366,8 +367,8 @@ class Executor:
     def ends(self, losses: Any) -> None:
         """A backward begins, from these losses."""
         digest = digest_of_losses(losses)
-        for one in self._evidence():
-            one.ends(digest)
+        for evidence in self._evidence():
+            evidence.ends(digest)
 
     def _evidence(self) -> list[Evidence]:
         if self.runtime.acting_rank is not None:

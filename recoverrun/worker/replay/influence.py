@@ -48,11 +48,11 @@ class Influence:
 
     def _reads_of(self, region: Loop) -> SliceNames | None:
         """What is read before the backward of `region`, by the modules that are loaded now."""
-        own = self._script.own_modules
+        modules = self._script.own_modules
         known = self._reads.get(region.id)
-        if known is None or known[0] != own:
+        if known is None or known[0] != modules:
             known = self._reads[region.id] = (
-                own,
-                slice_before_backward(region, syntax_trees_of(own)),
+                modules,
+                slice_before_backward(region, syntax_trees_of(modules)),
             )
         return known[1]

@@ -56,8 +56,8 @@ NONE: Lacking = frozenset(), ""
 
 
 def lacking(start: State, after: Context) -> Lacking:
-    """What is not known of `start` and still not `after` the microbatch that began there: what it
-    makes of unknown values is not known either.
+    """What of `start` is not known, and still is not `after` the microbatch that began there: what
+    it makes of unknown values is not known either.
     """
     began, ended = start.context.streams, after.streams
     rested = (began.torch_cpu, began.torch_cuda) == (ended.torch_cpu, ended.torch_cuda)
@@ -80,11 +80,11 @@ def merged(
 ) -> tuple[dict[Any, Any], set[Any]]:
     """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
 
-    Returns also the keys of those that differ and moved: theirs are unknown. So is what is
-    `restless`: it has just parted on that rank, and moves there whether or not it does here; and of
-    those that ranks are known not to have in common, whether or not it was the same just now
-    (`private_draws`). A value that `begins` anew is one that all ranks had when a microbatch began:
-    what is ours again is theirs again.
+    Returns also the keys of values that are unknown: those that differ between the ranks and moved
+    here; those that are `restless`, which have just parted on that rank and move there whether or
+    not they move here; and those of `alone`, which ranks are known not to have in common, if they
+    moved here. A value that `begins` anew is one that all ranks had when a microbatch began: what
+    is ours again is theirs again.
     """
     values: dict[Any, Any] = {}
     apart: set[Any] = set()
@@ -106,20 +106,20 @@ def merged(
 
 
 def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
-    """What of another rank's context at one of our points is not as our own, marks included."""
-    own = mine.values
+    """What differs in another rank's context from ours at the same point, marks included."""
+    ours = mine.values
     return {
         key: value
         for key, value in theirs.values.items()
-        if (key in own or _is_new(key, own))
-        and not same(value, own.get(key, ABSENT))
+        if (key in ours or _is_new(key, ours))
+        and not same(value, ours.get(key, ABSENT))
         and not belongs_to_process(last(key))
     }
 
 
-def _is_new(key: Key, own: Mapping[Key, Any]) -> bool:
-    """An entry of a dict that has others here."""
-    return not isinstance(key, str) and (*key[:-1], ORDER) in own
+def _is_new(key: Key, ours: Mapping[Key, Any]) -> bool:
+    """True of an entry of a dict that is here, and has other entries."""
+    return not isinstance(key, str) and (*key[:-1], ORDER) in ours
 
 
 def require(

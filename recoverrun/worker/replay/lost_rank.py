@@ -54,26 +54,26 @@ class LostRank:
     """One lost rank, from the last context that it left at a point where we were, too."""
 
     rank: int
-    apart: bool  # what either of us draws in code meant for it alone, the other does not
+    apart: bool  # it or this rank draws in code for one rank alone, which the other does not run
     states: dict[Point, State] = field(default_factory=dict)
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds otherwise
     pairs: OriginPairs = field(default_factory=OriginPairs)
     resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
-    nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
+    nothings: dict[Key, Any] = field(default_factory=dict)  # zeros and the like, at any top so far
     loops: set[str] = field(default_factory=set)  # to which it has come
     alone: frozenset[Key] = frozenset()  # what ranks are known not to have in common
-    parted: frozenset[Key] = frozenset()  # what was otherwise in what it left than it was here
-    restless: frozenset[Key] = frozenset()  # of these, what all had in common just before
-    unequal: frozenset[str] = frozenset()  # streams of which they draw unequally many numbers
+    parted: frozenset[Key] = frozenset()  # what differed between what it left and our own
+    restless: frozenset[Key] = frozenset()  # of `parted`, what all had in common just before
+    unequal: frozenset[str] = frozenset()  # streams of which ranks draw unequally many numbers
     led: Callable[[frozenset[str], Point], bool] = lambda places, since: False
-    """Has this rank done all that the lost one does alone there, right after that point?"""
+    """True if this rank has done all that the lost one does alone there, right after that point."""
     drawn: tuple[Point, Streams, Streams] | None = None
     """Its streams and ours, after we drew in its place, and our last point before that."""
 
     def learn(
         self, theirs: Context, mine: Context, *, assumed: bool = False, lacking: Lacking = NONE
     ) -> None:
-        """It stood there at our own point: by itself, or as its executor tells."""
+        """It stood at `theirs` where we stood at `mine`: as it left, or as its executor tells."""
         self.states = {p: s for p, s in self.states.items() if p < theirs.point}
         self.states[theirs.point] = State(theirs, *lacking, assumed)
         self.loops.add(theirs.loop)
@@ -85,12 +85,12 @@ class LostRank:
         """It came back, and was lost before it had committed: where it has `left` the end of its
         microbatches. What is known of these or later ones by their execution counts more.
         """
-        for one in sorted(left, key=lambda context: context.point):
-            mine, newest = own.get(one.point), max(self.states, default=None)
-            news = newest is None or one.point > newest
-            news = news or (one.point == newest and self.states[newest].assumed)
-            if news and one.kind == "after" and mine is not None and mine.loop == one.loop:
-                self.learn(one, mine)
+        for theirs in sorted(left, key=lambda context: context.point):
+            mine, newest = own.get(theirs.point), max(self.states, default=None)
+            news = newest is None or theirs.point > newest
+            news = news or (theirs.point == newest and self.states[newest].assumed)
+            if news and theirs.kind == "after" and mine is not None and mine.loop == theirs.loop:
+                self.learn(theirs, mine)
 
     def at(self, point: Point, own: Sequence[Context]) -> State:
         """Where it stands at our own `point`; `own` are our points, oldest first.
@@ -106,13 +106,13 @@ class LostRank:
                 f"rank {self.rank} left nothing at a point where this rank was, too"
             )
         here, state = before[-1], self.states[before[-1].point]
-        for one in own:
-            if here.point < one.point <= point:
-                if one.kind == "after" and one.step < point[0]:
+        for mine in own:
+            if here.point < mine.point <= point:
+                if mine.kind == "after" and mine.step < point[0]:
                     raise NotReplayable(BEHIND.format(rank=self.rank))
-                state = self.states.get(one.point) or self._followed(state, here, one)
-                self.states[one.point] = state
-                here = one
+                state = self.states.get(mine.point) or self._followed(state, here, mine)
+                self.states[mine.point] = state
+                here = mine
         if here.point != point:
             raise NotReplayable(f"this rank kept nothing of its microbatch {point[:2]}")
         if here.loop not in self.loops:
@@ -160,7 +160,7 @@ class LostRank:
         return State(context, unknown, why, state.assumed or within)
 
     def _reset_to(self, theirs: Mapping[Key, Any], mine: Mapping[Key, Any]) -> None:
-        """What all have at a top. A counter may come back to nothing only several tops later."""
+        """Note what all have at a top. A counter may be zero again only several tops later."""
         self.resets = {k: v for k, v in theirs.items() if same(v, mine.get(k, ABSENT))}
         self.nothings |= {k: v for k, v in self.resets.items() if is_nothing(v)}
 
@@ -176,7 +176,7 @@ class LostRank:
         after: Context,
         within: bool,
     ) -> tuple[Streams, str]:
-        """Its streams at `after`, and why torch's are not known there, or ""."""
+        """Its streams at our point `after`, and why torch's are not known there, or ""."""
         theirs, mine, why = state.context.streams, before.streams, state.torch_known
         drawn = None if within else self._drawn_since(before.point)
         if drawn is not None:
@@ -199,11 +199,11 @@ class LostRank:
         """Generators of torch move by as many numbers as ours; others as all values do."""
         values, apart = merged(before.generators, after.generators, theirs.generators)
         for key in list(apart):
-            one, now = theirs.generators[key], after.generators[key]
-            own = before.generators.get(key)  # None: it was made here only now
-            if isinstance(one, torch.Tensor) and isinstance(own, torch.Tensor):
+            their, now = theirs.generators[key], after.generators[key]
+            was = before.generators.get(key)  # None: it was made here only now
+            if isinstance(their, torch.Tensor) and isinstance(was, torch.Tensor):
                 assert isinstance(now, torch.Tensor), "of the same generator"
-                moved = skip_like(one, own, now)
+                moved = skip_like(their, was, now)
                 if moved is not None:
                     values[key] = moved
                     apart.discard(key)
@@ -262,10 +262,10 @@ class LostRank:
 
 
 def _torch_moved(before: Streams, after: Streams) -> set[str]:
-    """Which of torch's streams did, by what votes call them."""
+    """Which of torch's streams have moved, by the names that votes give them."""
     cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
-    found = {f"cuda{number}" for number, (was, now) in cuda if was != now}
-    return found | ({"torch"} if before.torch_cpu != after.torch_cpu else set())
+    moved = {f"cuda{number}" for number, (was, now) in cuda if was != now}
+    return moved | ({"torch"} if before.torch_cpu != after.torch_cpu else set())
 
 
 def _hosts_apart(before: Context, after: Context, theirs: Context) -> set[Key]:
@@ -290,7 +290,7 @@ def lost_rank(
     *,
     apart: bool,
 ) -> LostRank | None:
-    """Lost `rank`, by the contexts that it `left` at points where we were, too, if any."""
+    """Lost `rank`, from the contexts that it `left`; None if we were at none of these points."""
     met = [one for one in left if one.point in own and own[one.point].loop == one.loop]
     if not met:
         return None
@@ -298,7 +298,7 @@ def lost_rank(
     theirs, mine = any(met[-1].streams.private), any(own[met[-1].point].streams.private)
     # Whether numbers were drawn alone tells more than `apart`, which only guesses.
     lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
-    for one in met:
-        lost.learn(one, own[one.point])
+    for context in met:
+        lost.learn(context, own[context.point])
     lost.parted = frozenset(differing(met[-1], own[met[-1].point]))
     return lost

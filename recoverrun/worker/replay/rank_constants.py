@@ -132,16 +132,16 @@ class RankConstants:
             left -= size_of(value) if travels(value) else 0
             tells = left >= 0 and not leaf.iterator
             values.append([pack(value)] if tells else [])
-        said = tell({"values": values, "names": [leaf.name for leaf in leaves]})
+        answers = tell({"values": values, "names": [leaf.name for leaf in leaves]})
         for place, leaf in enumerate(leaves):
-            told = {rank: one["values"][place] for rank, one in said.items()}
-            same = {one["names"][place] for one in said.values()} == {leaf.name}
+            values_by_rank = {rank: one["values"][place] for rank, one in answers.items()}
+            same = {one["names"][place] for one in answers.values()} == {leaf.name}
             if leaf.iterator and same:
                 self._resting.append((leaf, digests[leaf.number]))
-            if not same or not all(told.values()):
+            if not same or not all(values_by_rank.values()):
                 continue
             self._own.append((leaf, digests[leaf.number]))
-            for rank, (value,) in told.items():
+            for rank, (value,) in values_by_rank.items():
                 self._theirs.setdefault(rank, []).append(unpack(value))
 
     def told(self) -> list[Any]:

@@ -74,8 +74,8 @@ class Substitution:
         self._shares = shares
 
     def namespace(self, top: Top) -> dict[str, Any]:
-        """Where the region runs. Code at module level needs the true globals: functions that it
-        calls read them.
+        """The names in which the region runs. Code at module level needs the true globals:
+        functions that it calls read them.
         """
         if top.loop.module_level:
             top.globals.update(copied(top.names))
@@ -83,6 +83,7 @@ class Substitution:
         return {**top.globals, **copied(top.names)}
 
     def apply(self, top: Top, theirs: Mapping[Key, Any], undo: UndoRecord) -> dict[str, Any]:
+        """Put values of another rank in place; returns the names in which the region runs."""
         module = top.globals
         if top.loop.module_level:
             undo.globals = dict(module)
@@ -168,28 +169,28 @@ class Substitution:
         Raises NotReplayable if it does not, and they may matter.
         """
         visible = {**top.globals, **names}
-        told = self._shares.of(rank, {**top.globals, **top.names})
+        shares = self._shares.of(rank, {**top.globals, **top.names})
         for key, mark in theirs.items():
             path = (key,) if isinstance(key, str) else key
             if not is_mark(path[-1]) or not self._influence.matters(key, mark):
                 continue
-            if unmarked(key) in told:
+            if unmarked(key) in shares:
                 continue
             name = path[-1].removesuffix("#")
             owner = resolve(visible, path) if path[1:] else None
             if path[1:] and owner is None:
                 continue
-            found = find_bulk(mark, visible if owner is None else members(owner))
-            if found is None:
+            value = find_bulk(mark, visible if owner is None else members(owner))
+            if value is None:
                 where = named(key).removesuffix("#")
                 raise NotReplayable(f"another rank holds other data in {where} than this one")
             if owner is not None:
-                members(owner)[name] = found
+                members(owner)[name] = value
             else:
-                names[name] = found
+                names[name] = value
                 if name not in top.names and names is not top.globals:
                     undo.changed_globals.setdefault(name, top.globals[name])
-                    top.globals[name] = found
+                    top.globals[name] = value
 
     @staticmethod
     def regroup(top: Top, undo: UndoRecord) -> None:
@@ -199,6 +200,7 @@ class Substitution:
             optimizer.param_groups[:] = groups
 
     def revert(self, top: Top, undo: UndoRecord) -> None:
+        """Put all back that was changed."""
         module = top.globals
         if undo.globals is not None:
             put_back(module, undo.globals)
@@ -212,6 +214,7 @@ class Substitution:
         restore_streams(undo.streams)
 
     def require_copies(self, top: Top) -> None:
+        """Raises NotReplayable if an iterator matters that cannot be copied."""
         for key, copy in top.iterators.items():
             if isinstance(copy, Uncopyable) and self._influence.matters(key, None):
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")

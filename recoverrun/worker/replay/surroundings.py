@@ -25,12 +25,12 @@ def unchanged(
 ) -> Iterator[None]:
     """Afterwards modules, objects, variables, optimizers and `buffers` are what they were.
 
-    On `fresh` data of our own, where the script stands in them moves on.
+    On `fresh` data of our own the script's place in them moves on.
     """
     owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, own_modules)]
-    found = module_state.among([top.globals, top.names, *owners])
+    modules = module_state.among([top.globals, top.names, *owners])
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
     spaces = [] if fresh else [*spaces, top.names, names]
-    with module_state.untouched(found, buffers), undo_log.optimizers_rest(optimizers):
-        with undo_log.unchanged(spaces, found, optimizers, own_modules):
+    with module_state.untouched(modules, buffers), undo_log.optimizers_rest(optimizers):
+        with undo_log.unchanged(spaces, modules, optimizers, own_modules):
             yield

@@ -34,16 +34,17 @@ LISTEN_S, IDLE_S = 0.25, 1.0  # between looks at the machine's deadlines: if it 
 
 
 class Control:
-    """`inherit` is told what lost ranks left, `look` is called at each turn of the thread."""
+    """Hears the launcher, and feeds the machine."""
 
     def __init__(
         self, worker: WorkerState, inherit: Callable[[LostContexts], None], look: Callable[[], None]
     ) -> None:
+        """`inherit` is told what lost ranks left; `look` is called at each turn of the thread."""
         self._worker = worker
         self._inherit = inherit
         self._look = look
         self._agenda: deque[Effect] = deque()
-        self._untold: deque[Accumulated] = deque()
+        self._untold: deque[Accumulated] = deque()  # microbatches, which the machine hears of next
 
     def start(self) -> None:
         threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
@@ -103,8 +104,8 @@ class Control:
         """How many of the script's own microbatches are in the present transaction."""
         machine = self._worker.protection.machine
         with self._worker.changed:
-            own = [identity for identity in machine.done if identity[0] == machine.slot]
-            return len(own) + len(self._untold)
+            known = [identity for identity in machine.done if identity[0] == machine.slot]
+            return len(known) + len(self._untold)
 
     def feed(self, event: Event) -> None:
         """Give the machine an event; messages leave at once, work waits for the script's thread."""
@@ -119,11 +120,11 @@ class Control:
                 assert not wanted, f"a microbatch of the script's own asks for {wanted}"
             for effect in machine.step(event, now):
                 if isinstance(effect, Send):
-                    told = effect.message
-                    if isinstance(told, Committed):
+                    message = effect.message
+                    if isinstance(message, Committed):
                         spent_ms = worker.progress.spent_ms() | worker.cpu_waits.spent_ms()
-                        told = worker.timing.complete(told, spent_ms)
-                    worker.link.send(told)
+                        message = worker.timing.complete(message, spent_ms)
+                    worker.link.send(message)
                 else:
                     self._agenda.append(effect)
                     worker.changed.notify_all()

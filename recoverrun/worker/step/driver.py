@@ -1,4 +1,4 @@
-"""A worker's side of recovery: what carries out the decisions of the in-step machine.
+"""The driver: it carries out the decisions of the in-step machine in a worker.
 
 A transaction is one synchronising backward: the one in which torch would have reduced gradients
 across replicas, with the backwards since the last such one. It is settled before that backward
@@ -87,17 +87,17 @@ class Driver:
         self._settlement = Settlement(worker, self.control, make_up, verifier)
         self._between = UnreducedUpdates()
         self._hooked = False  # the script uses gradients while backward runs
-        self._depth = 0  # of schedules of pipelines that are under way
+        self._schedules = 0  # of pipelines that run, one within another
         self._reducers = Reducers(worker)
         self._attempt = 0  # iterations since the last backward
-        self._failure: RuntimeError | None = None  # of a transaction: none can follow it
-        self._usual = 1  # microbatches of the transaction before
+        self._failure: RuntimeError | None = None  # of the last transaction: none follows it
+        self._usual = 1  # microbatches of the last transaction; faults strike at a share of them
 
     # --------------------------------------------------------------------------- switching on
 
     def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
-        """`strategy` is to serve a model that is replicated as `layout` says; gradients go `over`
-        an accelerator, if one is given. False if it is not to.
+        """Have `strategy` serve a model that is replicated as `layout` says; gradients go `over` an
+        accelerator, if one is given. False if the script is not protected.
         """
         worker = self.worker
         if self._hooked and strategy.early:
@@ -149,13 +149,13 @@ class Driver:
         self.unannounced = strategy
 
     def new_reducer(self) -> Reducer:
-        """One for the gradients of a model; all ranks make theirs in the same order."""
+        """Make the reducer of a model's gradients; all ranks make theirs in the same order."""
         return self._reducers.new()
 
     # --------------------------------------------------------------------------- the step goes on
 
     def iteration_begins(self, top: Top) -> None:
-        """A loop's body begins, perhaps a microbatch's. Leave our context for successors."""
+        """A loop's body begins, perhaps a microbatch's: leave our context in shared memory."""
         worker = self.worker
         region = worker.runtime.is_region(top)
         worker.progress.at(Phase.MICROBATCH if region else Phase.BETWEEN)
@@ -172,12 +172,12 @@ class Driver:
         self._attempt += 1
         if worker.protected and context is not None:
             if not index:
-                begun = [
+                tops = [
                     loop_frame.top
                     for loop_frame in worker.runtime.under_way()
                     if loop_frame.top is not None
                 ]
-                around = [one.context for one in begun if one.context is not None]
+                around = [outer.context for outer in tops if outer.context is not None]
                 worker.context_buffer.top(context, around)
                 self._verifier.begins(context)
             self._left.follow(context)
@@ -191,7 +191,7 @@ class Driver:
         return not worker.refusal and (worker.strategy is not None or process_groups.several())
 
     def forward_begins(self, values: Any) -> None:
-        """The root module's forward, in training, with these inputs."""
+        """The root module's forward begins, in training, on these inputs."""
         worker = self.worker
         self.replayer.forward_begins(values)
         if worker.acting:
@@ -233,16 +233,16 @@ class Driver:
     @contextmanager
     def schedule(self) -> Iterator[None]:
         """While a step of a pipeline's schedule runs."""
-        self._depth += 1
+        self._schedules += 1
         try:
             yield
         finally:
-            self._depth -= 1
+            self._schedules -= 1
 
     @property
     def in_schedule(self) -> bool:
         """True in a step of a pipeline's schedule: its parts are no microbatches."""
-        return self._depth > 0
+        return self._schedules > 0
 
     def hooks_gradients(self) -> None:
         """The script uses gradients while backward runs."""
@@ -253,7 +253,7 @@ class Driver:
             worker.runtime.mode.retire()  # torch reduces by itself from now on
 
     def backward_begins(self, losses: Any) -> None:
-        """A backward, from these losses."""
+        """A backward begins, from these losses."""
         worker, strategy = self.worker, self.worker.strategy
         self.replayer.ends(losses)
         if worker.acting:
@@ -262,7 +262,7 @@ class Driver:
         if self._failure is not None:
             raise self._failure
         if strategy is None and self._watches and worker.runtime.active:
-            self._returns.first_forward()  # nobody has told of it before
+            self._returns.first_forward()  # of a script whose model nobody has wrapped
         if strategy is None or not worker.runtime.active:
             return
         microbatches = worker.runtime.microbatches
@@ -271,17 +271,17 @@ class Driver:
         if microbatches:
             self._between.heed(worker, strategy)
         if microbatches and self._between.gradients_changed(strategy):
-            self._meddled(strategy)
+            self._refuse_or_begin_anew(strategy)
         if not worker.runtime.microbatches:
             strategy.begin()
         strategy.backward_begins()
 
-    def _meddled(self, strategy: Strategy) -> None:
-        """The script has written to gradients that are not reduced yet."""
+    def _refuse_or_begin_anew(self, strategy: Strategy) -> None:
+        """The script has written to gradients that are not reduced yet, or has dropped them all."""
         if not strategy.empty():
             self.worker.refuse(CHANGED)
             return
-        self.control.feed(Discarded())  # a loss that is not finite, say: it begins anew
+        self.control.feed(Discarded())  # the loss was not finite, say
         if self.worker.lost:
             self.worker.guarantee.weaken(BEGUN_ANEW)
         self.control.forget()
@@ -354,7 +354,7 @@ class Driver:
         self.begin_transaction()
 
     def begin_transaction(self) -> None:
-        """Nothing of the present one is done."""
+        """Begin a transaction: no microbatch of it is done."""
         worker = self.worker
         worker.progress.at(Phase.BETWEEN, worker.step, 0)
         self._usual = max(1, len(worker.runtime.microbatches))
@@ -372,11 +372,11 @@ class Driver:
         self._returns = returns
 
     def learned(self) -> list[int]:
-        """Where this rank stands at the top of a step, for one that takes a lost rank's place."""
+        """What a process that takes a lost rank's place has to know at the top of a step."""
         return [self._usual, max(0, self._attempt - 1)]
 
     def learn(self, learned: list[int]) -> None:
-        """This process stands there, too."""
+        """Take over what another rank has `learned`."""
         self._usual, self._attempt = learned
 
     # --------------------------------------------------------------------------- the end

@@ -61,7 +61,7 @@ class Replayer(Protocol):
 
     @property
     def look_at_the_clock(self) -> Callable[[], None]:
-        """From the control thread: does an execution take too long?"""
+        """Called by the control thread: interrupt an execution that takes too long."""
 
 
 class Follows(Protocol):
@@ -94,7 +94,7 @@ class Verifier(Protocol):
         """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
 
     def first(self) -> None:
-        """The first transaction is over: what does this run promise? All ranks enter."""
+        """The first transaction is over: prove what this run promises. All ranks enter."""
 
     def wants(self, top: Top) -> bool:
         """True if an iteration may have to be tried although nobody begins there so far."""
@@ -121,13 +121,13 @@ class Verifier(Protocol):
 
 
 class Learns(Protocol):
-    """Has found something out that a process has to know which takes a lost rank's place."""
+    """Knows something of the script that a process in a lost rank's place has to be told."""
 
     def learned(self) -> Any:
-        """It, as plain values for msgpack."""
+        """What it knows, as plain values for msgpack."""
 
     def learn(self, learned: Any) -> None:
-        """In such a process: others have found this out before it began."""
+        """In such a process: take over what others know."""
 
 
 class Returns(Protocol):
@@ -159,7 +159,7 @@ class NoReturn:
         """Nobody is waited for."""
 
     def committed(self) -> None:
-        """Nobody was."""
+        """Nobody came back."""
 
 
 class StrategyHost(Protocol):
@@ -175,7 +175,7 @@ class StrategyHost(Protocol):
         """`strategy` serves a script that wraps no model, once it has seen a step of it."""
 
     def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
-        """`strategy` is to serve a model that is replicated as `layout` says. False if not."""
+        """Have `strategy` serve a model that is replicated as `layout` says. False if refused."""
 
     def begin(self) -> None:
         """The first synchronising backward is over."""
@@ -184,10 +184,10 @@ class StrategyHost(Protocol):
         """Make the gradients of this transaction whole, agreed and final."""
 
     def new_reducer(self) -> Reducer:
-        """One for the gradients of a model; all ranks make theirs in the same order."""
+        """Make the reducer of a model's gradients; all ranks make theirs in the same order."""
 
     def forward_begins(self, values: Any) -> None:
-        """The root module's forward, in training, with these inputs."""
+        """The root module's forward begins, in training, on these inputs."""
 
     def bucket_reached(self) -> None:
         """A backward brings the gradients of a bucket."""
@@ -204,10 +204,10 @@ class HearsBackwards(StrategyHost, Protocol):
     """Is told of every backward of the script (`driver`)."""
 
     def backward_begins(self, losses: Any) -> None:
-        """A backward, from these losses. Raises `Unwind` where re-executed code is at its end."""
+        """A backward begins. Raises `Unwind` where re-executed code is at its end."""
 
     def backward_done(self) -> None:
-        """It has returned. Raises `Unwind` likewise."""
+        """A backward has returned. Raises `Unwind` likewise."""
 
     def hooks_gradients(self) -> None:
         """The script uses gradients while backward runs."""

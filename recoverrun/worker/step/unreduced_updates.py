@@ -11,7 +11,7 @@ ALONE = (
 
 
 class UnreducedUpdates:
-    """Both as a backward has left them that torch reduces together with a later one."""
+    """Gradients and parameters as the last backward left them, if torch reduces later."""
 
     def __init__(self) -> None:
         self.forget()
@@ -29,10 +29,11 @@ class UnreducedUpdates:
         return strategy.standing() != self._gradients
 
     def heed(self, worker: WorkerState, strategy: Strategy) -> None:
-        """If an optimizer has taken what only this rank has, replicas hold different parameters.
+        """Weaken the promise if an optimizer has taken gradients that only this rank has: replicas
+        then hold different parameters.
 
-        All ranks find so, it seems; one that did so alone is found in the next vote
-        (`drift_check`).
+        All ranks run the same code, so all find so; one that did it alone is found in the next
+        vote (`drift_check`).
         """
         if not worker.guarantee.exact or _versions(strategy) == self._parameters:
             return

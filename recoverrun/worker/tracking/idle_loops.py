@@ -17,7 +17,7 @@ class IdleLoops:
         self._tops: dict[str, int] = {}
 
     def passes(self, loop_id: str) -> bool:
-        """An iteration of the loop begins. Is it one too many to be looked at?"""
+        """An iteration of the loop begins; True if it is one too many to be looked at."""
         self._tops[loop_id] = self._tops.get(loop_id, 0) + 1
         return self._tops[loop_id] > BOUND
 

@@ -75,10 +75,10 @@ def _counter(names: Mapping[str, Any]) -> Extent | None:
     """What the object says whose method the loop is in."""
     for done, whole in COUNTERS:
         try:
-            found = tuple(attrgetter(path)(names["self"]) for path in (done, whole))
+            counted = tuple(attrgetter(path)(names["self"]) for path in (done, whole))
         except (AttributeError, KeyError):
             continue
-        match found:
+        match counted:
             case int(step), int(most) if 0 <= step < most:
                 return Extent(step=step, steps=most - step)
     return None
@@ -112,8 +112,8 @@ def _lengths(iterable: Any, gone: int) -> Iterator[int]:
     """The lengths of what a loop goes over, of which so many items are gone; -1 unknown."""
     if type(iterable) in (enumerate, zip):
         inner = iterable.__reduce__()[1]
-        for one in inner[:1] if type(iterable) is enumerate else inner:
-            yield from _lengths(one, gone)
+        for part in inner[:1] if type(iterable) is enumerate else inner:
+            yield from _lengths(part, gone)
         return
     if _has_length(iterable):
         yield len(iterable)

@@ -82,7 +82,7 @@ class LoopStack:
             del self.stack[self.stack.index(loop_frame) + 1 :]
 
     def drop_stale(self, frame: FrameType) -> None:
-        """Loops that were left by `break` or an error said nothing: is their code under way?"""
+        """Drop loops that were left by `break` or an error: their code is no longer under way."""
         while self.stack:
             loop_frame = self.stack[-1]
             at = find_frame(loop_frame.frame_id, frame)

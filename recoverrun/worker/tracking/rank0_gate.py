@@ -33,7 +33,7 @@ class Rank0Gate:
         self.told: Mapping[str, Any] = {}  # what rank 0 knows that it reads (`shared_values`)
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # depth of what is done in the place of rank 0
-        self.unclear = False  # whether rank 0 would have drawn what is drawn there
+        self.unclear = False  # it is not known whether rank 0 would have drawn what is drawn there
         self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
@@ -59,7 +59,7 @@ class Rank0Gate:
         return sense if self._means_ranks(rank) else result
 
     def stands_in(self, where: str, sense: bool, result: Any, rank: Any = None) -> bool:
-        """Is this not rank 0 (see `first`), but decides in its place what follows?"""
+        """True if this is not rank 0 (see `first`), but decides in its place what follows."""
         if bool(result) is sense:
             return False
         self.recreated.visit(where, sys._getframe(1))
@@ -80,12 +80,14 @@ class Rank0Gate:
         self.undecided.clear()
 
     def has_done(self, rank: int, places: frozenset[str], since: Any) -> bool:
-        """Is all done here right after our point `since` that `rank` does alone at these places?"""
+        """True if all was done here, right after our point `since`, that `rank` does alone at these
+        places.
+        """
         missed = {where for point, where in self.missed_at if point == since}
         return rank == 0 and not (missed & places if places else missed)
 
     def apart_from(self, rank: int) -> bool:
-        """Would `rank` do nothing of what this one does alone, as first of the world or a node?"""
+        """True if `rank` would do nothing of what this one does alone as first of world or node."""
         return not (self.first_of_node(rank) and self.first_of_node(self.own_rank))
 
     def leading(self, where: str) -> AbstractContextManager[Any]:

@@ -41,7 +41,7 @@ class RecreatedObjects:
 
     def __init__(self) -> None:
         self._makings: dict[str, tuple[Making, ...]] = {}
-        self._benches: dict[tuple[str, str, str], Recipe] = {}  # file, function, name
+        self._recipes: dict[tuple[str, str, str], Recipe] = {}  # file, function, name
 
     def learn(self, places: Mapping[str, Lone]) -> None:
         self._makings.update({place: lone.makes for place, lone in places.items() if lone.makes})
@@ -49,25 +49,27 @@ class RecreatedObjects:
     def visit(self, where: str, frame: FrameType) -> None:
         """This rank, which is not rank 0, leaves out what stands at `where`."""
         for making in self._makings.get(where, ()):
-            own = {} if frame.f_locals is frame.f_globals else frame.f_locals
-            kept = {name: _keeping(own[name]) for name in making.needs if name in own}
+            variables = {} if frame.f_locals is frame.f_globals else frame.f_locals
+            kept = {name: _keeping(variables[name]) for name in making.needs if name in variables}
             key = frame.f_code.co_filename, making.function, making.name
-            self._benches[key] = Recipe(making, frame.f_code, frame.f_globals, kept)
+            self._recipes[key] = Recipe(making, frame.f_code, frame.f_globals, kept)
 
     def recipe(self, code: CodeType, name: str) -> Recipe | None:
         """Where rank 0 makes what the function `code` knows as `name`, unless that is unclear."""
         if "." in name:
-            found = [recipe for key, recipe in self._benches.items() if key[2] == name]
-            own = [recipe for recipe in found if _class_of(recipe.code) == _class_of(code)]
-            found = own or found
+            recipes = [recipe for key, recipe in self._recipes.items() if key[2] == name]
+            of_same_class = [
+                recipe for recipe in recipes if _class_of(recipe.code) == _class_of(code)
+            ]
+            recipes = of_same_class or recipes
         else:
             function = _scope(code, name)
-            found = [
+            recipes = [
                 recipe
-                for (filename, made_in, made), recipe in self._benches.items()
+                for (filename, made_in, made), recipe in self._recipes.items()
                 if (filename, made) == (code.co_filename, name) and made_in == function
             ]
-        return found[0] if len(found) == 1 else None
+        return recipes[0] if len(recipes) == 1 else None
 
 
 def _scope(code: CodeType, name: str) -> str:
@@ -92,7 +94,7 @@ def _keeping(value: Any) -> Callable[[], Any]:
 
 
 def _is_small(value: Any) -> bool:
-    """Is it a container of a few simple values?"""
+    """True of a container of a few simple values."""
     items: Iterable[Any]
     if type(value) is dict:
         items = value.values()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 
 
 class ScriptRuntime(Rank0Gate):
-    """Of a protected worker. `own_rank` is that of this process."""
+    """Where the script of a protected worker is. `own_rank` is that of this process."""
 
     Unwind: ClassVar[type[BaseException]] = Unwind
 
@@ -95,7 +95,9 @@ class ScriptRuntime(Rank0Gate):
 
     @property
     def quiet(self) -> bool:
-        """Nothing is noted: no torch yet, another rank is stood in for, or this is no rank."""
+        """True if nothing is noted: there is no torch yet, code is executed as another rank or in
+        the place of rank 0, or this process is no rank.
+        """
         here = self.observer is not None and self.active and not self.lone
         return not here or self.acting_rank is not None
 
@@ -139,11 +141,11 @@ class ScriptRuntime(Rank0Gate):
         self.draws.note(Draw(source, index, item))
 
     def hears(self) -> None:
-        """The ranks are about to say something to each other that may be different."""
+        """The ranks are about to tell each other something that may differ between them."""
         self.heard += 1
 
     def seeding(self) -> None:
-        """Torch's numbers are about to be seeded: were any drawn since the iteration began?"""
+        """Torch's streams are about to be seeded: note it where nothing was drawn before."""
         if self.observer is None or not self.active:
             return
         if self.acting_rank is not None:
@@ -166,7 +168,7 @@ class ScriptRuntime(Rank0Gate):
         return (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda)
 
     def waits(self, reason: str, _value: object = None) -> None:
-        """Code that is executed again is about to wait for whom the script's own would."""
+        """Code that is executed again is about to wait for somebody, as the script itself would."""
         self.spoil(reason)
         raise Unwind("wait")
 

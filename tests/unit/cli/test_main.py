@@ -26,7 +26,11 @@ def _ask(shell: str, line: str) -> str:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("recoverrun post", "postmortem"), ("recoverrun --nproc", "--nproc-per-node")],
+    [
+        ("recoverrun post", "postmortem"),
+        ("recoverrun --nproc", "--nproc-per-node"),
+        ("recoverrun postmortem --ver", "--verify"),
+    ],
 )
 def test_bash_is_told_commands_and_options(line: str, expected: str) -> None:
     assert expected in _ask("bash", line).split()

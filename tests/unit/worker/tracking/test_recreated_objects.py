@@ -108,7 +108,7 @@ def test_nothing_large_is_kept_alive_for_it() -> None:
     )
     gc.collect()
 
-    recipe = next(iter(script.runtime.recreated._benches.values()))
+    recipe = next(iter(script.runtime.recreated._recipes.values()))
 
     assert recipe.has("weights") is None
 
