@@ -29,6 +29,10 @@ import torch.utils.data
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 60.0
+TOGETHER_S = 10.0
+"""Ranks end with a barrier. With torch alone some never end, more of them on a busy machine: DDP's
+reducer joins a thread of gloo, which waits for Python's global lock.
+"""
 
 
 class Plain:
@@ -106,6 +110,7 @@ def _codes(pids: list[int]) -> list[int]:
             poll.unregister(end)
             os.close(end)
             codes[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            until = min(until, time.monotonic() + TOGETHER_S)
         if not over or any(codes.values()):
             for pid in ends.values():
                 os.kill(pid, signal.SIGKILL)

@@ -22,6 +22,7 @@ from tests.hunt.verdict import Ended, Verdict
 from tests.warm.launchers import LAUNCHERS
 
 WITHIN_S = 60.0
+TRIES = 4
 STEERED = re.compile(r"is over \d+ of \d+ ranks")
 
 
@@ -75,8 +76,10 @@ def tried(
 def _plainly(script: Path, folder: Path, plan: Plan, plain: Plain) -> Books:
     folder.mkdir()
     codes = plain.run(script, folder, plan.world)
-    if {*codes} == {0, -signal.SIGKILL}:  # of torch alone: a rank in some thousands never ends
-        folder = folder.with_name("plain again")
+    for again in range(TRIES):
+        if {*codes} != {0, -signal.SIGKILL}:  # see `plain.TOGETHER_S`
+            break
+        folder = folder.with_name(f"plain again {again}")
         folder.mkdir()
         codes = plain.run(script, folder, plan.world)
     output = (folder / "out.0").read_text().splitlines()
