@@ -130,11 +130,14 @@ def test_one_that_comes_back_and_goes_another_way_leaves_and_the_others_train_on
             assert torch.equal(tensor, expected[rank][name]), f"rank {rank}: {name}"
 
 
-def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(tmp_path: Path) -> None:
-    case = Returning(shape="micro", ranks=3, dies="fewer later", exact=False)
+@pytest.mark.parametrize("exact", [False, True])
+def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(
+    exact: bool, tmp_path: Path
+) -> None:
+    case = Returning(shape="micro", ranks=3, dies="fewer later", exact=exact)
 
     with running(
-        case, tmp_path / "run", inject=case.kills, options=("--return",),
+        case, tmp_path / "run", inject=case.kills, options=(*case.options, "--return"),
         arguments=(f"--dies={case.dies}",), bound_s=WITHIN_S,
     ) as run:  # fmt: skip
         run.await_record("replica.prove", lambda _: True)
