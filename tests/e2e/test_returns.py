@@ -183,13 +183,19 @@ def test_with_other_samples_a_rank_comes_back_with_data_of_its_own(
         assert torch.equal(weights[1][name], tensor), name
 
 
-def test_where_a_phase_of_training_is_over_nobody_is_started_again(tmp_path: Path) -> None:
-    case = Returning(shape="phases", kills="r1@step:8:backward")
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [("phases", "the loop at"), ("odd state", "the state of a AdamW['param_groups']")],
+)
+def test_where_a_phase_of_training_is_over_or_an_optimizer_cannot_travel_nobody_is_started_again(
+    shape: str, why: str, tmp_path: Path
+) -> None:
+    case = Returning(shape=shape, kills="r1@step:8:backward")
 
     with running(
         case, tmp_path, inject=case.kills, options=("--exact", "--return"), bound_s=WITHIN_S
     ) as run:
-        run.await_output("a lost replica does not come back: the loop at", 1)
+        run.await_output(f"a lost replica does not come back: {why}", 1)
         (run.out / "go").touch()
         ended_well(run)
         nothing_left(run)
