@@ -130,11 +130,14 @@ def test_one_that_comes_back_and_goes_another_way_leaves_and_the_others_train_on
             assert torch.equal(tensor, expected[rank][name]), f"rank {rank}: {name}"
 
 
-def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(tmp_path: Path) -> None:
-    case = Returning(shape="micro", ranks=3, dies="fewer later", exact=False)
+@pytest.mark.parametrize("exact", [False, True])
+def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(
+    exact: bool, tmp_path: Path
+) -> None:
+    case = Returning(shape="micro", ranks=3, dies="fewer later", exact=exact)
 
     with running(
-        case, tmp_path / "run", inject=case.kills, options=("--return",),
+        case, tmp_path / "run", inject=case.kills, options=(*case.options, "--return"),
         arguments=(f"--dies={case.dies}",), bound_s=WITHIN_S,
     ) as run:  # fmt: skip
         run.await_record("replica.prove", lambda _: True)
@@ -180,13 +183,19 @@ def test_with_other_samples_a_rank_comes_back_with_data_of_its_own(
         assert torch.equal(weights[1][name], tensor), name
 
 
-def test_where_a_phase_of_training_is_over_nobody_is_started_again(tmp_path: Path) -> None:
-    case = Returning(shape="phases", kills="r1@step:8:backward")
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [("phases", "the loop at"), ("odd state", "the state of a AdamW['param_groups']")],
+)
+def test_where_a_phase_of_training_is_over_or_an_optimizer_cannot_travel_nobody_is_started_again(
+    shape: str, why: str, tmp_path: Path
+) -> None:
+    case = Returning(shape=shape, kills="r1@step:8:backward")
 
     with running(
         case, tmp_path, inject=case.kills, options=("--exact", "--return"), bound_s=WITHIN_S
     ) as run:
-        run.await_output("a lost replica does not come back: the loop at", 1)
+        run.await_output(f"a lost replica does not come back: {why}", 1)
         (run.out / "go").touch()
         ended_well(run)
         nothing_left(run)

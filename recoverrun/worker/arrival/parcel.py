@@ -48,6 +48,9 @@ from recoverrun.worker.tracking.script_runtime import changing_modules
 LONG_TENSOR_BYTES = 1 << 20
 """Of a variable that is no parameter: larger ones are data, or results of the last step."""
 
+TRAINED = ("state", "param_groups")
+"""Of an optimizer: without these a newcomer would train with what its first lines have made."""
+
 
 def made(
     parts: PlaceParts, rank: int, top: Top, here: Context, before: Mapping[Place, int]
@@ -233,6 +236,9 @@ def _travelling(state: dict[str, Any]) -> dict[str, Any]:
     """Without functions, which the newcomer's own prologue makes."""
     found = {}
     for name, value in state.items():
+        if name in TRAINED:
+            found[name] = value
+            continue
         try:
             Packing([]).pack(value, name)
         except CannotTravel:

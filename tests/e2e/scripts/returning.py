@@ -306,6 +306,11 @@ def by_phases() -> None:
     by_range()
 
 
+def by_odd_state() -> None:
+    optimizer.param_groups[0]["odd"] = (one for one in "abc")  # which cannot travel
+    by_range()
+
+
 class Trainer:
     def __init__(self) -> None:
         self.data = TensorDataset(xs, ys)
@@ -348,6 +353,7 @@ SHAPES = {
     "shares": by_shares,
     "ahead": by_reading_ahead,
     "phases": by_phases,
+    "odd state": by_odd_state,
     "trainer": lambda: Trainer().fit(),
 }
 end_here("prologue")

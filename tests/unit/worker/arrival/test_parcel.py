@@ -1,12 +1,17 @@
-"""What of the script's iterators is told to a newcomer."""
+"""What of the script's iterators, optimizers and schedulers is told to a newcomer."""
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
+import torch
 
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.iterator_places import HeldIterator
-from recoverrun.worker.arrival.parcel import _iterators
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
+from recoverrun.worker.arrival.parcel import _iterators, _states
 from recoverrun.worker.arrival.placing import put_iterators
 from tests.unit.worker.arrival.test_iterator_places import a_loader_iterator, advanced, ahead
 
@@ -30,3 +35,35 @@ def test_a_generator_that_an_attribute_holds_is_told_by_its_path_and_brought_the
     put_iterators(Parcel({"iterators": [told]}, []), [sys._getframe()], hold)
 
     assert [(one.over, one.given, present) for one, present in held] == [(5, 3, trainer.batches)]
+
+
+class Warming(torch.optim.lr_scheduler.LambdaLR):
+    """Its state has a function that its constructor makes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "warms": lambda step: step}
+
+
+def made(**kinds: Any) -> Any:
+    return SimpleNamespace(
+        made=SimpleNamespace(names=lambda: list(kinds), of=lambda name: [kinds[name]])
+    )
+
+
+def test_a_function_in_the_state_of_a_scheduler_is_the_newcomers_own() -> None:
+    schedule = Warming(torch.optim.SGD([torch.ones(2)], lr=0.1), lambda step: 1.0)
+    packing = Packing([])
+
+    (told,) = _states(made(schedulers=schedule), packing)["schedulers"]
+
+    assert unpack(told, packing.tensors).keys() == schedule.state_dict().keys() - {"warms"}
+
+
+@pytest.mark.parametrize("key", ["state", "param_groups"])
+def test_the_state_of_an_optimizer_travels_whole_or_nobody_comes_back(key: str) -> None:
+    optimizer = torch.optim.SGD([param := torch.ones(2)], lr=0.1)
+    held: Any = optimizer.state[param] if key == "state" else optimizer.param_groups[0]
+    held["odd"] = (one for one in "abc")
+
+    with pytest.raises(CannotTravel, match="the state of a SGD.*a generator"):
+        _states(made(optimizers=optimizer), Packing([]))
