@@ -21,8 +21,11 @@ EXIT_NEVER_FORMED = 80
 
 NPROC_MOST = 4096
 
-Restore = Callable[[Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]], str]
-"""What all ranks begin from, of how many ranks each node has and the snapshots in its memory."""
+Nodes = Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]
+Restore = Callable[[Nodes], str]
+Arrange = Callable[[Nodes], Sequence[int]]
+"""What all ranks begin from, and in which order nodes that had none get their ranks: by how many
+ranks each has, and what it has of snapshots."""
 
 NAMED_MOST = 8
 """Node ranks that are named one by one."""
@@ -112,6 +115,7 @@ class Formation:
         folder: str = "",
         over: bool = False,
         restore: Restore = lambda _nodes: "",
+        arrange: Arrange = lambda nodes: range(len(nodes)),
         former: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
@@ -119,7 +123,7 @@ class Formation:
         was formed by another machine, and only those that follow are of this one. `restore` says
         what all ranks begin from, `former` is where launchers were in the attempt before.
         """
-        self._restore = restore
+        self._restore, self._arrange = restore, arrange
         self._former = former
         self._nnodes = nnodes
         self._least = nnodes_least or nnodes
@@ -194,6 +198,7 @@ class Formation:
             leader=self._leader,
             folder=self._folder,
             restore=self._restore,
+            arrange=self._arrange,
             former={join.incarnation: rank for rank, join in enumerate(self._placed())},
         )
 
@@ -298,7 +303,7 @@ class Formation:
         world_size = sum(join.nproc for join in joins)
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
-        restore = self._restore([(join.nproc, join.holding, join.shares) for join in joins])
+        restore = self._restore(_nodes(joins))
         number = 1 + max(join.starts for join in joins)
         starts = []
         first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()
@@ -338,6 +343,8 @@ class Formation:
         """
         placed = dict(self._by_rank)
         free = [join for join in self._joins.values() if join.node_rank < 0]
+        if not (placed or self._former):
+            free = [free[place] for place in self._arrange(_nodes(free))]
         for join in free:
             if join.incarnation in self._former:
                 placed.setdefault(self._former[join.incarnation], join)
@@ -371,6 +378,10 @@ class Formation:
 
 def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
     return Refusal(reason=reason, exit_code=exit_code)
+
+
+def _nodes(joins: Sequence[Join]) -> Nodes:
+    return [(join.nproc, join.holding, join.shares) for join in joins]
 
 
 def _kind(join: Join) -> tuple[str, str, str, str]:

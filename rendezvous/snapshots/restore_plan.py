@@ -26,6 +26,20 @@ def plan(nodes: Sequence[Node]) -> SnapshotId | None:
     return next(newest, None)
 
 
+def arranged(nodes: Sequence[Node]) -> Sequence[int]:
+    """In which order nodes are given their ranks, that each finds its parts of the newest snapshot
+    in its own directory; as they came where no order helps.
+    """
+    world, came = sum(nproc for nproc, _, _ in nodes), range(len(nodes))
+    held = {SnapshotId(*one[:2]) for _, parts, _ in nodes for one in parts if one[2] == world}
+    for of in sorted(held, reverse=True):
+        firsts = [min((h[3] for h in n[1] if h[:3] == (*of, world)), default=world) for n in nodes]
+        for order in (came, sorted(came, key=firsts.__getitem__)):
+            if sources([nodes[place] for place in order], of) is not None:
+                return order
+    return came
+
+
 def sources(nodes: Sequence[Node], of: SnapshotId) -> tuple[Source, ...] | None:
     """Where the parts lie that are not on the nodes of their ranks; None if one cannot be had."""
     world = sum(nproc for nproc, _, _ in nodes)

@@ -2,12 +2,15 @@
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.e2e.judge import ended_well, nothing_left
+from tests.e2e.launching import free_port
+from tests.e2e.lost_nodes import HOST, LosingNodes, NodeRun
 from tests.e2e.runs import running
 from tests.e2e.snapshots import WITHIN_S, GoingBack, Weights, undisturbed, weights_of
 
@@ -82,6 +85,56 @@ def test_sigterm_takes_one_snapshot_more_and_the_next_start_goes_on(
     assert code == 84
     assert restored["step"] == newest["step"] >= 7
     assert f"the snapshot of step {newest['step']} is on the disk, start the job" in end["reason"]
+    _assert_equal(expected, weights)
+
+
+def _pair(
+    stack: ExitStack, folder: Path, kept: tuple[Path, Path], arguments: tuple[str, ...] = ()
+) -> list[NodeRun]:
+    """Two launchers with directories of their own, of which the second comes later."""
+    job = LosingNodes(nodes=2)
+    found: list[NodeRun] = []
+    options = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--snapshot-every=5")
+    for number, directory in enumerate(kept):
+        run = NodeRun(
+            job,  # type: ignore[arg-type]
+            folder / f"node{number}",
+            options=(*options, f"--snapshot-dir={directory}"),
+            arguments=arguments,
+            bound_s=WITHIN_S,
+            within=(*HOST, f"gpu-{directory.name}"),
+        )
+        stack.callback(run.end)
+        if arguments:
+            (run.folder / "halt").touch()
+        found.append(run)
+        if number == 0:
+            run.await_output("waiting for 1 of 2 nodes", 1)
+    return found
+
+
+def test_nodes_that_come_in_another_order_find_their_own_parts(tmp_path: Path) -> None:
+    expected = undisturbed(LosingNodes(nodes=2).alike, tmp_path / "plain")
+    one, other = tmp_path / "one", tmp_path / "other"
+    with ExitStack() as stack:
+        first = _pair(stack, tmp_path / "first", (one, other), ("--halts=13",))
+        while not (
+            any(run.records("snapshot.persisted") for run in first)
+            and all(list(run.out.glob("halts*")) for run in first)
+        ):
+            first[-1].tick()
+        for run in first:
+            run.lose()
+
+        second = _pair(stack, tmp_path / "second", (other, one))
+        assert [run.finish() for run in second] == [0, 0], second[0].story()
+
+    restored = [record["step"] for run in second for record in run.records("snapshot.restored")]
+    weights = {
+        rank: next(run.weights(rank) for run in second if (run.out / f"weights{rank}.pt").exists())
+        for rank in range(2)
+    }
+    assert restored == [5]
     _assert_equal(expected, weights)
 
 

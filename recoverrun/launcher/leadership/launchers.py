@@ -195,6 +195,15 @@ def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -
     return planned(nodes)
 
 
+def _arranged(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> Sequence[int]:
+    """In which order they are given their ranks: that of the parts that they hold, if any."""
+    if not any(held for _, held, _ in nodes):
+        return range(len(nodes))
+    from rendezvous.snapshots.restore_plan import arranged  # what only snapshots need
+
+    return arranged(nodes)
+
+
 def formation_of(
     config: RunConfig, own: str, *, folder: str, begun_at: float, over: bool = False
 ) -> Formation:
@@ -213,4 +222,5 @@ def formation_of(
         folder=folder,
         over=over,
         restore=_planned,
+        arrange=_arranged,
     )

@@ -194,6 +194,24 @@ def test_a_job_that_stays_incomplete_ends_for_all_who_wait() -> None:
     assert formation.deadline() is None
 
 
+def test_nodes_get_the_ranks_of_what_they_hold_unless_one_asks_for_a_rank() -> None:
+    def formed(*node_ranks: int) -> list[str]:
+        formation = Formation(
+            nnodes=2, run_id="job", version="1", master_addr="", timeout_s=600.0, begun_at=0.0,
+            arrange=lambda nodes: list(reversed(range(len(nodes)))),
+        )  # fmt: skip
+        joins = [_join(name, rank) for name, rank in zip("ab", node_ranks, strict=True)]
+        [formed] = [e for j in joins for e in formation.step(j, 0.0) if isinstance(e, Formed)]
+        again = formation.renewed(attempt=1, restarts=0, awaited=frozenset(), begun_at=1.0)
+        rejoined = [Joined(replace(j.join, attempt=1)) for j in joins]
+        [later] = [e for j in rejoined for e in again.step(j, 1.0) if isinstance(e, Formed)]
+        assert [join.incarnation for join in later.joins] == [j.incarnation for j in formed.joins]
+        return [join.incarnation for join in formed.joins]
+
+    assert formed(-1, -1) == ["b", "a"]
+    assert formed(0, -1) == ["a", "b"]
+
+
 def test_each_start_has_a_number_above_all_that_its_nodes_know() -> None:
     formation = _formation()
     starts = {"a": 0, "b": 41}

@@ -4,7 +4,16 @@ import pytest
 
 from rendezvous.protocol.snapshot_messages import Share
 from rendezvous.snapshots.identity import SnapshotId, on_disk
-from rendezvous.snapshots.restore_plan import Node, plan, planned, read, sources, start_in, written
+from rendezvous.snapshots.restore_plan import (
+    Node,
+    arranged,
+    plan,
+    planned,
+    read,
+    sources,
+    start_in,
+    written,
+)
 
 
 def _held(*of: tuple[int, int, int, int]) -> tuple[tuple[int, int, int, int, int], ...]:
@@ -102,6 +111,17 @@ def test_memory_comes_before_disks() -> None:
 def test_parts_that_two_runs_have_written_are_no_snapshot() -> None:
     assert plan([_kept(0, (7, 40)), _kept(1, (6, 40))]) is None
     assert plan([_kept(0, (7, 40), (6, 35)), _kept(1, (6, 40), (6, 35))]) == on_disk(6, 35)
+
+
+def test_nodes_that_came_in_another_order_get_the_ranks_of_their_directories() -> None:
+    first, second, empty = _kept(0, (7, 40)), _kept(1, (7, 40)), (1, (), ())
+
+    assert list(arranged([first, second])) == [0, 1]
+    assert list(arranged([second, first])) == [1, 0]
+    assert plan([second, first]) is None
+    assert list(arranged([second, empty])) == [0, 1]
+    both = 1, (*first[1], *second[1]), ()
+    assert list(arranged([both, both])) == [0, 1]
 
 
 def test_what_is_on_a_disk_is_kept_as_one_of_the_first_attempt() -> None:
