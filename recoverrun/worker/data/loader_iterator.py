@@ -184,7 +184,7 @@ class LoaderIterator(RankAware):
             self.iterators.clear()
             return self._iterator_at(rank, index)
         self.runtime.believe(self.loader, read)
-        self.traces[rank] = GeneratorTrace.of(index, read)
+        self.traces[rank] = GeneratorTrace.of(index, read, by_rows=self.by_rows)
         theirs.kept[index] = read.item
         return theirs
 

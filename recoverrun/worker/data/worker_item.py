@@ -23,11 +23,12 @@ class GeneratorTrace:
     state: bytes
     drew: bool
     made: bool  # the data set made one of them in that process
+    by_rows: bool = False  # the process began at that item: what earlier ones drew is not in it
 
     @staticmethod
-    def of(index: int, read: WorkerItem) -> "GeneratorTrace":
-        return GeneratorTrace(index, read.state, read.drew, read.made)
+    def of(index: int, read: WorkerItem, *, by_rows: bool) -> "GeneratorTrace":
+        return GeneratorTrace(index, read.state, read.drew, read.made, by_rows)
 
     def pack(self) -> list[Any]:
         """Plain values for msgpack, in the order of the fields."""
-        return [self.index, self.state, self.drew, self.made]
+        return [self.index, self.state, self.drew, self.made, self.by_rows]

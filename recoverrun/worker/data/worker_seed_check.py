@@ -78,14 +78,15 @@ class SeedCheck:
         theirs = {
             n: GeneratorTrace(*packed) for n, *packed in heard.get(partner, {}).get("traces", ())
         }
-        differing = [number for number, trace in seen.items() if theirs.get(number) != trace]
+        compared = {n for n, one in seen.items() if n not in theirs or _like(one, theirs[n])}
+        differing = [number for number in compared if theirs.get(number) != seen[number]]
         said = tell({"otherwise": differing})
         otherwise = {number for answer in said.values() for number in answer["otherwise"]}
         for number, iterator in iterators.items():
             key = _key(iterator.loader)
             if number in otherwise:
                 self._otherwise.add(key)
-            elif number in seen:
+            elif number in compared:
                 self._alike[key] = self._alike.get(key, False) or seen[number].made
         self._judged = True
         names = [
@@ -94,6 +95,14 @@ class SeedCheck:
             if seen[number].drew
         ]
         return OTHERWISE.format(names[0]) if names else ""
+
+
+def forget(sources: Iterable[Source], partner: int) -> None:
+    """Of `partner`'s copies only what they read from now on is observed: this rank may have made up
+    for it before, and its process may be one that has come back since.
+    """
+    for iterator in _with_workers(sources).values():
+        iterator.traces.pop(partner, None)
 
 
 def observe(sources: Iterable[Source], partner: int) -> dict[str, Any]:
@@ -143,6 +152,13 @@ def _retraced(iterator: LoaderIterator, index: int) -> GeneratorTrace | None:
 
 def _key(loader: "DataLoader[Any]") -> Key:
     return type(loader.dataset), _code(loader.worker_init_fn)
+
+
+def _like(one: GeneratorTrace, other: GeneratorTrace) -> bool:
+    """True if both processes have begun alike. Whether they may begin in the midst of the data goes
+    by what each rank has seen drawn, and a rank that came back has seen less.
+    """
+    return one.by_rows == other.by_rows
 
 
 def _code(function: Any) -> Any:

@@ -16,7 +16,7 @@ from recoverrun.worker.context.fingerprints import marks
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
-from recoverrun.worker.data.worker_seed_check import observe
+from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
@@ -147,7 +147,7 @@ class Trial:
         found["alone"] = self._alone
         found["rewrites"] = executor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
-        found["traces"] = observe(worker.runtime.sources, self.partner)
+        found["traces"] = worker_seed_check.observe(worker.runtime.sources, self.partner)
         return found
 
     def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:
@@ -194,6 +194,7 @@ class Trial:
     def _begin(self) -> None:
         runtime = self._worker.runtime
         runtime.mode.tries()
+        worker_seed_check.forget(runtime.sources, self.partner)
         self._worker.failpoints.disarm()
         self._sources.trust()
         self._executor.constants.settle()
