@@ -75,6 +75,30 @@ def step_table(reference: Trial, faulted: Trial, glyphs: Glyphs) -> Table:
     return table
 
 
+def back_table(reference: Trial, faulted: Trial, glyphs: Glyphs) -> Table:
+    """The losses of both runs around each way back to a snapshot, as their logs have them."""
+    table = _table("step", "failure-free", "with losses", "")
+    last = max(reference.losses, default=0)
+    shown = {last} | {
+        step
+        for way in faulted.ways_back
+        for step in range(way.step - BEFORE, way.step + max(0, way.again) + AFTER + 1)
+    }
+    previous = -1
+    for step in sorted(shown & reference.losses.keys()):
+        if 0 <= previous < step - 1:
+            table.add_row(glyphs.ellipsis)
+        previous = step
+        calm, stormy = reference.losses[step], faulted.losses.get(step)
+        same = stormy == calm
+        mark, style = (glyphs.ok, "green") if same else (glyphs.bad, "red")
+        told = glyphs.dash if stormy is None else f"{stormy:g}"
+        again = any(way.step <= step < way.step + way.again for way in faulted.ways_back)
+        note = " done again" if again else ""
+        table.add_row(str(step), f"{calm:g}", told, Text(f"{mark}{note}", style=style))
+    return table
+
+
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:

@@ -172,6 +172,22 @@ def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
     return Point(held=False, text=f"{words} ({comparison.tensor})")
 
 
+def backs_points(trial: Trial) -> list[Point]:
+    """Each way of all ranks back to a snapshot: True if they stood there again."""
+    ways = [Point(held=way.away_ms >= 0 or None, text=str(way)) for way in trial.ways_back]
+    return ways or [Point(held=False, text="no snapshot was gone back to")]
+
+
+def same_weights_point(comparison: Comparison | None) -> Point:
+    """True if they are the same in every bit: steps are done again, nothing is made up."""
+    if comparison is None:
+        return Point(held=None, text="the final weights could not be compared")
+    difference = f"max |Δw| {comparison.max_abs_diff:.1e}"
+    if comparison.max_abs_diff == 0.0:
+        return Point(held=True, text=f"{difference}: bitwise the same weights")
+    return Point(held=False, text=f"{difference} ({comparison.tensor}), where all bits are equal")
+
+
 def witness_point(comparison: Comparison | None, history: History) -> Point:
     """True if each survivor's weights were among those that were compared."""
     world = history.world_size

@@ -80,6 +80,20 @@ def test_inject_kills_a_replica_on_its_way_back(tmp_path: Path) -> None:
 
 @pytest.mark.rest
 @pytest.mark.e2e
+def test_the_demo_shows_the_way_back_of_the_only_replica(tmp_path: Path) -> None:
+    done = recoverrun("demo", "--snapshots", "--steps=24", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 replica × 2 shards" in done.stdout
+    assert "24 of 24 steps made" in done.stdout
+    assert "1 kill, 0 lost replicas absorbed, 1 way back to a snapshot" in done.stdout
+    assert re.search(r"back to step \d+: \d+ steps? done again, away", done.stdout), done.stdout
+    assert "final weights of 2 of 2 survivors compared" in done.stdout
+    assert "max |Δw| 0.0e+00: bitwise the same weights" in done.stdout
+
+
+@pytest.mark.rest
+@pytest.mark.e2e
 def test_inject_kills_the_only_replica_where_there_are_snapshots(tmp_path: Path) -> None:
     done = recoverrun(
         "inject", "--kill=all@step:12", "--directory=here", "--snapshot-every=4",

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 
 from recoverrun.cli.commands.inject import _kills, world_of
 from recoverrun.fault_injection.comparison import (
+    back_table,
     happened,
     loss_picture,
     phase_table,
@@ -21,11 +22,13 @@ from recoverrun.fault_injection.trial import Trial, figures, step_of
 from recoverrun.fault_injection.verdict import (
     Comparison,
     Point,
+    backs_points,
     exit_code,
     faults,
     faults_point,
     ledger_point,
     returns_point,
+    same_weights_point,
     weights_point,
     witness_point,
 )
@@ -209,6 +212,40 @@ def test_of_ways_back_to_a_snapshot_each_kill_is_accounted_for(tmp_path: Path) -
         text="the run: all ranks went back 1 time, microbatches are not counted where nobody votes",
     )
     assert [str(way) for way in found.ways_back] == ["back to step 20: 7 steps done again"]
+
+
+def test_losses_around_a_way_back_stand_side_by_side(reference: Trial, tmp_path: Path) -> None:
+    (tmp_path / "back").mkdir()
+    scene = journals.Scene(tmp_path / "back")
+    scene.start()
+    scene.write("promise.state", "one replica", promise="rollback", microbatches=0)
+    scene.write("snapshot.plan", "", attempt=1, of=0, step=20, back=2)
+    scene.end()
+    odd = {**LOSSES, 22: 9.0}
+    found = trial(scene.close(), odd)
+    lines = drawn(back_table(reference, found, UNICODE))
+
+    assert [line.split()[0] for line in lines[1:]] == [
+        "19",
+        "20",
+        "21",
+        "22",
+        "23",
+        "24",
+        "…",
+        "39",
+    ]
+    assert [line.endswith("✓ done again") for line in lines[2:5]] == [True, True, False]
+    assert lines[4].split() == ["22", f"{LOSSES[22]:g}", "9", "✖"]
+    assert drawn(back_table(reference, found, ASCII))[1].isascii()
+    assert backs_points(found) == [Point(held=None, text="back to step 20: 2 steps done again")]
+    assert backs_points(reference) == [Point(held=False, text="no snapshot was gone back to")]
+
+
+def test_after_a_way_back_weights_are_the_same_in_every_bit() -> None:
+    assert same_weights_point(replace(SAME, max_abs_diff=0.0)).held
+    assert same_weights_point(SAME).held is False
+    assert same_weights_point(None).held is None
 
 
 def test_no_kill_that_struck_proves_nothing(reference: Trial) -> None:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from recoverrun import version
 from recoverrun.errors import RecoverrunError
 from recoverrun.fault_injection.comparison import (
+    back_table,
     happened,
     loss_picture,
     phase_table,
@@ -27,10 +28,12 @@ from recoverrun.fault_injection.trial import Trial, launch, step_of, stoppable
 from recoverrun.fault_injection.verdict import (
     Comparison,
     Point,
+    backs_points,
     exit_code,
     faults_point,
     ledger_point,
     returns_point,
+    same_weights_point,
     weights_point,
     witness_point,
 )
@@ -53,6 +56,12 @@ COMPARE_TIMEOUT_S = 60.0
 
 STARTS = 2.0
 """Times what the failure-free run took to its first step: so long a lost replica has to be back."""
+
+KILL_HELP = (
+    "Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, between, redo), "
+    "r3@return:PHASE, r0@welcome:PHASE, with --snapshots all@step:12 or keeper@step:12 (see "
+    "inject), or random:SEED:N. May be given several times."
+)
 
 LAST_STEPS = 3
 """So many it is to be there for."""
@@ -79,6 +88,18 @@ class DemoConfig:
     script_args: tuple[str, ...]
     directory: Path
     returns: bool = True
+    snapshots: bool = False  # one replica, all ranks go back
+
+    @property
+    def every(self) -> int:
+        """Steps from one snapshot to the next."""
+        return max(1, self.steps // 10)
+
+    def options(self, *, losses: bool) -> list[str]:
+        """Of the launcher."""
+        if self.snapshots:
+            return [f"--snapshot-every={self.every}"]
+        return ["--return"] if losses and self.returns else []
 
     @property
     def world(self) -> int:
@@ -88,7 +109,7 @@ class DemoConfig:
         """What a step takes at least while a replica is away, for it to come back in time."""
         last = max((kill.step for kill in self.kills), default=0)
         left = self.steps - 1 - last - LAST_STEPS
-        if not self.returns or left <= 0:
+        if not self.returns or self.snapshots or left <= 0:
             return 0.0
         return STARTS * start_s / left if start_s else USUAL_PACE_S
 
@@ -105,8 +126,24 @@ def demo_script() -> Path:
     return Path(version.__file__).parent / "templates" / "gpt_hsdp.py"
 
 
-def default_kill(world: int, steps: int) -> str:
+def default_kill(world: int, steps: int, *, snapshots: bool = False) -> str:
+    if snapshots:
+        return f"all@step:{min(14, steps // 3 + 1)}"
     return f"r{world - 1}@step:{min(12, steps // 3)}:reduce"
+
+
+def kills_of(
+    texts: Sequence[str], world: int, steps: int, *, returns: bool, snapshots: bool
+) -> tuple[Kill, ...]:
+    """Those that were asked for. Raises typer.BadParameter."""
+    usual = default_kill(world, steps, snapshots=snapshots)
+    try:
+        kills = expand(",".join(texts or [usual]), world=world, steps=steps)
+        require_returns(kills, returns=returns and not snapshots)
+        require_snapshots(kills, snapshots=snapshots)
+    except ScheduleError as error:
+        raise typer.BadParameter(str(error), param_hint="--kill") from error
+    return kills
 
 
 def register(app: typer.Typer) -> None:
@@ -122,9 +159,7 @@ def demo(
         list[str] | None,
         typer.Option(
             "--kill",
-            help="Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, "
-            "between, redo), r3@return:PHASE, r0@welcome:PHASE (see inject) or random:SEED:N. "
-            "May be given several times.",
+            help=KILL_HELP,
             show_default="last rank, in the reduce of step 12",
         ),
     ] = None,
@@ -138,6 +173,9 @@ def demo(
     returns: Annotated[
         bool, typer.Option("--return/--no-return", help="Let lost replicas come back.")
     ] = True,
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="Lose the only replica, and go back to a snapshot.")
+    ] = False,
     directory: Annotated[
         Path | None,
         typer.Option(help="Where both runs leave their journals.", show_default="runs/demo-TIME"),
@@ -147,18 +185,10 @@ def demo(
 
     Exits with 85 if they differ by more than the order of fp32 sums, with 1 if nobody can tell.
     """
-    try:
-        kills = expand(
-            ",".join(kill or [default_kill(replicas * shards, steps)]),
-            world=replicas * shards,
-            steps=steps,
-        )
-        require_returns(kills, returns=returns)
-        require_snapshots(kills, snapshots=False)
-    except ScheduleError as error:
-        raise typer.BadParameter(str(error), param_hint="--kill") from error
+    replicas = 1 if snapshots else replicas
+    world = replicas * shards
     config = DemoConfig(
-        kills=kills,
+        kills=kills_of(kill or (), world, steps, returns=returns, snapshots=snapshots),
         steps=steps,
         replicas=replicas,
         shards=shards,
@@ -166,6 +196,7 @@ def demo(
         script_args=tuple(script_args or ()),
         directory=directory or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S")),
         returns=returns,
+        snapshots=snapshots,
     )
     raise typer.Exit(show(config, Console(highlight=False)))
 
@@ -174,7 +205,7 @@ def show(config: DemoConfig, console: Console) -> int:
     """Run both trials, print what they show, return the exit code."""
     glyphs = UNICODE if encodes(console.encoding) else ASCII
     name = config.script.name if config.script else "a small GPT, HSDP"
-    ranks = f"{config.replicas} replicas {glyphs.times} {config.shards} shards"
+    ranks = f"{plural(config.replicas, 'replica')} {glyphs.times} {config.shards} shards"
     title = f"recoverrun demo {glyphs.dot} {name} {glyphs.dot} {ranks} {glyphs.dot} CPU, gloo"
     console.print(title, style="bold")
     try:
@@ -192,7 +223,8 @@ def show(config: DemoConfig, console: Console) -> int:
         console.print(f"{glyphs.bad} {error}", style="bold red")
         return error.exit_code
     points = verdict(config, reference, faulted, comparison)
-    parts: list[RenderableType] = [step_table(reference, faulted, glyphs)]
+    table = back_table if config.snapshots else step_table
+    parts: list[RenderableType] = [table(reference, faulted, glyphs)]
     if faulted.history.recoveries:
         stories = [happened(recovery, glyphs) for recovery in faulted.history.recoveries]
         parts += ["\n".join(stories), phase_table(faulted.history.recoveries, glyphs)]
@@ -247,7 +279,7 @@ def _trial(
     directory = config.directory / name.replace(" ", "-")
     directory.mkdir(parents=True, exist_ok=True)
     trial = launch(
-        [*(["--return"] if kills and config.returns else []), *config.command],
+        [*config.options(losses=bool(kills)), *config.command],
         run_dir=directory,
         inject=render(kills, pace=round(1000 * pace_s)),
         witness=_witness(directory),
@@ -255,9 +287,14 @@ def _trial(
         timeout_s=within_s,
         on_line=advance,
     )
-    progress.update(task, completed=trial.steps)
+    progress.update(task, completed=_steps(config, trial))
     progress.stop_task(task)
     return trial
+
+
+def _steps(config: DemoConfig, trial: Trial) -> int:
+    """That were made: where nobody votes on them the script's log tells."""
+    return len(trial.losses) if config.snapshots else trial.steps
 
 
 def _witness(directory: Path) -> Path:
@@ -290,11 +327,20 @@ def verdict(
 ) -> list[Point]:
     """What the two runs have shown."""
     history = faulted.history
-    same_steps = reference.steps == faulted.steps
+    made, expected = _steps(config, faulted), _steps(config, reference)
+    steps = Point(held=made == expected, text=f"{made} of {plural(expected, 'step')} made")
+    if config.snapshots:
+        return [
+            steps,
+            faults_point(config.kills, history),
+            *backs_points(faulted),
+            witness_point(comparison, history),
+            same_weights_point(comparison),
+        ]
     return [
         ledger_point("failure-free", reference),
         ledger_point("with losses", faulted),
-        Point(held=same_steps, text=f"{faulted.steps} of {plural(reference.steps, 'step')} made"),
+        steps,
         faults_point(config.kills, history),
         *([returns_point(history, faulted.notices)] if config.returns and history.losses else []),
         witness_point(comparison, history),

@@ -1,5 +1,7 @@
 """Puts the worker's side of snapshots together."""
 
+from typing import Any
+
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -35,8 +37,10 @@ def serve(parts: PlaceParts) -> None:
     taker = Taker(parts, steps, client, pace=pace, attempt=attempt, outer=outer)
     worker.unvoted = steps
 
-    def updated(*_: object) -> None:
+    def updated(optimizer: Any, *_: object) -> None:
         steps.updated = True
+        if env.finals:
+            steps.trains(optimizer)
 
     runtime.also_tell(taker.begins)
     register_optimizer_step_pre_hook(lambda *_: taker.fence())

@@ -138,6 +138,7 @@ class Taker:
             worker.roll_back(ONE_PROCESS)
         begins = self._steps.begins(top)
         if begins:
+            worker.progress.at(worker.progress.phase, self._steps.index)
             self._outer.step_begins(stack_of(runtime.stack, top))
         self._note_outer(top)
         if not begins:

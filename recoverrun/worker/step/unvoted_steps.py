@@ -35,6 +35,7 @@ class UnvotedSteps:
         self.on_backward = on_backward
         self.index = 0  # updates so far, those of one iteration as one
         self.updated = False  # since the present step began
+        self._trained: dict[int, Any] = {}  # parameters by identity, in the order of updates
 
     def backward_done(self) -> None:
         """A backward of the script has ended."""
@@ -42,6 +43,17 @@ class UnvotedSteps:
         if microbatch is not None:
             self._runtime.regions.add(microbatch.top.loop.id)
             self._runtime.microbatches.clear()  # none is executed again
+
+    def trains(self, optimizer: Any) -> None:
+        """This optimizer has made an update, and its parameters are to be left at the end."""
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                self._trained.setdefault(id(param), param)
+
+    @property
+    def trained(self) -> list[Any]:
+        """The parameters of all that `trains` was told of."""
+        return list(self._trained.values())
 
     def begins(self, top: Top) -> bool:
         """True if a step begins with the iteration that begins at `top`."""

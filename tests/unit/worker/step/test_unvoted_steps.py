@@ -58,3 +58,13 @@ def test_nothing_is_kept_of_a_backward_but_where_it_was() -> None:
     UnvotedSteps(runtime).backward_done()
 
     assert runtime.microbatches == [] and runtime.regions == {"train.py:5"}
+
+
+def test_what_optimizers_have_updated_is_known_once_and_in_order() -> None:
+    runtime: Any = Runtime()
+    steps = UnvotedSteps(runtime)
+    first, second, third = object(), object(), object()
+    for params in ([first, second], [first, second], [third, first]):
+        steps.trains(SimpleNamespace(param_groups=[{"params": params}]))
+
+    assert steps.trained == [first, second, third]
