@@ -98,6 +98,7 @@ class Packing:
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = tensors
+        self.sharded = False  # a DTensor was among them, of which the local part is packed
         self.names = [f"tensor {number}" for number in range(len(tensors))]  # where first met
         # With the objects themselves: the number of one that is gone may become another's id.
         self._met = {id(one): (number, one) for number, one in enumerate(tensors)}
@@ -182,6 +183,7 @@ class Packing:
 
     def _tensor(self, value: Any) -> Plain:
         if is_distributed(value):
+            self.sharded = True
             return {"shard": self._tensor(value._local_tensor)}
         if trouble := unsendable(value):
             raise self._refused(trouble)

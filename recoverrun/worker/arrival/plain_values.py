@@ -185,9 +185,12 @@ def _packed(place: Place, value: Any, in_dict: bool = False) -> Entry | None:
     if kind in QUICK:  # packed as it is: there are thousands
         return Entry(place, msgpack.packb(value), (), in_dict)
     tensors: list[torch.Tensor] = []
+    packing = Packing(tensors)
     try:
-        packed = bytes(msgpack.packb(Packing(tensors).pack(value), use_bin_type=True))
+        packed = bytes(msgpack.packb(packing.pack(value), use_bin_type=True))
     except (CannotTravel, ValueError):
+        return None
+    if packing.sharded:  # a list of parameters, say: they come with the model
         return None
     size = len(packed) + sum(one.nbytes for one in tensors)
     large = size > MOST_BYTES or not all(map(is_small_tensor, tensors))

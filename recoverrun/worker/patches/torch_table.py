@@ -165,9 +165,15 @@ def _places_in_checkpoints(utils: ModuleType) -> None:
 def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
     for kind in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
         replace(kind, "step", pipelines.step)
-    stage = schedules._PipelineStageBase
-    if hasattr(stage, "scale_grads"):  # not of every torch
-        replace(stage, "scale_grads", pipelines.scale_grads)
+    from torch.distributed.pipelining.stage import PipelineStage
+
+    for kind, name, wrap in (
+        (schedules._PipelineStageBase, "scale_grads", pipelines.scale_grads),
+        (PipelineStage, "_forward_metadata_inference", pipelines.infers),
+        (PipelineStage, "_post_metadata_inference_cleanup", pipelines.inferred),
+    ):
+        if hasattr(kind, name):  # not of every torch
+            replace(kind, name, wrap)
 
 
 def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHooks") -> None:

@@ -24,6 +24,9 @@ class Pipelines:
         self._driver = driver
         self._backwards = backwards
         self._unscaled: list[Callable[[], None]] | None = None  # while a step runs
+        self._given: dict[
+            int, list[tuple[Any, Any]]
+        ] = {}  # gradients of stages, by the id of these
 
     def step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`step` of a schedule; `eval` calls it, too, for a forward pass alone."""
@@ -42,6 +45,32 @@ class Pipelines:
             finally:
                 self._unscaled = outer
             return result
+
+        return wrapper
+
+    def infers(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`_forward_metadata_inference` of a stage, with which its first step begins: by a forward
+        and a backward torch finds out what stages send each other, and drops all gradients then.
+        A process that came back has been given some.
+        """
+
+        def wrapper(stage: Any, *args: Any, **kwargs: Any) -> Any:
+            params = [one for one in stage.submod.parameters() if one.grad is not None]
+            if params:
+                self._given[id(stage)] = [(one, one.grad) for one in params]
+            for one in params:
+                one.grad = None
+            return original(stage, *args, **kwargs)
+
+        return wrapper
+
+    def inferred(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`_post_metadata_inference_cleanup`: all gradients are dropped."""
+
+        def wrapper(stage: Any) -> None:
+            original(stage)
+            for param, gradient in self._given.pop(id(stage), ()):
+                param.grad = gradient
 
         return wrapper
 

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
@@ -209,3 +211,27 @@ def test_a_schedule_within_a_step_divides_its_own() -> None:
     assert [one for one in play.told if one[0] == "divided"] == [
         ("divided", "first", 2), ("divided", "second", 2), ("divided", "outer", 2)
     ]  # fmt: skip
+
+
+def test_gradients_that_were_there_before_a_stage_looks_at_what_it_sends_are_there_afterwards() -> (
+    None
+):
+    model = nn.Linear(2, 2)
+    model.weight.grad = given = torch.ones(2, 2)
+
+    class Stage:
+        submod = model
+
+        def looks(self) -> None:
+            self.submod(torch.ones(1, 2)).sum().backward()
+
+        def cleans(self) -> None:
+            for param in self.submod.parameters():
+                param.grad = None
+
+    pipelines, stage = Play().pipelines, Stage()
+    pipelines.infers(Stage.looks)(stage)
+    pipelines.inferred(Stage.cleans)(stage)
+
+    assert model.weight.grad is given and torch.equal(given, torch.ones(2, 2))
+    assert model.bias.grad is None
