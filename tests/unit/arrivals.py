@@ -137,6 +137,9 @@ class Newcomer(Process):
         assert streams is not None
         restore_streams(streams)
 
+    def finds(self, loop_frame: LoopFrame) -> None:
+        self.came.append("finds")
+
     def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
         self.came.append("passes")
         frame = find_frame(loop_frame.frame_id, sys._getframe(1))

@@ -171,6 +171,14 @@ class Newcomer:
         if packed is not None:
             restore_streams(Context.unpack(packed).streams)
 
+    def finds(self, loop_frame: LoopFrame) -> None:
+        """Plain values as they are now, not as they were at each of the items."""
+        assert self._parcel is not None, "fetched"
+        runtime = self._parts.worker.runtime
+        frames = frames_of([*runtime.stack, loop_frame], sys._getframe(1))
+        there = plain_values.found(frames, changing_modules(runtime))
+        plain_values.put_early(self._parcel.manifest["values"], there)
+
     def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
         """The body of an outer loop begins, with plain variables and iterators of the others."""
         assert self._parcel is not None and self.winding is not None, "fetched, and wound to here"

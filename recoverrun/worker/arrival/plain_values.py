@@ -4,11 +4,14 @@ All that hangs on its frames and modules is walked through (`object_graph`). As 
 digest is taken of each plain list, and of each plain value that an object or a dict holds. What has
 changed since is told to a newcomer, by the path on which it was found, and put there in place. What
 never changes is not told: it may be the rank's own. Entries that a dict has lost are not missed.
+An object that the newcomer does not have is made if its class is the script's, and all that it
+holds is plain.
 """
 
+import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
@@ -19,6 +22,7 @@ import torch
 
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.context.object_graph import LONG, Holdings, holdings
+from recoverrun.worker.context.object_members import slots_of
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_small_tensor
@@ -36,10 +40,18 @@ MOST_BYTES = 1 << 18
 
 ALL_BYTES = 1 << 24
 
+DICT = "dict"
+
 NOT_OURS = ("os.environ", "context variables")
 
 Place = tuple[str, Any]
 """The path of a list and None, or of a holder and the name that it has for the value."""
+
+
+Holder = str | tuple[str, str, int]
+"""What holds the value: "dict", the module and name of an object's class and how many attributes it
+has, or "" for anything else.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class Entry:
     place: Place
     packed: bytes
     tensors: tuple[torch.Tensor, ...]
-    in_dict: bool = False
+    holder: Holder = ""
 
     @property
     def digest(self) -> int:
@@ -92,25 +104,62 @@ def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
     told = []
     for entry in entries:
         value = unpack(msgpack.unpackb(entry.packed, raw=False), entry.tensors)
-        told.append([*entry.place, entry.in_dict, packing.pack(value)])
+        told.append([*entry.place, entry.holder, packing.pack(value)])
     return told
 
 
-def put(told: Iterable[list[Any]], tensors: list[torch.Tensor], there: Holdings) -> None:
+def put(told: Sequence[list[Any]], tensors: Sequence[torch.Tensor], there: Holdings) -> None:
     """Put it where it was found; what nothing in this process holds is left out."""
     by_path = {path: one for path, one in there.held if path}
-    for path, key, in_dict, packed in told:
+    sizes = Counter(path for path, key, *_ in told if key is not None)
+    for path, key, holder, packed in told:
         value = unpack(packed, tensors)
         if path not in by_path:
             parent, _, name = path.rpartition(".")
-            made: Any = {} if in_dict else value
-            if parent not in by_path or (key is not None and not in_dict):
+            made = value if key is None else _made(holder, sizes[path])
+            if parent not in by_path or (key is not None and made is None):
                 continue
-            named_in(by_path[parent])[name] = by_path[path] = made
+            named_in(by_path[parent])[name] = made
+            by_path[path] = vars(made) if is_object(holder) else made
         if key is None:
             fill(by_path[path], value)
         else:
             named_in(by_path[path])[key] = value
+
+
+def put_early(told: Iterable[list[Any]], there: Holdings) -> None:
+    """Put what holds no tensor, before items of a loop are passed: a generator of the script's that
+    gives them may look at what the loop's body has changed. What that code does to it is undone by
+    `put`, which follows.
+    """
+    put([one for one in told if _needs_nothing(one[-1])], (), there)
+
+
+def _needs_nothing(packed: Any) -> bool:
+    try:
+        unpack(packed, ())
+    except ValueError:  # a tensor
+        return False
+    return True
+
+
+def is_object(holder: Any) -> bool:
+    """True if attributes of an object are told."""
+    return isinstance(holder, list | tuple)
+
+
+def _made(holder: Any, size: int) -> Any:
+    """An empty one; None if its class is not here or has a way of its own to make objects, or if
+    not all that it holds is told.
+    """
+    if not is_object(holder):
+        return {} if holder == DICT else None
+    module, name, attributes = holder
+    kind: Any = sys.modules.get(module)
+    for part in name.split("."):
+        kind = getattr(kind, part, None)
+    plain = getattr(kind, "__new__", None) is object.__new__ and not slots_of(kind)
+    return object.__new__(kind) if plain and attributes == size else None
 
 
 def fill(container: Any, content: Any) -> bool:
@@ -141,14 +190,20 @@ def _entries(
             whole.add(path)
             yield entry
         elif is_view(one):
-            yield from _values(path, one, of_process, data)
+            owner = there.owners.get(id(one))
+            yield from _values(path, one, owner, of_process, data)
 
 
-def _values(path: str, holder: Any, of_process: bool, data: frozenset[int]) -> Iterator[Entry]:
+def _values(
+    path: str, holder: Any, owner: Any, of_process: bool, data: frozenset[int]
+) -> Iterator[Entry]:
+    """`owner` is the class of the object whose attributes `holder` is, if it is that."""
     named = named_in(holder)
     if not 0 < len(named) <= LONG:
         return
-    in_dict = type(holder) in DICTS
+    kind_of_holder: Holder = DICT if type(holder) in DICTS else ""
+    if owner is not None:
+        kind_of_holder = owner.__module__, owner.__qualname__, len(named)
     for key, value in list(named.items()):
         kind = type(value)
         if kind not in PLAIN and not issubclass(kind, torch.Tensor):
@@ -156,7 +211,7 @@ def _values(path: str, holder: Any, of_process: bool, data: frozenset[int]) -> I
         if type(key) is not int and (type(key) is not str or _is_private(key, of_process)):
             continue
         if kind in PLAIN or (is_small_tensor(value) and id(value) not in data):
-            entry = _packed((path, key), value, in_dict)
+            entry = _packed((path, key), value, kind_of_holder)
             if entry is not None:
                 yield entry
 
@@ -177,13 +232,13 @@ def _is_within(path: str, lists: set[str]) -> bool:
     return False
 
 
-def _packed(place: Place, value: Any, in_dict: bool = False) -> Entry | None:
+def _packed(place: Place, value: Any, holder: Holder = "") -> Entry | None:
     """None if it is no plain value, or data."""
     kind = type(value)
     if kind in WHOLE and len(value) > LONG_CONTAINER:
         return None
     if kind in QUICK:  # packed as it is: there are thousands
-        return Entry(place, msgpack.packb(value), (), in_dict)
+        return Entry(place, msgpack.packb(value), (), holder)
     tensors: list[torch.Tensor] = []
     packing = Packing(tensors)
     try:
@@ -194,4 +249,4 @@ def _packed(place: Place, value: Any, in_dict: bool = False) -> Entry | None:
         return None
     size = len(packed) + sum(one.nbytes for one in tensors)
     large = size > MOST_BYTES or not all(map(is_small_tensor, tensors))
-    return None if large else Entry(place, packed, tuple(tensors), in_dict)
+    return None if large else Entry(place, packed, tuple(tensors), holder)

@@ -89,6 +89,9 @@ class Arrives(Protocol):
         script keeps are told as of the top, and are for `arrived`.
         """
 
+    def finds(self, loop_frame: LoopFrame) -> None:
+        """Items of this loop are about to be passed: code of the script's may give them."""
+
     def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
         """The body of loop `index`, which is not the innermost, begins. It runs only once."""
 
@@ -173,6 +176,7 @@ class Winding:
         if type(iterable) is range:
             items = _sliced(iterable, place)
         else:
+            self._arrives.finds(loop_frame)
             self._pass(iterable, items, place)
         self._runtime.opened = place.opened
         if self._is_last(index):

@@ -65,6 +65,8 @@ class Holdings:
     held: list[tuple[str, Any]] = field(default_factory=list)
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     iterators: list[tuple[str, Any]] = field(default_factory=list)  # of Python's own
+    owners: dict[int, Any] = field(default_factory=dict)
+    """Classes of the objects whose attributes are in `held` as a dict, by the id of that dict."""
 
     @property
     def objects(self) -> list[Any]:
@@ -223,6 +225,7 @@ class _Walk:
         except AttributeError:
             attributes = None
         if isinstance(attributes, dict):
+            self.found.owners[id(attributes)] = type(one)
             self.todo.append((path, attributes))
         kind: Any = type(one)
         if slots := slots_of(kind):

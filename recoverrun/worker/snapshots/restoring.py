@@ -71,6 +71,13 @@ class Restoring:
         if packed is not None:
             restore_streams(Streams.unpack(packed))
 
+    def finds(self, loop_frame: LoopFrame) -> None:
+        """Plain values as they were then."""
+        runtime = self._parts.worker.runtime
+        frames = frames_of([*runtime.stack, loop_frame], sys._getframe(1))
+        there = plain_values.found(frames, changing_modules(runtime))
+        plain_values.put_early(self._told["values"], there)
+
     def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
         """The body of an outer loop finds what it found then."""
         try:

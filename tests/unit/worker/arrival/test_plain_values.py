@@ -128,3 +128,56 @@ def test_batches_are_those_of_each_rank() -> None:
     assert newcomer.total == 2.5
     assert newcomer.rows.tolist() == [0.0, 0.0, 0.0]
     assert mine[0]["x"].tolist() == [0.0, 0.0]
+
+
+class Mean:
+    total = 0.0
+    count = 0
+
+    def update(self, value: float) -> None:
+        self.total, self.count = self.total + value, self.count + 1
+
+
+class Log:
+    def __init__(self) -> None:
+        self.means = {"rate": Mean()}
+
+
+def test_an_object_that_the_newcomer_has_not_made_is_made_with_all_that_it_holds() -> None:
+    donor, newcomer = Log(), Log()
+    rate = newcomer.means["rate"]
+
+    def change() -> None:
+        donor.means["rate"].update(0.5)
+        donor.means.setdefault("loss", Mean()).update(2.0)
+
+    moved({"log": donor}, change, {"log": newcomer})
+
+    assert newcomer.means["rate"] is rate and vars(rate) == {"total": 0.5, "count": 1}
+    loss = newcomer.means["loss"]
+    assert type(loss) is Mean and vars(loss) == {"total": 2.0, "count": 1}
+
+
+def test_an_object_that_holds_what_is_not_told_is_not_made() -> None:
+    donor, newcomer = Log(), Log()
+
+    def change() -> None:
+        donor.means["loss"] = strange = Mean()
+        strange.update(2.0)
+        strange.model = torch.nn.Linear(2, 2)  # type: ignore[attr-defined]
+
+    moved({"log": donor}, change, {"log": newcomer})
+
+    assert list(newcomer.means) == ["rate"]
+
+
+def test_before_items_are_passed_only_what_holds_no_tensor_is_put() -> None:
+    donor, newcomer = Meter(), Meter()
+    before = plain_values.digests(there(meter=donor))
+    donor.total, donor.rows = 2.5, torch.ones(3)
+    told = plain_values.pack(plain_values.changed(there(meter=donor), before), Packing([]))
+
+    plain_values.put_early(told, there(meter=newcomer))
+
+    assert newcomer.total == 2.5
+    assert newcomer.rows.tolist() == [0.0, 0.0, 0.0]

@@ -234,7 +234,7 @@ def test_it_may_draw_where_a_process_has_data_of_its_own() -> None:
 
     newcomer.run()
 
-    assert newcomer.came == ["before", "arrived"]
+    assert newcomer.came == ["before", "finds", "arrived"]
     assert len(newcomer.noted) == len(survivor.noted)
 
 
