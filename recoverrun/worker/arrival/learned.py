@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import key_of, told
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
@@ -44,6 +45,9 @@ class Gives(Returns, Protocol):
         """These have come in one view with this process."""
 
 
+APART = "the group of ranks {ranks} is none of the rank that told where the run stands"
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One row: plain values for msgpack."""
@@ -62,9 +66,15 @@ def _completed(parts: PlaceParts) -> dict[str, int]:
 
 
 def _complete(parts: PlaceParts, completed: Mapping[str, int]) -> None:
+    """Raises NotReachable for a group with other members in which the donor is not."""
     for group in ElasticGroup.instances:
-        if group.survivors is not None:
-            group.survivors.operations.completed = completed[group.native.group_name]
+        if group.survivors is None:
+            continue
+        name = group.native.group_name
+        if name in completed:
+            group.survivors.operations.completed = completed[name]
+        elif len(group.ranks) > 1:
+            raise NotReachable(APART.format(ranks=", ".join(map(str, group.ranks))))
 
 
 def _adopt(parts: PlaceParts, said: list[Any]) -> None:
