@@ -22,6 +22,9 @@ COMES_WITHIN_S = 150.0
 
 LOOK_S = 0.2
 YES = "yes"
+LOWERED = "yes; from then on equal-count: {}"
+OF_PROMISE = ("promised ", "the promise was not taken back", "max |dw|")
+"""How problems begin that follow from a promise which was taken back, with its reason."""
 
 
 def victims(row: Row) -> tuple[int, ...]:
@@ -85,6 +88,14 @@ def said(outcome: Outcome, plain: Path, folder: Path, victim: int) -> tuple[str,
     back = [way for way in trial.history.returns.backs if victim in way.ranks]
     if back and not refused:
         problems += _took_part(trial, victim)
+        reason = trial.history.promise_reason
+        if (
+            outcome.row.promise == "exact-samples"
+            and trial.history.promise == "equal-count"
+            and reason
+        ):
+            problems = [one for one in problems if not one.startswith(OF_PROMISE)]
+            return LOWERED.format(reason), problems
         return YES, problems
     if not refused:
         problems.append(f"it did not come back, and nothing was said: {trial.notices}")
