@@ -78,9 +78,14 @@ WAYS = [in_a_finalizer, as_it_is, within_who_goes_on_after_errors]
 
 @pytest.fixture(autouse=True)
 def _handlers_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in STOPPERS}
+    """Whoever runs the tests may ignore some of these signals, as `nohup` does."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPERS}
     yield
-    assert {number: signal.getsignal(number) for number in STOPPERS} == before
+    assert {number: signal.getsignal(number) for number in STOPPERS} == dict.fromkeys(
+        STOPPERS, signal.SIG_DFL
+    )
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.timeout(60)
