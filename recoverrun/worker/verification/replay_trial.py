@@ -144,7 +144,7 @@ class Trial:
             if self._alone:  # it tells nothing of this loop, and so not that it is one further out
                 break
         found["talked"], found["fed"] = executor.talked, executor.items.fed
-        found["alone"] = self._alone
+        found["alone"] = self._alone and found["promise"] != "unprotected"
         found["rewrites"] = executor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
         found["traces"] = worker_seed_check.observe(worker.runtime.sources, self.partner)

@@ -80,16 +80,20 @@ def test_code_that_changes_no_parameters_is_tried_once(monkeypatch: pytest.Monke
     assert (found["exact"], found["rewrites"]) == ([0], False)
 
 
+@pytest.mark.parametrize("alone", [False, True])
 def test_parameters_that_cannot_be_held_leave_the_run_unprotected(
-    monkeypatch: pytest.MonkeyPatch,
+    alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the partner drew alone before: no other transaction is waited for."""
     code = Code(monkeypatch, held=False)
+    code.made._alone = alone
 
     found = code.made.work()
 
     assert [holds for _, holds, _ in code.tries] == [False, True], "and no other loop is tried"
     assert (found["promise"], found["exact"]) == ("unprotected", [])
     assert found["reason"] == WRITES.format("train.py:5")
+    assert not found["alone"]
 
 
 @pytest.mark.parametrize("held", [True, False])
