@@ -1,11 +1,11 @@
-"""What becomes of a step of which ranks have taken unequally many microbatches."""
+"""The end of a step of which ranks have taken unequally many microbatches."""
 
 from ft_collectives.step.step_events import Compared, Differ, Effect, Withdraw
 from rendezvous.transport.apart import strays, takes_otherwise, unequal
 
 
 def parted(rank: int, step: int, compared: Compared) -> list[Effect]:
-    """What `rank` does about it. Those that came back leave if all others agree, and these wait for
+    """The effects on `rank`. Those that came back leave if all others agree, and these wait for
     the view without them; else it is the script's.
     """
     odd = strays(compared.taken, compared.came_back)

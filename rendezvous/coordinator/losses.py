@@ -89,27 +89,23 @@ class Loss:
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
         """It has come back, and does otherwise than those that were never lost."""
-        return cls(
-            slot=layout.slot(rank),
-            root_rank=rank,
-            code=EXIT_AWAY,
-            generation=generation,
-            lost_at=now,
-            failed_at=now,
-            detected_s=0.0,
-            error="",
-            reason=reason,
-        )
+        return cls._of_living(rank, EXIT_AWAY, reason, layout, generation, now)
 
     @classmethod
     def of_parameters(
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
         """It lives and holds other parameters than the others: it must not go on."""
+        return cls._of_living(rank, BROKEN, reason, layout, generation, now)
+
+    @classmethod
+    def _of_living(
+        cls, rank: int, code: int, reason: str, layout: Layout, generation: int, now: float
+    ) -> "Loss":
         return cls(
             slot=layout.slot(rank),
             root_rank=rank,
-            code=BROKEN,
+            code=code,
             generation=generation,
             lost_at=now,
             failed_at=now,

@@ -283,7 +283,7 @@ class Leadership:
         return [*acts, *self._complete()]
 
     def _warnings(self) -> list[Act]:
-        """What a user of `--on-partition=continue` should know: who was given up as dead."""
+        """Tell a user of `--on-partition=continue` who was given up as dead."""
         register = self._register
         if register is None or not register.abandoned or self._warned:
             return []

@@ -49,7 +49,7 @@ Place = tuple[str, Any]
 
 
 Holder = str | tuple[str, str, int]
-"""What holds the value: "dict", the module and name of an object's class and how many attributes it
+"""The holder of a value: "dict", or module and name of an object's class and how many attributes it
 has, or "" for anything else.
 """
 

@@ -196,7 +196,7 @@ class SlotSources:
             self._passing.under_way = False
 
     def _forget(self, mark: int) -> None:
-        """What was drawn since number `mark` was for items that were passed."""
+        """Draws since number `mark` were for items that were passed."""
         self._runtime.draws.pass_by(mark)
         for source in self._runtime.sources:
             source.begin_step(source.count)

@@ -112,8 +112,8 @@ class Survivor:
     # --------------------------------------------------------------------------- what is told
 
     def _tell_early(self) -> None:
-        """What is executed again may be a whole epoch, whose top was passed before that was known:
-        a fresh process is on its way to the next one.
+        """Publish from within an iteration: it may be a whole epoch, whose top was passed before
+        the loop was known to be executed again. A fresh process is on its way to the next one.
         """
         runtime = self._parts.worker.runtime
         under_way = (one.top for one in runtime.stack if one.loop.id in runtime.regions)

@@ -124,7 +124,7 @@ def _rests(before: torch.Tensor | None, now: torch.Tensor) -> bool:
 def _whole(
     tensor: torch.Tensor, own: Numbers, theirs: Numbers, state: State
 ) -> torch.Tensor | None:
-    """What the lost rank gives for `tensor`, by one variable or element by element."""
+    """The lost rank's input for `tensor`, by one variable or element by element."""
     flat = _flat(tensor)
     whole = _told(flat, tensor.dtype, own, theirs, state)
     if whole is not None or len(flat) == 1:

@@ -90,7 +90,7 @@ class Captures:
         return observer.attributes(None, own, ())
 
     def loaders(self) -> dict[int, Origin]:
-        """Where the iterators over loaders were made, by their numbers."""
+        """The origins of the iterators over loaders, by their numbers."""
         return {
             source.number: source.origin
             for source in self._runtime.sources

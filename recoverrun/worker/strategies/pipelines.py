@@ -24,9 +24,7 @@ class Pipelines:
         self._driver = driver
         self._backwards = backwards
         self._unscaled: list[Callable[[], None]] | None = None  # while a step runs
-        self._given: dict[
-            int, list[tuple[Any, Any]]
-        ] = {}  # gradients of stages, by the id of these
+        self._given: dict[int, list[tuple[Any, Any]]] = {}  # gradients, by the id of their stage
 
     def step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`step` of a schedule; `eval` calls it, too, for a forward pass alone."""
