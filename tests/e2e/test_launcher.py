@@ -94,7 +94,8 @@ def test_children_of_a_program_that_calls_us_are_its_own(tmp_path: Path) -> None
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
 
-    assert done.stdout.splitlines()[-3:] == ["worked", "worked", "codes None 7"]
+    assert done.stdout.count("worked") == 2
+    assert done.stdout.splitlines()[-1] == "codes None 7"
 
 
 def test_the_exit_code_is_the_root_ranks_and_the_others_are_stopped(launcher: Launcher) -> None:
