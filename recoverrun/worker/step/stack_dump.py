@@ -62,9 +62,18 @@ def show(
         frame=_named(stack),
         turns=turns,
         debugged=any(os.path.basename(name) in DEBUGGERS for name, _ in words),
-        within=bool(stack) and stack[0].f_code.co_filename.startswith(COMMUNICATION),
+        within=_in_communication(stack),
         joined=joined,
     )
+
+
+def waits_for_others(thread: int) -> bool:
+    """True if that thread is in torch's own communication now: it waits for its shard mates."""
+    return _in_communication(list(_frames(sys._current_frames().get(thread))))
+
+
+def _in_communication(stack: list[FrameType]) -> bool:
+    return bool(stack) and stack[0].f_code.co_filename.startswith(COMMUNICATION)
 
 
 def _leave(path: str, heading: str) -> None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Literal
 
+from recoverrun.worker.step import stack_dump
+
 LEAST_S = 30.0
 TIMES = 20.0
 """An execution may take so many times as long as the longest microbatch of this run so far."""
@@ -32,6 +34,11 @@ GRACE_S = 5.0
 AGAIN_S = 1.0
 """A script may swallow what interrupts it, and go on to wait somewhere else."""
 
+MATES_S = 15.0
+"""Who waits for a shard mate is let go so much later than one that waits for nobody: its mate may
+have begun later, has a limit of its own, and tells as it ends why it does.
+"""
+
 Step = Literal["wait", "interrupt", "let go"]
 
 
@@ -40,11 +47,17 @@ def limit_s(longest_s: float, least_s: float = LEAST_S) -> float:
     return max(least_s, TIMES * longest_s)
 
 
-def next_step(took_s: float, limit_s: float, *, interruptible: bool) -> Step:
-    """What is to be done about an execution that has taken that long."""
-    if took_s < limit_s:
+def next_step(over_s: float, *, interruptible: bool, for_mates: bool) -> Step:
+    """What is to be done about an execution that has taken `over_s` longer than it may.
+
+    `for_mates`: it waits for others of its replica.
+    """
+    if over_s < 0:
         return "wait"
-    return "interrupt" if interruptible and took_s < limit_s + GRACE_S else "let go"
+    within_s = GRACE_S * interruptible + MATES_S * for_mates
+    if over_s >= within_s:
+        return "let go"
+    return "interrupt" if interruptible else "wait"
 
 
 @dataclass(slots=True)
@@ -112,8 +125,9 @@ class ExecutionTimer:
             watch, now = self._watch, time.monotonic()
             if watch is None:
                 return
-            took_s = now - watch.began_at
-            step = next_step(took_s, watch.limit_s, interruptible=watch.interruptible)
+            over_s = now - watch.began_at - watch.limit_s
+            for_mates = over_s >= 0 and stack_dump.waits_for_others(watch.thread)
+            step = next_step(over_s, interruptible=watch.interruptible, for_mates=for_mates)
             if step == "interrupt" and now >= watch.asked_at + AGAIN_S:
                 watch.asked_at = now
                 signal.pthread_kill(watch.thread, self._signal)

@@ -5,12 +5,24 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import FrameType
 
 import pytest
+from torch.distributed import HashStore
 
+from ft_collectives.communicators.c10d import DistStoreError
 from recoverrun.worker.replay import script_locations
-from recoverrun.worker.step.time_limits import GRACE_S, LEAST_S, ExecutionTimer, limit_s, next_step
+from recoverrun.worker.replay.shard_mates import APART_S
+from recoverrun.worker.step.stack_dump import COMMUNICATION
+from recoverrun.worker.step.time_limits import (
+    GRACE_S,
+    LEAST_S,
+    MATES_S,
+    ExecutionTimer,
+    limit_s,
+    next_step,
+)
 
 
 @pytest.mark.parametrize(("longest_s", "expected"), [(0.01, LEAST_S), (1.5, LEAST_S), (6.0, 120.0)])
@@ -21,19 +33,29 @@ def test_the_limit_is_a_multiple_of_the_longest_microbatch(
 
 
 @pytest.mark.parametrize(
-    ("took_s", "interruptible", "expected"),
+    ("over_s", "interruptible", "for_mates", "expected"),
     [
-        (29.0, True, "wait"),
-        (29.0, False, "wait"),
-        (31.0, True, "interrupt"),
-        (31.0, False, "let go"),
-        (30.5 + GRACE_S, True, "let go"),
+        (-1.0, True, False, "wait"),
+        (-1.0, False, False, "wait"),
+        (1.0, True, False, "interrupt"),
+        (1.0, False, False, "let go"),
+        (0.5 + GRACE_S, True, False, "let go"),
+        (0.5 + GRACE_S, True, True, "interrupt"),
+        (0.5 + GRACE_S, False, True, "wait"),
+        (0.5 + MATES_S, True, True, "interrupt"),
+        (0.5 + MATES_S, False, True, "let go"),
+        (0.5 + MATES_S + GRACE_S, True, True, "let go"),
     ],
 )
 def test_it_is_interrupted_first_and_let_go_where_that_does_not_help(
-    took_s: float, interruptible: bool, expected: str
+    over_s: float, interruptible: bool, for_mates: bool, expected: str
 ) -> None:
-    assert next_step(took_s, 30.0, interruptible=interruptible) == expected
+    assert next_step(over_s, interruptible=interruptible, for_mates=for_mates) == expected
+
+
+def test_a_mate_that_others_wait_for_has_the_time_to_tell_why_it_leaves() -> None:
+    """It is interrupted, asks where the others are, and ends; they began that much earlier."""
+    assert MATES_S >= GRACE_S + APART_S
 
 
 class Left(BaseException):
@@ -105,6 +127,22 @@ def test_in_a_backward_it_is_let_go(timer: ExecutionTimer) -> None:
         assert gone.wait(20)
 
     assert let_go[0] == (threading.get_ident(), 0.0)
+
+
+def test_who_waits_in_torchs_communication_is_not_let_go_before_its_mates(
+    timer: ExecutionTimer,
+) -> None:
+    let_go: list[int] = []
+    timer._let_go = lambda thread, limit_s: let_go.append(thread)
+    waiting = compile("store.wait(['never'], limit)", f"{COMMUNICATION}/waiting.py", "exec")
+    names = {"store": HashStore(), "limit": timedelta(seconds=0.5)}
+
+    with timer.within(0.0, _leave):
+        timer.too_late_to_interrupt()
+        with _looked_after(timer), pytest.raises(DistStoreError):
+            exec(waiting, names)
+
+    assert let_go == []
 
 
 def test_another_thread_than_the_main_one_is_let_go(timer: ExecutionTimer) -> None:
