@@ -100,19 +100,19 @@ def _contradiction(whole: Commit, part: Commit) -> str:
 
 
 def part_fault(
-    commit: Commit, replicas: Sequence[Sequence[int]], microbatches: int, elsewhere: Sequence[int]
+    commit: Commit, replicas: Sequence[Sequence[int]], microbatches: int, *, counted: bool
 ) -> tuple[str, str]:
     """(what contradicts INV-1 in a step that only parts tell of, or "", what leaves it in doubt).
 
-    `elsewhere` are replicas on nodes without a journal here: their part is in the vote's count.
+    `counted`: what no journal here tells is known to be in the vote's count.
     """
     home = set(identities(range(len(replicas)), microbatches))
     counts = Counter(identity for found in claimed(commit).values() for identity in found)
     wrong = sorted(i for i, count in counts.items() if count > 1 or i not in home)
     if wrong:
         return f"step {commit.step}: {wrong[0][0]}:{wrong[0][1]} is in two accounts or none", ""
-    if len(counts) < len(home) and not elsewhere:
-        missing = len(home) - len(counts)
+    missing = len(home) - len(counts)
+    if missing and not counted:
         return "", f"step {commit.step}: {missing} of {len(home)} microbatches said by nobody"
     return "", ""
 

@@ -124,7 +124,8 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
                 "fewer replicas: a shorter step of the script, or microbatches that are gone"
             )
     if commit.part:
-        return part_fault(commit, facts.replicas, microbatches, facts.elsewhere)
+        counted = bool(facts.elsewhere) or _ended_in(commit, facts)
+        return part_fault(commit, facts.replicas, microbatches, counted=counted)
     if commit.done is None and commit.microbatches == slots * microbatches:
         # The home layout, told by its quotas alone: the usual step must cost nothing to check.
         if commit.quota == dict.fromkeys(range(slots), microbatches):
@@ -133,6 +134,13 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
     if fault:
         return f"step {commit.step}: {fault}", ""
     return _inferred(commit, facts)
+
+
+def _ended_in(commit: Commit, facts: History) -> bool:
+    """True if the run was ended as it made this step: all have voted for it, and not all had the
+    time to write down what they had put in.
+    """
+    return commit is facts.commits[-1] and bool(facts.exit_code)
 
 
 def _length_said(commit: Commit, microbatches: int) -> bool:
@@ -190,6 +198,8 @@ def _inferred(commit: Commit, facts: History) -> tuple[str, str]:
     if not odd:
         return "", ""
     named = _named(odd, len(odd))
+    if _ended_in(commit, facts):
+        return "", ""
     if facts.ends:
         return "", f"step {commit.step}: {named} said by nobody when the run ended"
     return f"step {commit.step}: {named} said by nobody, and their replica lives", ""
@@ -317,8 +327,23 @@ def _notes(facts: History) -> list[str]:
             f"{plural(len(parts), 'step')}: what {shown} put in is known by the vote's "
             "count alone, without the journal of their nodes"
         )
+    notes += _last(facts)
     if facts.attempts > 1:
         notes.append(f"the job was started {facts.attempts} times; each start is checked apart")
     if not facts.ends and facts.commits:
         notes.append(f"no end of the run: this is up to step {facts.commits[-1].step}")
     return notes
+
+
+def _last(facts: History) -> list[str]:
+    """Of a step that the run was ended in: what is known by the vote alone."""
+    if not facts.commits or facts.elsewhere or not _ended_in(facts.commits[-1], facts):
+        return []
+    commit = facts.commits[-1]
+    silent = commit.total - commit.microbatches if commit.part else 0
+    if silent <= 0:
+        return []
+    return [
+        f"step {commit.step}: {plural(silent, 'microbatch')} known by the vote's count alone, as "
+        "the run was ended before all had written down theirs"
+    ]

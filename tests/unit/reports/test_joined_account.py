@@ -107,6 +107,27 @@ def test_a_step_without_the_coordinators_record_is_not_proved_where_its_journal_
     assert "step 2: 4 of 12 microbatches said by nobody" in proof.unproved
 
 
+@pytest.mark.parametrize(("code", "verdict"), [(143, "proved"), (0, "unproved")])
+@pytest.mark.parametrize(("last", "kept"), [(2, True), (3, False)])
+def test_the_step_in_which_a_run_was_ended_is_known_by_its_vote(
+    tmp_path: Path, last: int, kept: bool, code: int, verdict: str
+) -> None:
+    """A signal to all launchers leaves no time to write it down; an earlier step has had it."""
+    scene = _begin(tmp_path)
+    _steps(scene, 0, 1)
+    _part(scene, 2, 2)
+    _steps(scene, *range(3, last + 1))
+    for node in NODES:
+        scene.write("run.end", "SIGTERM", node, exit_code=code, root_rank=-1)
+    log = read_run(scene.close())
+
+    proof = prove(history(log), log)
+
+    assert proof.verdict == (verdict if kept else "unproved")
+    told = "step 2: 8 microbatches known by the vote's count alone, as the run was ended before"
+    assert any(note.startswith(told) for note in proof.notes) == (proof.verdict == "proved")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
