@@ -3,12 +3,12 @@
 Many histories are followed by a search through every order of messages in a small one.
 """
 
-import argparse
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
+from tests.sim.simulator_command import Told, parser_of, run
 from tests.sim.views.plan import Plan, draw, draw_etcd, draw_in_turn, draw_witnessed
 from tests.sim.views.search import PAIR, THREE, Search
 from tests.sim.views.times import table
@@ -17,32 +17,11 @@ from tests.sim.views.world import simulate
 Drawn = Callable[[int, float], Plan]
 
 
-def replay(seed: int, chaos_s: float, drawn: Drawn) -> int:
-    outcome = simulate(seed, verbose=True, chaos_s=chaos_s, drawn=drawn)
-    for line in outcome.lines:
-        print(line)
-    print(f"# {outcome.plan}")
-    print(f"# seed {seed}: {outcome.violation or 'no violation'}; digest {outcome.digest}")
-    return 1 if outcome.violation else 0
-
-
-def survey(first: int, seeds: int, chaos_s: float, drawn: Drawn) -> int:
-    begun = time.monotonic()
-    coverage: Counter[str] = Counter()
-    bad: list[str] = []
-    for seed in range(first, first + seeds):
-        outcome = simulate(seed, chaos_s=chaos_s, drawn=drawn)
-        coverage += outcome.coverage
-        coverage["steps"] += outcome.book.steps
-        coverage["external effects"] += outcome.book.effects
-        if outcome.violation is not None:
-            bad.append(f"seed {seed}: {str(outcome.violation)[:300]}")
-    spent_s = time.monotonic() - begun
-    for name in sorted(coverage):
-        print(f"{coverage[name]:9d}  {name}")
-    print("\n".join(bad[:40]))
-    print(f"{seeds} seeds, {len(bad)} bad, {seeds / spent_s:.0f} seeds/s")
-    return 1 if bad else 0
+def told(chaos_s: float, drawn: Drawn, seed: int, verbose: bool) -> Told:
+    outcome = simulate(seed, verbose=verbose, chaos_s=chaos_s, drawn=drawn)
+    book = outcome.book
+    counted = Counter({"steps": book.steps, "external effects": book.effects})
+    return Told(outcome, outcome.plan, (f"digest {outcome.digest}",), counted)
 
 
 def search(most: int) -> int:
@@ -56,10 +35,7 @@ def search(most: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.views", description=__doc__)
-    parser.add_argument("--seed", type=int, help="replay this one, with its trace")
-    parser.add_argument("--seeds", type=int, default=300, help="how many to run")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser = parser_of("tests.sim.views", __doc__, seeds=300)
     parser.add_argument("--chaos", type=float, default=20.0, help="seconds of faults in each")
     parser.add_argument("--search", type=int, default=0, help="states to search afterwards")
     parser.add_argument("--times", type=int, default=0, help="trials of each kind of loss")
@@ -72,9 +48,7 @@ def main() -> int:
     if options.times:
         print("\n".join(table(options.times)))
         return 0
-    if options.seed is not None:
-        return replay(options.seed, options.chaos, drawn)
-    code = survey(options.first, options.seeds, options.chaos, drawn)
+    code = run(options, partial(told, options.chaos, drawn))
     return code or (search(options.search) if options.search else 0)
 
 
