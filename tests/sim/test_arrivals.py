@@ -10,6 +10,7 @@ from tests.sim.history import History, Outcome
 from tests.sim.mutants import ARRIVALS, Mutant, planted
 from tests.sim.place_mutants import OF_PLACES
 from tests.sim.plan import Fault, Plan, draw_arrivals, draw_places, draw_takeover
+from tests.sim.sweep import swept
 from tests.sim.takeover import Line
 
 SEEDS = range(200)
@@ -45,28 +46,16 @@ def test_200_histories_with_returns_break_nothing_and_reach_every_rare_path() ->
 
 
 def test_coordinators_that_are_lost_during_a_return_break_nothing() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in range(3, 4 * len(SEEDS), 4):
-        outcome = History(draw_takeover(seed)).run()
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"seed {seed}: {outcome.violation}")
+    coverage = swept(
+        "seed ", lambda seed: History(draw_takeover(seed)).run(), range(3, 4 * len(SEEDS), 4)
+    )
 
-    assert not wrong, "\n".join(wrong)
     assert coverage["replica.return"] and coverage["fault leader"] and coverage["fault depose"]
 
 
 def test_other_launchers_take_the_places_of_lost_nodes() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS[:120]:
-        outcome = History(draw_places(seed)).run()
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"seed {seed}: {outcome.violation}")
+    coverage = swept("seed ", lambda seed: History(draw_places(seed)).run(), SEEDS[:120])
 
-    assert not wrong, "\n".join(wrong)
     assert not [path for path in PLACES if not coverage[path]]
 
 

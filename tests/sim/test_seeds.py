@@ -1,13 +1,13 @@
 """Random histories: safety under faults, progress once the network is healed, the same twice."""
 
 import os
-from collections import Counter
 
 import pytest
 
 from tests.sim.history import History, simulate
 from tests.sim.plan import Fault, Plan
 from tests.sim.processes import DIGESTED, digests
+from tests.sim.sweep import swept
 
 SEEDS = (*range(200), 716)  # in the last one ranks are levelled, which is rare
 RARE = (
@@ -24,15 +24,8 @@ RARE = (
 
 
 def test_random_histories_break_nothing_and_reach_every_rare_path() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate(seed)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"make sim SEED={seed}: {outcome.violation}")
+    coverage = swept("make sim SEED=", simulate, SEEDS)
 
-    assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
 
 

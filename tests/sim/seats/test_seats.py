@@ -1,11 +1,10 @@
 """Launchers that are killed one after another, in any order: the last one goes on."""
 
-from collections import Counter
-
 from rendezvous.consensus import proved_deaths
 from tests.sim.mutants import Mutant, planted
 from tests.sim.seats.job import simulate
 from tests.sim.seats.plan import draw
+from tests.sim.sweep import swept
 
 SEEDS = range(150)
 
@@ -16,14 +15,8 @@ SHY = Mutant(
 
 
 def test_150_random_histories_end_well() -> None:
-    wrong, coverage = [], Counter[str]()
-    for seed in SEEDS:
-        outcome = simulate(draw(seed))
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.seats --seed {seed}: {outcome.violation}")
+    coverage = swept("python -m tests.sim.seats --seed ", lambda seed: simulate(draw(seed)), SEEDS)
 
-    assert not wrong, "\n".join(wrong)
     assert coverage["takeover"] > len(SEEDS)
     assert coverage["words of the dead"]
 

@@ -1,27 +1,19 @@
 """Histories of snapshots: what was safe can be had again, whole, and the same at all ranks."""
 
-from collections import Counter
-
 import pytest
 
 from tests.sim.mutants import Mutant, planted
 from tests.sim.snapshots.mutants import BUGS
 from tests.sim.snapshots.world import simulate
+from tests.sim.sweep import swept
 
 SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57)
 RARE = ("stuck", "deaf", "coordinator", "node", "stall", "all", "went back", "from line 1")
 
 
 def test_histories_are_clean() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate(seed)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.snapshots --seed {seed}: {outcome.violation}")
+    coverage = swept("python -m tests.sim.snapshots --seed ", simulate, SEEDS)
 
-    assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
 
 

@@ -1,7 +1,5 @@
 """Runs with hangs and slow ranks: who hangs is lost in time, and nobody without a cause."""
 
-from collections import Counter
-
 import pytest
 
 from rendezvous.protocol.progress_page import Phase
@@ -11,6 +9,7 @@ from tests.sim.standstill.heavy import measure
 from tests.sim.standstill.mutants import BUGS, Bug
 from tests.sim.standstill.plan import HangAt, Plan
 from tests.sim.standstill.world import World, simulate
+from tests.sim.sweep import swept
 
 SEEDS = (*range(30), 49, 91)
 RARE = (
@@ -21,15 +20,8 @@ RARE = (
 
 
 def test_runs_lose_whoever_hangs_in_time_and_nobody_without_a_cause() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate(seed)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.standstill --seed {seed}: {outcome.violation}")
+    coverage = swept("python -m tests.sim.standstill --seed ", simulate, SEEDS)
 
-    assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
 
 

@@ -1,11 +1,10 @@
 """The view register over random histories, planted bugs, and every order of a small history."""
 
-from collections import Counter
-
 import pytest
 
 from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
+from tests.sim.sweep import swept
 from tests.sim.views.mutants import (
     BUGS,
     IN_ETCD,
@@ -32,59 +31,43 @@ RARE = (
 
 
 def test_150_random_histories_break_nothing_and_reach_every_rare_path() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate(seed)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.views --seed {seed}: {outcome.violation}")
+    coverage = swept("python -m tests.sim.views --seed ", simulate, SEEDS)
 
-    assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
     assert coverage["liveness checked"] > 0.9 * len(SEEDS)
 
 
 def test_150_random_histories_with_a_witness_break_nothing() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate(seed, drawn=draw_witnessed)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.views --witness --seed {seed}: {outcome.violation}")
+    coverage = swept(
+        "python -m tests.sim.views --witness --seed ",
+        lambda seed: simulate(seed, drawn=draw_witnessed),
+        SEEDS,
+    )
 
-    assert not wrong, "\n".join(wrong)
     answers = ("Prepared", "Accepted", "Rejected", "NewConfiguration")
     assert not [answer for answer in answers if not coverage[f"witness: {answer}"]]
     assert coverage["liveness checked"] > 0.8 * len(SEEDS)
 
 
 def test_150_random_histories_with_etcd_break_nothing() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate(seed, drawn=draw_etcd)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.views --etcd --seed {seed}: {outcome.violation}")
+    coverage = swept(
+        "python -m tests.sim.views --etcd --seed ",
+        lambda seed: simulate(seed, drawn=draw_etcd),
+        SEEDS,
+    )
 
-    assert not wrong, "\n".join(wrong)
     calls = ("Look", "Grant", "Renew", "Stand", "Decide", "Revoke")
     assert not [call for call in calls if not coverage[f"etcd: {call}"]]
     assert coverage["liveness checked"] > 0.8 * len(SEEDS)
 
 
 def test_60_random_histories_of_proved_deaths_break_nothing() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in range(60):
-        outcome = simulate(seed, drawn=draw_in_turn)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.views --in-turn --seed {seed}: {outcome.violation}")
+    coverage = swept(
+        "python -m tests.sim.views --in-turn --seed ",
+        lambda seed: simulate(seed, drawn=draw_in_turn),
+        range(60),
+    )
 
-    assert not wrong, "\n".join(wrong)
     assert coverage["sole survivor"] > 60
 
 

@@ -1,10 +1,9 @@
 """Histories of snapshots on disks: what was there is gone on from, by all ranks alike."""
 
-from collections import Counter
-
 import pytest
 
 from tests.sim.mutants import Mutant, planted
+from tests.sim.sweep import swept
 from tests.sim.written.mutants import BUGS
 from tests.sim.written.world import simulate_alone
 
@@ -13,15 +12,8 @@ RARE = ("power", "drain", "keeper", "coordinator", "restart", "full", "disk", "d
 
 
 def test_histories_are_clean() -> None:
-    coverage: Counter[str] = Counter()
-    wrong = []
-    for seed in SEEDS:
-        outcome = simulate_alone(seed)
-        coverage += outcome.coverage
-        if outcome.violation is not None:
-            wrong.append(f"python -m tests.sim.written --seed {seed}: {outcome.violation}")
+    coverage = swept("python -m tests.sim.written --seed ", simulate_alone, SEEDS)
 
-    assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
 
 
