@@ -28,13 +28,18 @@ class Launch:
     """One launcher and everything that it and its workers print."""
 
     def __init__(
-        self, arguments: list[str], run_dir: Path, env: dict[str, str], within: tuple[str, ...] = ()
+        self,
+        arguments: list[str],
+        run_dir: Path,
+        env: dict[str, str],
+        within: tuple[str, ...] = (),
+        workers: int = 0,
     ) -> None:
-        """`within` is a command that runs the launcher somewhere else."""
+        """`within` is a command that runs the launcher somewhere else, of so many `workers`."""
         command = [
             *within, sys.executable, "-m", "recoverrun", "--run-dir", str(run_dir), *arguments
         ]  # fmt: skip
-        self.run_dir = run_dir
+        self.run_dir, self._workers = run_dir, workers
         self.output = ""
         self.killed = False
         self.private: Path | None = None
@@ -96,6 +101,9 @@ class Launch:
         return [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
 
     def worker_pids(self) -> dict[int, int]:
+        """Of each rank the newest; while it runs, as soon as the journal has all its workers."""
+        if self._process.poll() is None:
+            self.expect_record("worker.spawn", " starts", self._workers)
         return {line["rank"]: line["pid"] for line in self.records("worker.spawn")}
 
     def end(self) -> None:
@@ -141,11 +149,15 @@ class Launcher:
         self._reserved: list[socket.socket] = []
 
     def __call__(
-        self, *arguments: str, env: dict[str, str] | None = None, within: tuple[str, ...] = ()
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        within: tuple[str, ...] = (),
+        workers: int = 0,
     ) -> Launch:
         """`recoverrun ARGUMENTS`."""
         run_dir = self._directory / f"run{len(self._launches)}"
-        launch = Launch(list(arguments), run_dir, env or {}, within)
+        launch = Launch(list(arguments), run_dir, env or {}, within, workers)
         self._launches.append(launch)
         return launch
 
@@ -160,7 +172,7 @@ class Launcher:
         """A job of fake workers."""
         count = f"--nproc-per-node={nproc}"
         worker = ("--no-python", sys.executable, FAKE_WORKER)
-        return self(count, *options, *worker, *plans, within=within, env=env)
+        return self(count, *options, *worker, *plans, within=within, env=env, workers=nproc)
 
     def port(self) -> int:
         """A port that nobody else is given for as long as this lives: many may look for one."""

@@ -2,9 +2,10 @@
 
 import re
 import signal
+import time
 from collections.abc import Callable
 
-from tests.e2e.launching import Launcher
+from tests.e2e.launching import PATIENCE_S, Launcher
 
 SERVE = "*:hello topology serve"
 
@@ -57,6 +58,14 @@ class Nodes:
         assert self.launches[lost].finish() == 86
         assert "the job went on without it" in self.launches[lost].output
         return met
+
+    def first_with(self, event: str, ranks: list[int]) -> int:
+        """Wait until the journal of one of them has such a record."""
+        until = time.monotonic() + PATIENCE_S
+        while not (found := [rank for rank in ranks if self.launches[rank].records(event)]):
+            assert time.monotonic() < until, f"no {event} in the journals of {ranks}"
+            time.sleep(0.05)  # Files that other processes write: there is nothing to wait on.
+        return found[0]
 
     def stop(self, survivors: list[int]) -> None:
         for rank in survivors:

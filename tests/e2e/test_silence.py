@@ -55,5 +55,5 @@ def test_with_continue_it_goes_on_and_the_other_one_ends_when_it_wakes(launcher:
     generation, _ = nodes.stand_still(0)
 
     assert generation > 1000
-    assert "two jobs train from here on" in nodes.launches[1].output
+    nodes.launches[1].expect("two jobs train from here on")
     nodes.stop([1])

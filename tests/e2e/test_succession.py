@@ -125,7 +125,7 @@ def test_a_spare_finds_whoever_coordinates_and_goes_on_waiting(launcher: Launche
 
     ranks, found = [0, 1, 2], "another launcher coordinates"
     for event, words in (("leader.elect", found), ("leader.succeed", f"(?s){found}.*{found}")):
-        (leader,) = [rank for rank in ranks if nodes.launches[rank].records(event)]
+        leader = nodes.first_with(event, ranks)
         nodes.launches[leader].send(signal.SIGKILL)
         ranks.remove(leader)
         nodes.survivors_meet(ranks)
