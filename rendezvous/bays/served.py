@@ -243,31 +243,25 @@ class KeptBays:
         number = memory.number_of(fd)
         if number in self._fds:
             return
-        if rank == OF_NO_RANK:
-            self._adopt_share(number, fd)
-        else:
-            self._adopt(rank, owner, fd)
-        if number in self._fds:
-            made = BayMade(rank=rank, owner=owner, nbytes=os.fstat(fd).st_size)
-            self._tell_launchers(made, fd, beside=giver)
-        if rank == OF_NO_RANK:
+        share = share_memory.opened(fd) if rank == OF_NO_RANK else None
+        if rank == OF_NO_RANK and share is None:
             return
+        self._fds[number] = fd
+        made = BayMade(rank=rank, owner=owner, nbytes=os.fstat(fd).st_size)
+        # First: who counts on it holds it, should this process end now.
+        self._tell_launchers(made, fd, beside=giver)
+        if share is not None:
+            for dropped in self._shares.add(number, share.plan.id):
+                self._drop(dropped)
+            self._announce()
+            return
+        self._adopt(rank, owner, fd)
         for dropped in self._holdings.surplus(rank):
             self._drop(dropped)
         self.go_on()
 
-    def _adopt_share(self, number: int, fd: int) -> None:
-        share = share_memory.opened(fd)
-        if share is None:
-            return
-        self._fds[number] = fd
-        for dropped in self._shares.add(number, share.plan.id):
-            self._drop(dropped)
-        self._announce()
-
     def _adopt(self, rank: int, owner: int, fd: int) -> None:
         number = memory.number_of(fd)
-        self._fds[number] = fd
         header = memory.header_of(fd)
         if owner >= 0:
             self._holdings.attach(rank, owner)
