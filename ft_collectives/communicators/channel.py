@@ -114,7 +114,7 @@ Start = Callable[[Communicator], Sequence[Work]]
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """What connects those of `ranks` (global) that are members of the present generation.
+    """The connection of those of `ranks` (global) that are members of the present generation.
 
     `now` may change between two reads: code that needs more than one part of it reads it once.
     """

@@ -53,7 +53,7 @@ class StreamEvent(Protocol):
 
 
 class Library(Protocol):
-    """What needs a GPU, or a stand-in for one."""
+    """The calls that need a GPU, or a stand-in for one."""
 
     def group(self, store: Any, rank: int, size: int) -> Any:
         """Return a c10d backend, which may connect at its first operation. Raises RuntimeError."""

@@ -1,4 +1,4 @@
-"""Who answers for a lost member of a group, in the call that this thread is making.
+"""The substitute of a lost member of a group, in the call that this thread is making.
 
 By default a substitute does: a survivor whose own value fills the place of the lost rank. The
 context managers here change that for one call of the script, on the thread that makes it.
@@ -51,7 +51,7 @@ class UsualValue:
 
     @property
     def usual(self) -> Any:
-        """What the root always sends; None if it varies or was sent too seldom."""
+        """The value that the root always sends; None if it varies or was sent too seldom."""
         return self._said if self._times >= OFTEN else None
 
 

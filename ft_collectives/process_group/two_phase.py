@@ -54,7 +54,7 @@ ATTEMPTS = 3
 
 
 class Contribution(NamedTuple):
-    """What one member tells before the data phase, where members are lost."""
+    """The statement of one member before the data phase, where members are lost."""
 
     lost: int  # lost members whose inputs it knows
     crc: int  # of its own inputs

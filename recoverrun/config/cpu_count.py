@@ -1,4 +1,4 @@
-"""How many cores this launcher and its workers may use: the machine's, less what is not for us.
+"""The number of cores that this launcher and its workers may use: affinity and quotas respected.
 
 A core is counted once however many hardware threads it has, as torch counts: two threads of one
 core gain nothing on the arithmetic of training. What limits a container (the quota of its cgroup)

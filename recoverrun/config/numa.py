@@ -1,4 +1,4 @@
-"""Which CPUs are next to a worker's GPU: `--numa-binding`, with the meaning that torch gives it.
+"""The CPUs next to a worker's GPU: `--numa-binding`, with the meaning that torch gives it.
 
 Read from /sys and the driver's /proc, without loading CUDA. A worker's GPU is the visible one with
 the number of its local rank; they are numbered by PCI address, as CUDA does where all are alike.

@@ -20,7 +20,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What a user may say of a job file."""
+    """The values that a user may give for a job file."""
 
     nodes: int = 3
     least: int = 2  # replicas

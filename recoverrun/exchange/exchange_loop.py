@@ -222,7 +222,7 @@ def run(launcher: int, keeper: str) -> None:
 
 
 def _address(employ: Employ) -> str:
-    """Where to listen. IPv4 before IPv6, as launchers have it."""
+    """The address to listen at. IPv4 before IPv6, as launchers have it."""
     try:
         found = socket.getaddrinfo(employ.host, employ.port, type=socket.SOCK_STREAM)
     except OSError:

@@ -34,7 +34,7 @@ class Disk:
             self._changed.notify()
 
     def take(self) -> list[Outcome]:
-        """What follows from tasks that are done."""
+        """The outcomes of tasks that are done."""
         with suppress(BlockingIOError):
             os.read(self.fd, 1 << 10)
         with self._changed:

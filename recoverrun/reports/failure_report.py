@@ -1,4 +1,4 @@
-"""What the launcher prints when a run fails: cause on line 1, at most 12 lines, next command last.
+"""The report of a failed run: cause on line 1, at most 12 lines, next command last.
 
 A pure function of the journal, so that every node that sees the same journal says the same.
 """

@@ -22,7 +22,7 @@ WayState = Literal["started", "ready", "invited", "trial", "back", "ended"]
 
 @dataclass(slots=True)
 class WayParts:
-    """What the processes of a replica say of their way once it trains, -1 unknown: the slowest."""
+    """The parts of a replica's way, told once it trains: of the slowest process; -1 unknown."""
 
     transfer_ms: float = -1.0
     place_ms: float = -1.0
@@ -97,7 +97,7 @@ class Way:
 
     @property
     def parts_ms(self) -> tuple[tuple[str, float], ...]:
-        """What its way took, part by part, as far as is known."""
+        """The known times of the parts of its way."""
         parts = self.parts
         told = (
             ("start", self.start_ms),
@@ -112,7 +112,9 @@ class Way:
 
     @property
     def why(self) -> str:
-        """How it ended before the replica took part, in words; "" if it did not."""
+        """The reason why its way ended before the replica took part, in words; "" if it did not
+        end.
+        """
         first = next((death for death in self.ended if not death.ours), None)
         if self.lost_again:
             return f"it was lost again in step {self.step}, its first one"
@@ -285,7 +287,7 @@ def is_back(way: Way) -> str:
 
 
 def on_the_way(way: Way) -> str:
-    """How far a lost replica is on its way back."""
+    """The progress of a lost replica on its way back, in words."""
     match way.state:
         case "started":
             again = f" (start {way.number} within an hour)" if way.number > 1 else ""

@@ -48,7 +48,7 @@ class StandingStill:
                 self._slow.clear()
 
     def of(self, ranks: Iterable[int]) -> str:
-        """What is said of the first of these ranks, suspicions first; "" if nothing is."""
+        """The words about the first of these ranks, suspicions first; "" if there are none."""
         members = tuple(ranks)
         known = (one for one in (self._suspects, self._slow))
         said = (one[rank] for one in known for rank in members if rank in one)

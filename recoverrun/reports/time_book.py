@@ -251,7 +251,7 @@ class TimeBook:
         )
 
     def _tail(self) -> Bucket:
-        """What the time after the newest step is."""
+        """The bucket of the time after the newest step."""
         if self._ended and self._done.steps + (self._last is not None):
             return "ending"
         if not self._in_attempt:
@@ -310,7 +310,7 @@ class TimeBook:
         self._in_attempt += 1
 
     def _recovery(self, entry: Entry) -> None:
-        """What a loss cost the step that was just committed."""
+        """Account for the loss that the step just committed has recovered from."""
         which = self._attempt, entry.integer("generation")
         step = self._last
         if which in self._recovered or step is None or (entry.flag(PART) and self._coordinated):

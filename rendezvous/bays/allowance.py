@@ -1,4 +1,4 @@
-"""How much of a node's memory bays may have: a share of what is free, or so many bytes."""
+"""The share of a node's memory that bays may have: of what is free, or so many bytes."""
 
 import re
 from dataclasses import dataclass

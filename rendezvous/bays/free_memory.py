@@ -1,4 +1,4 @@
-"""How much memory may be taken: what the machine has left, and what the control group allows.
+"""The memory that may be taken: what the machine has left, and what the control group allows.
 
 A bay that does not fit is not begun: the kernel would end whoever touches the page too many.
 """
@@ -15,7 +15,8 @@ GIB = 1 << 30
 
 
 def too_much(wanted: int, held: int, allowance: Allowance, root: Path = Path("/")) -> str:
-    """Why a bay of `wanted` bytes is not made beside others of `held` bytes; "" if it may be.
+    """The reason why a bay of `wanted` bytes is not made beside others of `held` bytes; "" if it
+    may be.
 
     `root` is that of the file systems in which the kernel tells.
     """
@@ -42,7 +43,7 @@ def _machine(root: Path) -> int:
 
 
 def _groups(root: Path) -> Iterator[int]:
-    """What is left in the control groups of this process, of version 1 and 2."""
+    """The memory left in the control groups of this process, of version 1 and 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

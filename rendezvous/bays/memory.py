@@ -49,7 +49,7 @@ def is_sealed(fd: int) -> bool:
 
 
 def number_of(fd: int) -> int:
-    """What tells this memory from all other that exists on this machine."""
+    """The number that tells this memory from all other that exists on this machine."""
     return os.fstat(fd).st_ino
 
 

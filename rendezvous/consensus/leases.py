@@ -1,4 +1,5 @@
-"""When effects that others can see are allowed: a lease at each member, granted by its leader.
+"""The times at which effects that others can see are allowed: a lease at each member, granted by
+its leader.
 
 Durations go over the wire, never instants: the one who asks counts from when it asked, and by
 `timeouts.MARGIN` less, because each clock may be wrong by its rate.

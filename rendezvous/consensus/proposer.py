@@ -1,4 +1,4 @@
-"""What one launcher needs to know while it stands for leader, and while it leads."""
+"""The knowledge of one launcher while it stands for leader, and while it leads."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -33,7 +33,9 @@ class Proposer:
     informed: set[str] = field(default_factory=set)  # members that are known to know the base
 
     def prepared_by(self, voter: str, message: Prepared) -> None:
-        """What it had accepted may be decided: the newest such configuration is proposed again."""
+        """Note what it had accepted, which may be decided: the newest such configuration is
+        proposed again.
+        """
         if (message.ballot, message.number) != (self.ballot, self.base.number):
             return
         self.prepared.add(voter)

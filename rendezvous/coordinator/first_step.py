@@ -37,7 +37,7 @@ class FirstStep:
         return self._trial is not None
 
     def deadline(self) -> float | None:
-        """When `overdue` has something to say, or None."""
+        """The time at which `overdue` has something to say, or None."""
         return None if self._trial is None else self._trial.since + self._limit_s
 
     def snapshot(self) -> tuple[tuple[int, ...], int] | None:

@@ -1,4 +1,4 @@
-"""What is known of a lost replica, and what it means for the job's exit code."""
+"""The state of a lost replica, and its meaning for the job's exit code."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the user wants where ranks are lost or hang."""
+"""The user's wishes where ranks are lost or hang."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Who of the lost is started again, and when.
+"""The lost ranks that are started again, and when.
 
 A lost replica is started again once all of its processes are gone, all of its ranks at once: they
 are of use only together. Each start has a *birth*, a number that all ranks of it share: an order

@@ -1,4 +1,4 @@
-"""Which rank slows the others down: told by how long each waits, not by how long it works.
+"""The rank that slows the others down: told by how long each waits, not by how long it works.
 
 In a synchronous step all ranks take equally long, as the reduction is in it. But who makes others
 wait waits least. Each rank says how long it waited in reductions and votes (`Committed.phases`), so
@@ -41,7 +41,7 @@ WAITS = ("reduce", "vote")
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What each rank said of one step, in milliseconds."""
+    """The statements of all ranks on one step, in milliseconds."""
 
     lag: Mapping[int, float]  # the others' median wait, less its own
     ms: float

@@ -105,7 +105,7 @@ class RunLog:
         return next((entry for entry in reversed(self.entries) if entry.event in events), None)
 
     def missing_nodes(self) -> tuple[str, ...]:
-        """Nodes that took part and left no file; those without a known name as "node ?"."""
+        """The nodes that took part and left no file; those without a known name as "node ?"."""
         known: list[str] = []
         nnodes = 0
         for entry in self.of("run.start", "node.join", "node.lost"):

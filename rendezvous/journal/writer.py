@@ -84,7 +84,7 @@ class Journal:
                 self._spool.put(None)
 
     def trouble(self, now: float) -> str:
-        """Why the disk does not take the journal; "" while it does."""
+        """The reason why the disk does not take the journal; "" while it does."""
         if self._refusal is not None:
             return self._refusal.strerror or str(self._refusal)
         if self._file is not None and self._file.trouble:
@@ -98,7 +98,7 @@ class Journal:
         return self._spool.waiting
 
     def missed(self) -> Missing | None:
-        """What the file lacks, or will lack, since the last call."""
+        """The records that the file lacks, or will lack, since the last call."""
         found: Missing | None = None
         for missed in (self._missed, *(() if self._file is None else (self._file.refused,))):
             while missed:

@@ -77,7 +77,7 @@ class FlappingNodes:
         self._nodes.pop(incarnation, None)
 
     def judge(self, join: Join, now: float) -> Refusal | HeldOff | None:
-        """What is answered to a launcher that comes to a job which has begun; None: it may."""
+        """The answer to a launcher that comes to a job which has begun; None: it may."""
         strikes = self._strikes.get((join.node, join.address, join.node_rank))
         times = _recent(strikes, now) if strikes is not None else []
         if strikes is None or not times:

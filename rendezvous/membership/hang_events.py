@@ -1,4 +1,4 @@
-"""What the machine that sees hangs takes and gives (`standstill`)."""
+"""The events and effects of the machine that sees hangs (`standstill`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ OnHang = Literal["recover", "tell", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """Who has to move: live ranks whose script has not ended, by their replica's slot.
+    """The ranks that have to move: live ones whose script has not ended, by their replica's slot.
 
     Waits of generations before `generation` are over.
     """

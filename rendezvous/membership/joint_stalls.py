@@ -1,4 +1,4 @@
-"""Where all ranks stand still together: a stuck operation, parted ranks, or quiet.
+"""Standstill of all ranks together: a stuck operation, parted ranks, or quiet.
 
 All wait, and an operation was joined by all of its members: the network or the library is stuck,
 or slow. The members meet anew, each time after a longer wait, and in the end the job stops. All
@@ -38,7 +38,7 @@ EARLY_S = LOOKS_TOGETHER * LOOK_EVERY_S
 
 @dataclass(slots=True)
 class _Lasting:
-    """How long something has lasted that all do together, and the longest time before."""
+    """The duration of a common state of all ranks, and the longest one before."""
 
     since: float | None = None
     lasts_s: float = 0.0
@@ -129,7 +129,7 @@ class JointStalls:
         return [Stuck(what=what, lag_s=lag_s, meet=self._meetings <= MEETINGS)]
 
     def _patience_s(self, limit_s: float) -> float:
-        """How long an operation may take that all have joined: it may be slow, and not stuck.
+        """The time that an operation may take which all have joined: it may be slow, and not stuck.
 
         If it is slow it begins again with each meeting; so each time it is given longer, and the
         job stops for it only after a minute.
@@ -191,7 +191,7 @@ class JointStalls:
 def parted_in(
     hang: int, waiting: Mapping[int, Still], within: Mapping[int, Still], lag_s: float
 ) -> Parted:
-    """What is said of ranks that have parted; those `within` wait for mates in torch's own way."""
+    """The message about parted ranks; those `within` wait for mates in torch's own way."""
     what = {rank: still.mark.what for rank, still in waiting.items()}
     what |= dict.fromkeys(within, WITHIN)
     words = {rank: still.looks.words for rank, still in (*waiting.items(), *within.items())}

@@ -1,4 +1,4 @@
-"""What a warm spare is told: which worker it becomes.
+"""The order to a warm spare: the worker that it becomes.
 
 A spare is a process of the launcher that has imported what every worker imports, and waits. What it
 is told is all that a worker gets when it is started cold: environment, arguments, streams.

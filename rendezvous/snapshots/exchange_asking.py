@@ -79,7 +79,7 @@ class Asking:
             self._put(question, now)
 
     def _put(self, question: Question, now: float) -> None:
-        """What this node has itself is taken at once."""
+        """Ask; what this node has itself is taken at once."""
         circle, request = self.circle, question.request
         question.asked(now)
         if circle is None or question.node != circle.node:

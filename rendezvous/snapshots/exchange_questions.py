@@ -1,4 +1,4 @@
-"""What an exchange has asked others and has no answer to, and when it is asked again."""
+"""The open questions of an exchange, and when they are asked again."""
 
 import itertools
 from collections.abc import Iterator
@@ -85,11 +85,11 @@ class Questions:
                 yield question
 
     def hasten(self, node: int, now: float) -> None:
-        """What this node was asked was lost."""
+        """Ask again: what this node was asked was lost."""
         for question in self._open.values():
             if question.node == node:
                 question.due, question.times = now, 0
 
     def deadline(self) -> float | None:
-        """When one is next due, or None."""
+        """The time at which one is next due, or None."""
         return min((one.due for one in self._open.values()), default=None)

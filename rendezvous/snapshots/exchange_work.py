@@ -1,4 +1,4 @@
-"""What an exchange works on: units, each of which needs columns that other nodes have.
+"""The work of an exchange: units, each of which needs columns that other nodes have.
 
 A unit is complete once all its columns are here. What is made of them depends on what it is for.
 Columns are named as in `parity_groups`: chunks of a stripe by their slot, parity by -1 and -2.
@@ -47,7 +47,7 @@ class NodeMemory(Protocol):
     """The memory of the keeper of this node, as far as its exchange reads and makes it."""
 
     def extents(self, of: Kept, member: Member) -> Extents:
-        """Which bays have the parts of these ranks; () unless all are here and are kept."""
+        """The bays with the parts of these ranks; () unless all are here and are kept."""
 
     def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
         """Of the bay of this rank; None if it does not hold that any more."""

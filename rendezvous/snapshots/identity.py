@@ -1,4 +1,4 @@
-"""Which snapshot: the attempt of the job in which it was taken, and the step at whose top."""
+"""The name of a snapshot: the attempt in which it was taken, and the step at whose top."""
 
 from typing import NamedTuple
 

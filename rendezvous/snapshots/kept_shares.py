@@ -1,4 +1,4 @@
-"""Which parity a keeper has: of snapshots that are kept, and of no others."""
+"""The parity that a keeper has: of snapshots that are kept, and of no others."""
 
 from collections.abc import Mapping
 

@@ -38,7 +38,7 @@ def xor_of_integers(parts: Sequence[Part]) -> bytes:
 
 @cache
 def fastest() -> Xor:
-    """What this machine has for it."""
+    """The fastest implementation on this machine."""
     try:
         import numpy as np
     except ImportError:

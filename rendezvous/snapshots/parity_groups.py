@@ -1,4 +1,4 @@
-"""Which nodes keep parity for each other, and where it lies.
+"""The nodes that keep parity for each other, and where it lies.
 
 Theory of operation. What a node keeps of a snapshot is a string of bytes, its *stream*. The nodes
 of a group have as many *stripes*. Stripe s has a chunk of each node but those where its parity
@@ -26,7 +26,7 @@ Member = tuple[int, int]
 
 
 class Chunk(NamedTuple):
-    """Where the chunk of a stream lies that belongs to a stripe."""
+    """The place of a stream's chunk that belongs to a stripe."""
 
     begin: int
     end: int
@@ -54,11 +54,11 @@ class Group:
         return self.size - self.level
 
     def parity_slots(self, stripe: int) -> tuple[int, ...]:
-        """Where its parity lies: rows first, then diagonals."""
+        """The slots with its parity: rows first, then diagonals."""
         return tuple((stripe + column) % self.size for column in range(self.level))
 
     def data_slots(self, stripe: int) -> tuple[int, ...]:
-        """Whose chunks it has, in the order of its columns."""
+        """The slots whose chunks it has, in the order of its columns."""
         parity = self.parity_slots(stripe)
         return tuple(slot for slot in range(self.size) if slot not in parity)
 

@@ -145,7 +145,7 @@ class Replication:
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         return self.resend_at
 
     def check(self) -> None:
@@ -196,7 +196,7 @@ class Replication:
         return effects + self._release()
 
     def _release(self) -> list[Effect]:
-        """What every follower has may be known to all."""
+        """Release answers to changes that every follower has."""
         least = min(self.acked.values(), default=self.index)
         ready: list[StoreAnswer] = []
         while self.held and self.held[0][0] <= least:

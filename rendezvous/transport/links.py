@@ -82,7 +82,7 @@ class Hub:
 
     @property
     def port(self) -> int:
-        """Where it listens, since last."""
+        """The port at which it listened last."""
         endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return int(endpoint.strip("\0").rpartition(":")[2])
 
@@ -165,7 +165,9 @@ class Dealer:
 
     @property
     def strangers(self) -> int:
-        """How often in a row the other end accepted us, and then we did not come to terms."""
+        """The number of times in a row that the other end accepted us, and we did not come to
+        terms.
+        """
         return self._strangers
 
     def new_strangers(self) -> int:

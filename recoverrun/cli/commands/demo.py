@@ -106,7 +106,7 @@ class DemoConfig:
         return self.replicas * self.shards
 
     def pace_s(self, start_s: float) -> float:
-        """What a step takes at least while a replica is away, for it to come back in time."""
+        """The least length of a step while a replica is away, so that it can come back in time."""
         last = max((kill.step for kill in self.kills), default=0)
         left = self.steps - 1 - last - LAST_STEPS
         if not self.returns or self.snapshots or left <= 0:
@@ -325,7 +325,7 @@ def compare(config: DemoConfig, reference: Trial, faulted: Trial) -> Comparison 
 def verdict(
     config: DemoConfig, reference: Trial, faulted: Trial, comparison: Comparison | None
 ) -> list[Point]:
-    """What the two runs have shown."""
+    """The findings of the two runs."""
     history = faulted.history
     made, expected = _steps(config, faulted), _steps(config, reference)
     steps = Point(held=made == expected, text=f"{made} of {plural(expected, 'step')} made")

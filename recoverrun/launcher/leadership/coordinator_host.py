@@ -126,7 +126,7 @@ class CoordinatorHost(HostVoice):
         return envelopes + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         machines = [self._detector.deadline(), self._store.deadline()]
         if self._coordinator is None:
             machines.append(self._newcomers.deadline())
@@ -291,7 +291,7 @@ class CoordinatorHost(HostVoice):
         return self.stop(Stop(exit_code=ExitCode.INVARIANT, reason=words, root_rank=-1))
 
     def answer(self, effects: Iterable[StoreEffect]) -> list[Envelope]:
-        """What the store wants sent: to its followers, or to whoever had called."""
+        """The messages of the store: to its followers, or to its callers."""
         return [envelope for effect in effects for envelope in self._members.answer(effect)]
 
     # --------------------------------------------------------------------------- taking over

@@ -1,4 +1,5 @@
-"""Where a launcher without a place waits, and where it asks once nobody answers there.
+"""The search of a launcher without a place: it waits at the coordinator, and asks elsewhere if that
+does not answer.
 
 A spare is told of other launchers of the job: they know who coordinates, or soon will.
 """
@@ -55,5 +56,5 @@ class CoordinatorSearch:
         return place
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return self._detector.deadline()

@@ -1,4 +1,4 @@
-"""What the members of a new configuration tell its leader, until that can coordinate.
+"""The statements of the members of a new configuration to its leader, until that can coordinate.
 
 Each member says what it remembers as a statement, in parts of a bounded size, and says it again
 until the leader speaks. What is said to the coordinator meanwhile is kept for it.

@@ -1,4 +1,4 @@
-"""What launchers hear of the host of the coordinator: that it lives, and that the job is over."""
+"""The messages of the coordinator's host to launchers: that it lives, and that the job is over."""
 
 from dataclasses import replace
 

@@ -40,5 +40,5 @@ class PlaceSearch:
                 self._agent.waiting.lose_sight(silent_s)
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return self._search.deadline()

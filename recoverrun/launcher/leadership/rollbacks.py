@@ -133,7 +133,7 @@ class Rollbacks:
             self._book.lose(launcher)
 
     def judge(self, stop: Stop) -> NextAttempt | None:
-        """What follows where the job would end; None if no snapshot changes that.
+        """The next attempt where the job would end; None if no snapshot changes that.
 
         Where too few nodes are left the next attempt waits for another one, as long as for those of
         the first: what a lost node had is kept by the others until then.

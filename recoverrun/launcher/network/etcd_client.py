@@ -116,7 +116,7 @@ class EtcdClient:
 
 
 def _post(endpoint: Endpoint, path: str, body: str) -> object:
-    """What an etcd answers. Raises OSError, HTTPException, NotEtcd, _Refused, _Unable."""
+    """The answer of an etcd. Raises OSError, HTTPException, NotEtcd, _Refused, _Unable."""
     connection = HTTPConnection(endpoint.host, endpoint.port, timeout=TIMEOUT_S)
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json"})

@@ -80,7 +80,7 @@ Content = tuple[Sequence[bytes], Message]
 
 
 def opened(frames: Sequence[bytes]) -> Content:
-    """What is in `frames`. Raises RemoteProtocolError."""
+    """The content of `frames`. Raises RemoteProtocolError."""
     if not frames:
         raise codec.RemoteProtocolError("a message has no frame")
     message = codec.decode(frames[-1])

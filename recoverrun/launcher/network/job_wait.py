@@ -48,7 +48,7 @@ class JobWait:
             self._say(spare(self._config))
 
     def be_spare_elsewhere(self) -> None:
-        """Who coordinates has changed while we wait as a spare."""
+        """The coordinator has changed while we wait as a spare: ask the new one."""
         self._say("recoverrun: another launcher coordinates the job now; this one waits on")
 
     def give_up(self, connections: Connections, keyring: Keyring, now: float) -> None:

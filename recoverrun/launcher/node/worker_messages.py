@@ -116,7 +116,7 @@ class WorkerMessages:
             worker.held.append(frame)
 
     def unanswered(self) -> list[StoreCall]:
-        """What workers asked the store and still wait for."""
+        """The store calls of workers that wait for an answer."""
         workers = (worker for worker in self._workers.values() if not worker.ended)
         return [call for worker in workers for _, call in worker.asked.values()]
 

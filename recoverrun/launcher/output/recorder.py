@@ -1,4 +1,4 @@
-"""What this launcher has to tell: to the journal as records, to the console as lines.
+"""The reports of this launcher: to the journal as records, to the console as lines.
 
 A node learns its name only when the job is formed, and its journal is named after it: what happens
 before is kept and written behind the journal's first line.

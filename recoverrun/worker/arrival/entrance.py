@@ -1,4 +1,4 @@
-"""Where newcomers come in: a socket that listens, and a token that only one of them was told.
+"""The entrance for newcomers: a socket that listens, and a token that only one of them was told.
 
 Whoever connects shows the token first. Several may stand at the door at once, so that one who says
 nothing keeps nobody out; each has a few seconds.

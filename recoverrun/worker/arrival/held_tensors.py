@@ -54,7 +54,7 @@ def gradients(made: MadeObjects) -> list[torch.Tensor | None]:
 
 
 def frozen(made: MadeObjects) -> list[torch.Tensor]:
-    """What no code changes before the step is committed."""
+    """The tensors that no code changes before the step is committed."""
     found = [local(one) for one in trained(made)]
     for optimizer in made.of("optimizers"):
         for state in optimizer.state.values():

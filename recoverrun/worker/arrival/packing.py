@@ -202,7 +202,7 @@ class Packing:
 
 
 def unsendable(tensor: torch.Tensor) -> str:
-    """What keeps `tensor` from being sent as the bytes of its elements; "" if nothing does."""
+    """The reason why `tensor` cannot be sent as the bytes of its elements; "" if it can."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return _kind_of(tensor)
     if tensor.layout is not torch.strided or tensor.is_nested:

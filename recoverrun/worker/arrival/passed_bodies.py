@@ -1,4 +1,4 @@
-"""What the body of an outer loop finds, as its present iteration began.
+"""The values that the body of an outer loop finds, as its present iteration began.
 
 Between two loops of the path code runs once in a fresh process, too: it may take the batches of a
 step from an iterator, or ask a counter whether it is time to evaluate. So before that code runs the

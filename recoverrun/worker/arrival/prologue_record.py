@@ -1,4 +1,5 @@
-"""What the script's collectives gave before it trained, for a fresh process that runs it again.
+"""The record of results of the script's collectives before it trained, for a fresh process that
+runs it again.
 
 A newcomer is alone in every group between replicas. What its first lines ask the other ranks (the
 name of a run, the longest sentence, who is where) is answered by what they have told each other
@@ -165,7 +166,7 @@ class PrologueRecord:
         ]
 
     def pack(self, layout: Layout) -> bytes:
-        """What another rank of this rank's shard would be told on its way to where we are."""
+        """The record for another rank of this rank's shard, as it comes to where we are."""
         self._look(sys._getframe(1))
         self._layout = layout
         groups = {group.ranks for group in ElasticGroup.instances if self._spans(group.ranks)}

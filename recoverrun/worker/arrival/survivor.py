@@ -237,6 +237,6 @@ def _packed(value: Any) -> bytes:
 
 
 def donor_of(layout: Layout, live: tuple[int, ...], rank: int) -> int:
-    """Which survivor gives `rank` its place: donors are spread over the replicas that live."""
+    """The survivor that gives `rank` its place: donors are spread over the replicas that live."""
     slot, shard = layout.place(rank)
     return layout.replicas[live[(slot + shard) % len(live)]][shard]

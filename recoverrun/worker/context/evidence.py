@@ -1,4 +1,4 @@
-"""What shows that a microbatch is the one it should be: its inputs, and the bits of its loss.
+"""The evidence that a microbatch is the right one: its inputs, and the bits of its loss.
 
 Each rank notes, as it trains, a digest of all that enters its model in a microbatch, and the loss
 with which the backward begins. Who executes that microbatch again must note the same. Large tensors
@@ -38,7 +38,7 @@ class Evidence:
         self.entered: list[int] = []  # `inputs`, after each forward
 
     def enters(self, digest: int, streams: Streams | None) -> None:
-        """What has this digest enters the model; the streams matter at the first forward."""
+        """Note an input of the model by its digest; the streams matter at the first forward."""
         self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
         self.entered.append(self.inputs)

@@ -47,7 +47,7 @@ def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
 
 
 def find(mark: str, names: Mapping[str, Any]) -> Any:
-    """What has this mark, among containers in `names` and what was marked before; else None."""
+    """The container with this mark, in `names` or marked before; else None."""
     for value in names.values():
         inner = value.values() if type(value) is dict else value
         if type(value) in (list, tuple, dict) and len(value) <= FEW:

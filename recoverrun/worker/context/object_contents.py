@@ -1,4 +1,4 @@
-"""What an object of any kind holds, in one layer, noted and put back in place.
+"""The contents of an object of any kind, in one layer, noted and put back in place.
 
 A dict of whatever class, a class with its variables, a function with its cells and defaults, the
 arguments of a partial, an object with slots, a list, a set, an array: `object_graph` finds them.
@@ -20,7 +20,7 @@ Content = tuple[list[Any], list[Any]] | bytes | torch.Tensor
 
 
 class Kept:
-    """What `held` hold now, and how to set right what has changed."""
+    """The present contents of `held`, and how to restore what has changed."""
 
     def __init__(self, held: Iterable[Any]) -> None:
         self._before = [(one, content(one)) for one in held]

@@ -127,7 +127,7 @@ class _Walk:
         return way
 
     def _way(self, kind: Any) -> Way | None:
-        """What is done with objects of that type."""
+        """The treatment of objects of that type."""
         own = is_defined_in(kind, self._own)
         for base in CONTAINERS:
             if issubclass(kind, base):

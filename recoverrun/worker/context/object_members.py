@@ -1,4 +1,4 @@
-"""What the script's objects hold, each by a name: attributes, slots, entries, free variables.
+"""The members of the script's objects, each by a name: attributes, slots, entries, free variables.
 
 A path leads from a variable through such names to a value: `state` and `["step"]` to an entry of a
 dict, `fetch` and `position` to a variable of a closure or to an attribute of a function. Whatever

@@ -22,7 +22,7 @@ RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
 
 
 def named_in(one: Any) -> MutableMapping[Any, Any]:
-    """What it holds, each by a name or a place."""
+    """Its members, each by a name or a place."""
     kind: Any = type(one)
     slots = slots_of(kind)
     if isinstance(one, dict):

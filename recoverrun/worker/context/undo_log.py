@@ -1,4 +1,4 @@
-"""What a script has around its loop, put back as it was after code was executed as another rank.
+"""The undo log: a script's surroundings, put back after code was executed as another rank.
 
 Re-executed code counts what it sees in dicts, appends to lists, moves schedulers and averages
 weights, as it does for its own microbatches; none of that may be counted twice. What is found from

@@ -63,7 +63,7 @@ def is_simple(value: Any, depth: int = DEPTH) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it can be sent: the file system's undecodable bytes cannot."""
+    """True if it can be sent: the file system's undecodable bytes cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What data sources ask the process that they are in: whom it stands for, and what was drawn."""
+"""The interface of data sources to their process: the rank that it stands for, and the draws."""
 
 from collections.abc import Container
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ from rendezvous.protocol.layout import Layout
 
 
 class DataRuntime(Protocol):
-    """What an iterator asks at every draw."""
+    """The interface that an iterator uses at every draw."""
 
     @property
     def acting_rank(self) -> int | None:
@@ -37,7 +37,7 @@ class DataRuntime(Protocol):
         """True if the item was drawn before the code that is executed again."""
 
     def created_at(self, number: int, rank: int) -> Origin | None:
-        """Where `rank` stood when it created its iterator `number`, if it said so."""
+        """The origin of iterator `number` of `rank`, if that rank told it."""
 
     def drawn(self, source: Source, index: int, item: Any) -> None:
         """Note a draw of normal work."""
@@ -56,7 +56,7 @@ class DataRuntime(Protocol):
 
 
 class GeneratorRuntime(DataRuntime, Protocol):
-    """What a generator source asks beside that."""
+    """The further interface of a generator source."""
 
     @property
     def drawn_so_far(self) -> int:

@@ -41,7 +41,7 @@ Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 
 class SeedCheck:
-    """What proofs have shown about loaders that have worker processes."""
+    """The results of proofs about loaders that have worker processes."""
 
     def __init__(self) -> None:
         self._judged = False

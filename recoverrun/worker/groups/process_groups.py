@@ -66,7 +66,7 @@ def wrapping(original: Helper) -> Helper:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What becomes of groups from now on: those over several replicas outlive losses."""
+    """The rule for groups from now on: those over several replicas outlive losses."""
 
     fabric: Fabric
     layout: Layout
@@ -145,7 +145,7 @@ def release(layout: Layout) -> None:
 
 
 def is_gloo(group: Any) -> bool:
-    """Can the communicator of this group be replaced for a generation?
+    """True if the communicator of this group can be replaced for a generation.
 
     `init_process_group("gloo")` registers one gloo backend for every kind of device.
     """

@@ -1,4 +1,4 @@
-"""What the script's first lines meet before it trains."""
+"""The interface to collectives of the script's first lines, before it trains."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

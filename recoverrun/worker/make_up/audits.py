@@ -113,7 +113,7 @@ class Audits:
 
 
 def report_of(worker: WorkerState, made: Made | None) -> Report:
-    """What one survivor has to say of its execution; nothing if there was none."""
+    """The report of one survivor on its execution; empty if there was none."""
     layout, strategy = worker.protection.layout, worker.protection.strategy
     if made is None or made.executed is None or made.executed.after is None:
         return []

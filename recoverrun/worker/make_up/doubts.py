@@ -100,7 +100,9 @@ class Doubts:
             raise NotReplayable(why)
 
     def guessed(self, made: Made, microbatch: Microbatch) -> str:
-        """Why `made` is only a guess, or "": what is not known of the rank matters after all."""
+        """The reason why `made` is only a guess, or "": an unknown value of the rank matters after
+        all.
+        """
         layout, unknown = self._worker.protection.layout, self._unknown(made, microbatch)
         together = layout.shards > 1  # mates, whatever each of them does not know
         if not (unknown or together) or self._is_alike(made, microbatch, unknown):

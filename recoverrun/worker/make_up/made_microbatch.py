@@ -36,5 +36,5 @@ class Apart:
         self._strategy.put_back(self._kept)
 
     def pieces(self, *, carried: bool) -> list[tuple[Reducer, Piece]]:
-        """What has come together so far; with what all ranks had before, if `carried`."""
+        """The finished parts so far; with what all ranks had before, if `carried`."""
         return [(one, one.piece(carried)) for one in self._strategy.reducers()]

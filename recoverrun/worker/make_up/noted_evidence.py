@@ -1,4 +1,4 @@
-"""What a lost rank had noted of its own microbatches: is what is executed here the same?
+"""The comparison of an executed microbatch with what the lost rank had noted of it.
 
 Of a microbatch that it had begun there is a mark. A rank that dies before its data enter the model
 has noted nothing of the struck transaction; then its first microbatch of the one before is executed
@@ -41,8 +41,8 @@ OWN = (
 
 
 def disowned(worker: WorkerState, executor: Executor) -> str:
-    """Why this rank cannot be trusted with the microbatches of another one, or "": its own of the
-    present transaction does not come out as it did.
+    """The reason why this rank cannot execute the microbatches of another one, or "": its own of
+    the present transaction does not come out as it did.
     """
     strategy, step = worker.protection.strategy, worker.step
     microbatch = worker.runtime.microbatches[0] if worker.runtime.microbatches else None
@@ -76,8 +76,8 @@ def disowned(worker: WorkerState, executor: Executor) -> str:
 def disproved(
     worker: WorkerState, executor: Executor, rank: int, marks: dict[tuple[int, int], Mark]
 ) -> str:
-    """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
-    rank still has of its microbatch of the same transaction.
+    """The reason not to believe the context of lost `rank`, or "": by its own `marks`, and what
+    this rank still has of its microbatch of the same transaction.
     """
     microbatch = worker.runtime.previous
     top = microbatch.top.context if microbatch is not None else None

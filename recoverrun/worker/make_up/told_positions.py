@@ -1,4 +1,4 @@
-"""What survivors tell each other of where lost ranks stand, and what each makes of it."""
+"""The messages of survivors about where lost ranks stand, and their use."""
 
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
@@ -61,7 +61,7 @@ class ToldPositions:
         return news
 
     def end_of(self, made: Made) -> End | None:
-        """What is told of a microbatch that was executed exactly, as far as this rank knows."""
+        """The end of a microbatch that was executed exactly, as far as this rank knows."""
         if made.executed is None or made.executed.after is None or made.start is None:
             return None
         start, after = made.start.context, made.executed.after

@@ -40,7 +40,7 @@ TRANSFORMERS_LEAD = ("should_save", "should_log")
 
 
 def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
-    """What to do with each module of a framework when it is imported."""
+    """The hooks for the modules of frameworks when they are imported."""
     from recoverrun.worker.rank0.failover import of_rank_zero
 
     def lightning_epoch(module: ModuleType) -> None:

@@ -114,7 +114,7 @@ def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
 
 
 def is_deputy(worker: WorkerState) -> bool:
-    """Is this rank the deputy of rank 0?"""
+    """True if this rank is the deputy of rank 0."""
     view, layout, runtime = worker.view, worker.layout, worker.runtime
     if view is None or layout is None or not runtime.active or runtime.acting_rank is not None:
         return False

@@ -1,4 +1,4 @@
-"""What is executed as another rank may neither end this process nor hold it for ever.
+"""Code that is executed as another rank may neither end this process nor hold it for ever.
 
 Ends that the code asks for are refused (`exit_calls`), exceptions that would end a script end the
 execution, and so does a time limit (`time_limits`). What is left are signals: who dies of one has
@@ -100,7 +100,7 @@ class Containment:
         raise (NotReplayable if isinstance(error, Exception) else GivenUp)(words) from error
 
     def failure(self) -> NotReplayable:
-        """What became of an execution that was left by Unwind, and is no microbatch."""
+        """The error of an execution that was left by Unwind, and is no microbatch."""
         return (GivenUp if self._given_up else NotReplayable)(self._script.spoiled)
 
     def _late(self, thread: int, took_s: float) -> Never:

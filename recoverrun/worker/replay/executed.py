@@ -1,4 +1,4 @@
-"""What comes of a microbatch that is executed as another rank."""
+"""The result of a microbatch that is executed as another rank."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class NothingReached(NotReplayable):
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What came of a microbatch that was executed as another rank."""
+    """The result of a microbatch that was executed as another rank."""
 
     mark: Mark
     entered: frozenset[int]  # digests of inputs up to each forward

@@ -1,4 +1,4 @@
-"""What would end this process is refused, while its thread executes code for another rank.
+"""Calls that would end this process are refused, while its thread executes code for another rank.
 
 A script may end its process on purpose: a sample that must not be, a record that is damaged. That
 is meant for the rank whose sample it is. `SystemExit` and `KeyboardInterrupt` are exceptions, which

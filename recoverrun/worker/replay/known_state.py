@@ -1,4 +1,4 @@
-"""What is known of another rank at one of our points, and what it takes to execute as that rank."""
+"""The known state of another rank at one of our points, and what executing as that rank needs."""
 
 import zlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of a rank at one of our points."""
+    """The known state of a rank at one of our points."""
 
     context: Context
     unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
@@ -56,8 +56,8 @@ NONE: Lacking = frozenset(), ""
 
 
 def lacking(start: State, after: Context) -> Lacking:
-    """What of `start` is not known, and still is not `after` the microbatch that began there: what
-    it makes of unknown values is not known either.
+    """The unknown parts of `start` that are still unknown `after` the microbatch that began there:
+    what it makes of unknown values is not known either.
     """
     began, ended = start.context.streams, after.streams
     rested = (began.torch_cpu, began.torch_cuda) == (ended.torch_cpu, ended.torch_cuda)
@@ -106,7 +106,9 @@ def merged(
 
 
 def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
-    """What differs in another rank's context from ours at the same point, marks included."""
+    """The values in which another rank's context differs from ours at the same point, marks
+    included.
+    """
     ours = mine.values
     return {
         key: value
@@ -152,7 +154,7 @@ def require(
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a microbatch of ours drew from, up to its backward."""
+    """The streams that a microbatch of ours drew from, up to its backward."""
 
     torch: bool
     seeded: bool  # torch's streams, before it drew

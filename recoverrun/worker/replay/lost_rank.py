@@ -1,4 +1,4 @@
-"""Where a lost rank stands: told by whoever executes its microbatches, followed in between.
+"""The state of a lost rank: told by whoever executes its microbatches, followed in between.
 
 A lost rank left its context at a point at which this rank captured its own. From there on its state
 is what the execution of its microbatches makes of it; the executor tells all survivors before the
@@ -93,7 +93,7 @@ class LostRank:
                 self.learn(theirs, mine)
 
     def at(self, point: Point, own: Sequence[Context]) -> State:
-        """Where it stands at our own `point`; `own` are our points, oldest first.
+        """Its state at our own `point`; `own` are our points, oldest first.
 
         Raises NotReplayable if that point is none that can be reached.
         """
@@ -222,7 +222,7 @@ class LostRank:
         return found | (moved & self.alone)
 
     def created(self, own: Origin, state: State, mine: Context) -> Origin:
-        """Where it would have stood as it made an iterator that we made at `own`."""
+        """Its state as it would have made an iterator that we made at `own`."""
         streams = None
         if own.streams is not None and not state.torch_known:
             streams = skip_ahead(
@@ -231,7 +231,7 @@ class LostRank:
         return self.pairs.derive(own, streams)
 
     def origin(self, number: int, own: Origin | None, points: Sequence[Context]) -> Origin | None:
-        """Where it made its iterator `number`, or would have where we made our `own`."""
+        """The origin of its iterator `number`, or the one it would have where we made our `own`."""
         known = [one for one in points if one.point in self.states]
         if not known:
             return None
@@ -262,7 +262,7 @@ class LostRank:
 
 
 def _torch_moved(before: Streams, after: Streams) -> set[str]:
-    """Which of torch's streams have moved, by the names that votes give them."""
+    """The streams of torch that have moved, by the names that votes give them."""
     cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
     moved = {f"cuda{number}" for number, (was, now) in cuda if was != now}
     return moved | ({"torch"} if before.torch_cpu != after.torch_cpu else set())

@@ -1,4 +1,4 @@
-"""What a launcher tells a rank of its place, for code that asks for it in the midst of training."""
+"""The variables that a launcher gives a rank, for code that reads them in the midst of training."""
 
 import os
 from collections.abc import Iterator

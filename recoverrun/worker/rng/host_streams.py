@@ -96,7 +96,7 @@ def _python_image(generator: Any) -> bytes:
 
 
 def _random_at() -> int | None:
-    """Where the position and the words of a `Random` lie behind its address, if as expected."""
+    """The offsets of position and words of a `Random` behind its address, if as expected."""
     offset = object.__basicsize__
     made = random.Random(1)
     if sys.implementation.name != "cpython" or made.__sizeof__() < offset + 4 * 625:
@@ -156,8 +156,8 @@ def _numpy_image(numpy: Any) -> bytes:
 
 @functools.cache
 def _gauss_at(random_state: Any) -> int | None:
-    """Where `has_gauss` and `gauss` lie behind the address of a `RandomState`, an int and a double
-    (aug_bitgen_t in numpy/random/src/legacy), if they can be found there.
+    """The offsets of `has_gauss` and `gauss` behind the address of a `RandomState`, an int and a
+    double (aug_bitgen_t in numpy/random/src/legacy), if they can be found there.
     """
     made = random_state(1)
     places = set(range(object.__basicsize__, random_state.__basicsize__ - 15, 8))

@@ -1,4 +1,5 @@
-"""What the script changes in place and keeps where neither a module nor a loop would tell of it.
+"""Values that the script changes in place and keeps where neither a module nor a loop tells of
+them.
 
 An average of weights in a dict, a buffer of past samples in an array, a history that has grown too
 long for a plain value (`arrival.plain_values`). Each is known by its path, and by a mark that tells
@@ -63,8 +64,8 @@ def told(
     bound: frozenset[str],
     packing: Packing,
 ) -> list[list[Any]]:
-    """What has changed since `before`, and is not in `packing` yet: plain values for msgpack.
-    Variables that loops have `bound` come by themselves, as data do.
+    """The values that have changed since `before`, and are not in `packing` yet: plain values for
+    msgpack. Variables that loops have `bound` come by themselves, as data do.
 
     Raises NotReachable if a list of it cannot be told.
     """

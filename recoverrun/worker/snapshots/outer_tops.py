@@ -1,4 +1,4 @@
-"""What code between two loops finds: values as they were when the outer one's iteration began.
+"""The values that code between two loops finds: as they were when the outer one's iteration began.
 
 A snapshot is taken at the top of an inner loop, and a process that goes back to it runs the code
 between the loops once more: what begins an epoch, say, and asks a counter whether that is the first

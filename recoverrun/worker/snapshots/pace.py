@@ -1,4 +1,4 @@
-"""How often a snapshot is taken: every so many steps, or as often as costs little.
+"""The interval of snapshots: fixed, or as short as costs little.
 
 All ranks have to take the same ones, and no vote joins them. With a fixed number they know. With
 `auto` one rank decides, in the step after a snapshot, which is the next one; the others ask in the

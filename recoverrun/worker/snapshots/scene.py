@@ -82,7 +82,7 @@ def made(
 
 
 def learned(parts: PlaceParts) -> dict[str, Any]:
-    """What this process has found out about the script's loops."""
+    """The knowledge that this process has gained about the script's loops."""
     runtime = parts.worker.runtime
     return {
         "regions": sorted(runtime.regions),

@@ -1,4 +1,4 @@
-"""Which tensors stand still from the top of a step to the optimizer's update: learned by sums.
+"""The tensors that stand still from the top of a step to the optimizer's update: learned by sums.
 
 A tensor's own count of changes does not tell: some kernels write without it. So at the first
 snapshot everything is copied at the top, and each tensor is summed there and at the fence; what

@@ -1,5 +1,5 @@
-"""How long the script's thread could have run and had no CPU: other processes of its node had them,
-or the CPU limit of its cgroup was used up.
+"""The time for which the script's thread could have run and had no CPU: other processes of its node
+had them, or the CPU limit of its cgroup was used up.
 
 Linux counts both. The first (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats) is read
 once a step, the second (`cpu.stat`, Documentation/admin-guide/cgroup-v2) only after steps in which

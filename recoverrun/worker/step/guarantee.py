@@ -1,4 +1,4 @@
-"""What the run promises about a loss, now. It only ever goes down, and says so once.
+"""The present promise of the run about a loss. It only goes down, and says so once.
 
 | promise | meaning |
 |---|---|

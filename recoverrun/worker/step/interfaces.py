@@ -1,4 +1,4 @@
-"""What the driver asks of those who execute, make up and prove, and what strategies ask of it.
+"""The interfaces between the driver and those that execute, make up and prove, and strategies.
 
 The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
 """
@@ -30,7 +30,7 @@ class Replayer(Protocol):
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
     ) -> Context | None:
-        """Where this rank stands as an iteration begins; None if nobody begins there."""
+        """The context of this rank as an iteration begins; None if nobody begins there."""
 
     def forward_begins(self, values: Any) -> None:
         """These inputs enter the model. Raises `Unwind` where an execution ends there."""
@@ -51,7 +51,7 @@ class Replayer(Protocol):
         """The backward of one of our own microbatches has ended."""
 
     def last_after(self) -> Context | None:
-        """Where this rank stood as its last backward ended."""
+        """The context of this rank as its last backward ended."""
 
     def transaction_ends(self) -> None:
         """Its gradients are whole: later code may find them."""
@@ -91,7 +91,9 @@ class Verifier(Protocol):
     """Proves what the run promises (`verification`)."""
 
     def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
-        """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
+        """The reason why this script cannot be served, as all ranks find it, or "". All ranks
+        enter.
+        """
 
     def first(self) -> None:
         """The first transaction is over: prove what this run promises. All ranks enter."""
@@ -107,14 +109,14 @@ class Verifier(Protocol):
 
     @property
     def word(self) -> int:
-        """What this rank would prove once the transaction is committed, for all to hear."""
+        """The proof that this rank would enter once the transaction is committed."""
 
     @property
     def digest(self) -> int:
         """The same on all ranks that have gone on alike."""
 
     def hear(self, tally: Tally) -> None:
-        """What all of them would do."""
+        """Note the words of all of them."""
 
     def committed(self) -> None:
         """A transaction is committed; those of a new kind are proved, if all ranks do so."""
@@ -124,7 +126,7 @@ class Learns(Protocol):
     """Knows something of the script that a process in a lost rank's place has to be told."""
 
     def learned(self) -> Any:
-        """What it knows, as plain values for msgpack."""
+        """Its knowledge, as plain values for msgpack."""
 
     def learn(self, learned: Any) -> None:
         """In such a process: take over what others know."""
@@ -163,7 +165,7 @@ class NoReturn:
 
 
 class StrategyHost(Protocol):
-    """What a strategy may ask of the driver."""
+    """The services of the driver that a strategy may use."""
 
     @property
     def worker(self) -> WorkerState: ...

@@ -1,4 +1,4 @@
-"""What a worker tells the coordinator by itself; what the in-step machine says is its own business.
+"""The messages of a worker to the coordinator by itself; those of the in-step machine are its own.
 
 Each of these is said without waiting for an answer.
 """

@@ -112,7 +112,7 @@ class Settlement:
         )
 
     def _compare(self, generation: int) -> None:
-        """Members have taken unequally many microbatches: who?"""
+        """Find the members that have taken unequally many microbatches."""
         protection = self._worker.protection
         many = protection.machine.microbatches
         taken, came_back = protection.vote_group.taken(generation, many)

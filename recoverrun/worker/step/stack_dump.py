@@ -1,4 +1,5 @@
-"""Where the script's thread is, told by the control thread: for a launcher that suspects a hang.
+"""The stack of the script's thread, told by the control thread: for a launcher that suspects a
+hang.
 
 All stacks are left for the launcher, which keeps them in the run directory. What is told is a
 digest of the script's own stack, so that two looks can be compared, and its innermost frame for

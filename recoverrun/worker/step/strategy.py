@@ -1,4 +1,4 @@
-"""What the session asks of a way of data-parallel training; the ways are in `strategies`."""
+"""The interface of a way of data-parallel training; the ways are in `strategies`."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ class DividesOnce:
         return None
 
     def begin(self) -> None:
-        """What gradients held before is no part of the transaction's sums, or the same on all."""
+        """Former gradients are no part of the transaction's sums, or the same on all."""
 
 
 class Sharding(DividesOnce, ABC):
@@ -46,7 +46,7 @@ class Sharding(DividesOnce, ABC):
         self.protect()
 
     def standing(self) -> list[tuple[int, int]]:
-        """What is not reduced yet is not sharded, and lies where no script looks."""
+        """Un-reduced sums are not sharded, and lie where no script looks."""
         return []
 
     def empty(self) -> bool:
@@ -73,7 +73,7 @@ class Strategy(Protocol):
 
     @property
     def terms(self) -> str:
-        """What all ranks must have found alike in the first transaction."""
+        """The facts that all ranks must have found alike in the first transaction."""
 
     @property
     def synced(self) -> bool:
@@ -92,8 +92,8 @@ class Strategy(Protocol):
         """The first transaction is over, which torch reduced: from now on this strategy does."""
 
     def plan(self) -> list[Any] | str:
-        """How gradients are divided for reduction, for a process that takes a lost rank's place;
-        plain values. Or why none can.
+        """The division of gradients for reduction, as plain values, for a process that takes a lost
+        rank's place; or the reason why none can.
         """
 
     def adopt(self, plan: list[Any]) -> None:
@@ -117,7 +117,7 @@ class Strategy(Protocol):
         """Those of the present transaction."""
 
     def standing(self) -> list[tuple[int, int]]:
-        """What tells whether the script has written to sums that are not reduced yet."""
+        """Counts that show if the script has written to sums that are not reduced yet."""
 
     def empty(self) -> bool:
         """True if nothing is in those sums."""
@@ -134,7 +134,9 @@ class Strategy(Protocol):
     def put_back(self, kept: object) -> None: ...
 
     def buffers(self) -> list[torch.Tensor]:
-        """What a forward pass may change in the model beside gradients, such as running means."""
+        """The tensors that a forward pass may change in the model beside gradients, such as running
+        means.
+        """
 
     def roots(self) -> list[torch.nn.Module]:
         """The outermost modules that hold what is trained, in the same order on all ranks."""

@@ -27,7 +27,7 @@ LOST_FIRST = "a rank was lost as protection began, and this one was not started 
 
 
 class PlaceTaker(Learns, Protocol):
-    """What a process that takes a lost rank's place needs of its driver."""
+    """The interface of a process that takes a lost rank's place to its driver."""
 
     control: Control
     policy: SubstitutionPolicy

@@ -1,4 +1,4 @@
-"""What the script does to gradients and parameters between two backwards of one transaction."""
+"""The script's changes to gradients and parameters between two backwards of one transaction."""
 
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.strategy import Strategy

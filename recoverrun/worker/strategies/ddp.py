@@ -54,7 +54,7 @@ class Ddp:
         return wrapper
 
     def _wrapped_here(self, inner: Any) -> DistributedDataParallel | None:
-        """Where another rank's code runs: the latest of our modules around the model `inner`."""
+        """The latest of our modules around the model `inner`, in which another rank's code runs."""
         if not self._host.worker.acting:
             return None
         known = [one.module for one in self._modules if not one.gone]

@@ -1,4 +1,4 @@
-"""How the gradients of one DDP module are divided into buckets of ours.
+"""The division of one DDP module's gradients into buckets of ours.
 
 As DDP divides them, as long as it fills its own. Once it has no part in that any more
 (`ddp_reducer_bypass`) they stay as they are, or are one. DDP learns in its first steps how to
@@ -47,7 +47,7 @@ class Division:
         return self._still.serves(module)
 
     def expect(self, synced: bool) -> None:
-        """Are the gradients that come now those of a reduction that DDP has no part in?"""
+        """Note if the gradients that come now are those of a reduction that DDP has no part in."""
         if self._arrivals is not None:
             self._arrivals.begin(synced)
 

@@ -198,7 +198,7 @@ class DdpModule:
         self._grads = standing(self.params) if self.still and self._armed else []
 
     def backward_done(self) -> None:
-        """It has ended: was it one in which torch reduces these gradients?"""
+        """It has ended: note if it was one in which torch reduces these gradients."""
         if self.still and self._armed and self._complete():
             self.synced = True
             self._division.include()
@@ -207,7 +207,7 @@ class DdpModule:
         self._division.expect(self._armed and self.still)
 
     def _complete(self) -> bool:
-        """Did the backward give a gradient to all parameters of which DDP expects one?"""
+        """True if the backward gave a gradient to all parameters of which DDP expects one."""
         now = standing(self.params)
         if len(now) != len(self._grads):
             return False

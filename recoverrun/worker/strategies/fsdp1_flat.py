@@ -1,4 +1,4 @@
-"""What `fsdp1` keeps of a flat parameter: its gradient before the all-reduce, and its way back."""
+"""The flat parameter of `fsdp1`: its gradient before the all-reduce, and its way back."""
 
 from dataclasses import dataclass
 from typing import Any

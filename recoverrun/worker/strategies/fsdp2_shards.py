@@ -1,4 +1,4 @@
-"""What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
+"""The parameter group of `fsdp2`: its gradient before the all-reduce, and its way back."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -108,6 +108,6 @@ class LoopStack:
 
 
 def line_of(loop_frame: LoopFrame, frame: FrameType) -> int:
-    """Where its body is now; 0 where nobody needs to know, as it waits nowhere."""
+    """The present line of its body; 0 where nobody needs to know, as it waits nowhere."""
     at = find_frame(loop_frame.frame_id, frame) if loop_frame.loop.waits else None
     return at.f_lineno if at is not None else 0

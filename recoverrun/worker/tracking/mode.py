@@ -1,4 +1,4 @@
-"""Whom the code that runs now stands for."""
+"""The rank that the code which runs now stands for."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

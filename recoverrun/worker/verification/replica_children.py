@@ -30,7 +30,7 @@ TALK = (
 
 
 class NeedsMates(NotReplayable):
-    """What is executed talks to the other ranks of its replica before data enter the model."""
+    """The executed code talks to the other ranks of its replica before data enter the model."""
 
 
 class _Alone:
