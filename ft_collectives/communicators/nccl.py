@@ -89,7 +89,7 @@ class Nccl:
         self._device = device
         self._timeout = timeout
         self._sides: dict[int, torch.cuda.Stream] = {}  # of each group: one that hangs holds one up
-        # What each group is warmed up with. torch lets go of it once the side stream waits, and
+        # The tensor that warmed each group up. torch lets go of it once the side stream waits, and
         # then the script's stream, which does not wait, could be given the memory that NCCL writes.
         self._first: dict[int, torch.Tensor] = {}
 

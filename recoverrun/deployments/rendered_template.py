@@ -79,7 +79,7 @@ def _checked(values: Values) -> list[str]:
         raise _usage(f"--script: {str(error).lower()}") from error
     if not words or not all(map(str.isprintable, words)):
         raise _usage("--script must name a script, in one line")
-    # What would be a substitution of the scheduler's own, or a unit's specifier.
+    # These would be substitutions of the scheduler's own, or a unit's specifiers.
     if any(sign in word for word in words for sign in "$%`"):
         raise _usage("--script cannot have $, % or a backquote: write them into the file")
     return words

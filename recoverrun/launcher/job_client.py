@@ -238,7 +238,7 @@ class JobClient:
         if peer:
             self.connections.send(peer, NOBODY, self._sign_of_life())
         if peer == self._leadership.leader or not peer:
-            self._beat(time.monotonic())  # What was said before there was a connection is lost.
+            self._beat(time.monotonic())  # Messages before the connection are lost.
 
     def _sign_of_life(self, term: int = 0) -> Beat:
         """For launchers that listen to us; with the `term` in which we coordinate, if we do."""

@@ -51,7 +51,7 @@ def failure_report(
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
     lines += _before(losses_of(facts, blind=blind), len(facts.returns.backs))
-    if facts.commits or any(log.of("node.join")):  # Who coordinates knows whether there were any.
+    if facts.commits or any(log.of("node.join")):  # The coordinating node knows if there were any.
         lines += _progress(facts, exit_code)
     if meaning(exit_code):
         lines.append(f"exit {exit_code}: {meaning(exit_code)}")

@@ -66,7 +66,7 @@ def blind_spot(log: RunLog) -> str:
     missing = log.missing_nodes()
     if missing:
         return f"the journal of {sanitize(', '.join(missing), 120)} is missing"
-    # What was cut off at the end of a file is later than all that can be read of it.
+    # A record cut off at the end of a file is later than all that can be read of it.
     inside = log.unreadable_places > sum(place.why == CUT for place in log.unreadable)
     if inside or log.gaps:
         return "parts of the journal are missing or unreadable"
@@ -99,7 +99,7 @@ def root_of(facts: History, *, blind: str = "") -> RootCause | None:
 def naming(facts: History) -> End | None:
     """The end of a failed run that names a rank as its cause (rule 6)."""
     if not facts.exit_code or facts.exit_code == ExitCode.INVARIANT:
-        return None  # Whose invariant broke is not who ended.
+        return None  # The rank that reports a broken invariant is not the cause.
     ends = (end for end in facts.ends if end.code == facts.exit_code and end.root_rank >= 0)
     end = next(ends, None)
     named = None if end is None else _end_of(end.root_rank, facts)

@@ -326,14 +326,14 @@ class TimeBook:
         told["recovery"] = max(0, _us(recovery.total_ms) - sum(told.values()))
         for bucket, us in told.items():
             step.costs["stall" if bucket == "detect" and hung else bucket] += us
-        step.kind = self._kinds[0]  # What it took over is in the time to redo it.
+        step.kind = self._kinds[0]  # Microbatches taken over are in the time to redo them.
 
     def _looked_at(self, entry: Entry) -> None:
         """A suspect goes on, or is given up."""
         rank = entry.integer("rank")
         since = self._suspects.pop(rank, None)
         if entry.event == "hang.condemn":
-            self._hung.add(rank)  # How long it kept others waiting is told with the recovery.
+            self._hung.add(rank)  # The recovery's record has the time that others waited.
         elif since is not None and not self._suspects:
             self._costs["stall"] += self._now_us - since
 

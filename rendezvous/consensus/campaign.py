@@ -97,7 +97,7 @@ class Campaign:
             return [launcher.voter.may_stand_at] if launcher.eligible else []
         if self._deaf(proposer):
             return []
-        # What may be lost is waited for.
+        # A message may be lost: repeat it until its answer comes.
         waits = not self._ready(proposer) or proposer.proposal is not None
         times = [proposer.sent_at + timeouts.RESEND_S] if waits else []
         return times + ([proposer.led_at + timeouts.BEAT_S] if proposer.elected else [])

@@ -76,7 +76,7 @@ class LeasedRegister:
         self.abandoned: set[str] = set()  # nobody is, without proof
         self.claim = 0  # our create revision of the key `leader`, 0 without
         self.lease, self.leased_until = 0, float("-inf")
-        # What the key `roll` held when its revision was `revision`.
+        # The content of the key `roll` at `revision`.
         self.stored: Configuration | None = None
         self.revision = 0
         self.proposal: Configuration | None = None
@@ -393,7 +393,7 @@ class LeasedRegister:
         following = self.configuration.following(
             self.own, out, self.peers.admitted, self.configuration.witness
         )
-        # What was proposed may be decided yet: something has to follow it or take its place.
+        # A proposal may be decided yet: something has to follow it or take its place.
         if following.members != self.configuration.members or self.fenced or self.disturbed:
             return following
         known = self.stored is not None and self.stored.number >= self.configuration.number

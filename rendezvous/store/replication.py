@@ -112,7 +112,7 @@ class Replication:
     """Machine of one launcher. The founder's store, being empty, is as good as anybody's."""
 
     def __init__(self, *, founder: bool) -> None:
-        self.complete = founder  # could we lead with what we hold?
+        self.complete = founder  # True if we could lead with what we hold
         self.term = 0
         self.leader = ""  # "": we lead
         self.index = 0

@@ -187,7 +187,7 @@ class Dealer:
             resend_soon(value)  # here it is the descriptor
         elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._shaking, self._strangers, self._met, self._up = False, 0, True, True
-        elif self._shaking:  # What follows a failure is the end of the connection.
+        elif self._shaking:  # The end of the connection follows a failure.
             self._shaking = False
             self._strangers += 1
             self._given_up = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

@@ -77,7 +77,7 @@ class CoordinatorHost(HostVoice):
     def receive(self, sender: str, message: Message, now: float) -> list[Envelope]:
         """A message of the launcher `sender`, or of a worker that it hosts."""
         if sender in self._members.evicted:
-            # What it says of its end needs no answer: that would be answered again.
+            # A message about its end needs no answer: that would be answered again.
             over = isinstance(message, Stop | Leaving)
             return [] if over else [Envelope(sender, NOBODY, self._members.eviction(sender))]
         if isinstance(message, Join):
@@ -368,7 +368,7 @@ class CoordinatorHost(HostVoice):
         """A user ends one node's part: whatever can go on without it does."""
         self._newcomers.part(sender)
         member = self._members.known.get(sender)
-        # Who takes over from us does not know of those who wait.
+        # A successor of ours does not know of the spares.
         waiting = len(self._newcomers.spares) if sender != self._own else 0
         left = len(self._members.present - {sender}) + waiting
         enough = left >= self._newcomers.least

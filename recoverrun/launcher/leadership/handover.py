@@ -89,7 +89,7 @@ def standing(parts: Sequence[Statement], hosts: Callable[[int], bool]) -> Standi
         try:
             message = codec.decode(frame)
         except codec.RemoteProtocolError:
-            continue  # What cannot be understood was not told.
+            continue  # A statement that cannot be read was not told.
         rank = getattr(message, "rank", NOBODY)
         entrusted = rank == NOBODY or isinstance(message, ContextBuffer)
         if isinstance(message, RETOLD) and (entrusted or hosts(rank)):

@@ -36,7 +36,7 @@ def open_hub(station: Station, config: RunConfig) -> Hub | None:
     """
     if config.endpoint is None or not (config.must_host or config.may_host):
         return None
-    # Where any node may serve, all must try the same place, or two of them would.
+    # If any node may serve, all must try the same place, or two of them would serve.
     for endpoint in config.endpoints if config.must_host else config.endpoints[:1]:
         for address in addresses(endpoint.host):
             try:

@@ -84,8 +84,8 @@ class Connections:
         self._elsewhere: Place | None = None  # where to call instead of the endpoint
         self._over: set[str] = set()  # launchers that have ended
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
-        self.acquainted = False  # has any launcher ever answered us?
-        self.hosts = False  # do we listen at the endpoint?
+        self.acquainted = False  # True once any launcher has answered us
+        self.hosts = False  # True if we listen at the endpoint
         self._claim_at: float | None = None  # when to try that again
 
     def open(self, now: float) -> None:

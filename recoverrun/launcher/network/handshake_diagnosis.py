@@ -93,7 +93,7 @@ def _greeting(endpoint: Endpoint) -> bytes:
                     break
                 heard += chunk
     except OSError:
-        pass  # What was heard until then has to do.
+        pass  # The bytes heard until then have to do.
     return heard
 
 

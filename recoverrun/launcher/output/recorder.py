@@ -61,7 +61,7 @@ class Recorder:
             "folder": self._folder.name,
         }
         start = Record("run.start", f"run {config.run_id} of {config.name}", fields)
-        # What was recorded while there was no journal belongs behind its first line.
+        # Records from before there was a journal belong behind its first line.
         first = early[0][1:] if early else (time.monotonic(), time.time())
         for record, mono, wall in [(start, *first), *early]:
             self._journal.append(record, mono=mono, wall=wall)

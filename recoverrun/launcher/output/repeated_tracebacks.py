@@ -61,7 +61,7 @@ class RepeatedTracebacks:
         first = self._told.setdefault(key, block[0])
         self._left_out.discard(rank)
         if first.rank == rank:
-            return block  # What one rank says again is said again.
+            return block  # A rank that repeats itself is repeated.
         self._left_out.add(rank)
         self._again[key] = self._again.get(key, 0) + 1
         if self._again[key] > LINES_MOST:

@@ -23,7 +23,7 @@ def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, 
     """Parameters and buffers of modules that are not trained: averages of weights, say."""
     found: dict[str, torch.Tensor] = {}
     known = {id(one) for one in trained(made)}
-    # What FSDP1 shows are parts of its flat parameters.
+    # FSDP1 shows parts of its flat parameters.
     held = {one.untyped_storage().data_ptr() for one in model(strategy).values() if one.numel()}
     for path, module in there.modules:
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]:

@@ -135,7 +135,7 @@ def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
     unknown = [key for key in state.unknown if matters(key, own.get(key))]
     if state.torch_known or unknown:
         raise NotReachable(state.torch_known or f"{last(unknown[0])} of rank {rank} is not known")
-    # What is not known of it, and bears on no microbatch, is the survivor's.
+    # Unknown values that bear on no microbatch are the survivor's.
     known = {key: one for key, one in state.context.values.items() if key not in state.unknown}
     return state.context.with_values(known)
 

@@ -112,7 +112,7 @@ def _parse(arguments: Sequence[str]) -> Target:
         case ["-m", module, *rest]:
             return Target("module", module, tuple(rest))
         case [script, *rest] if not script.startswith("-"):
-            # The question that Python asks: is there a path hook that can import from it?
+            # As Python does: look for a path hook that can import from it.
             kind: Literal["script", "container"] = (
                 "container" if pkgutil.get_importer(script) is not None else "script"
             )

@@ -118,7 +118,7 @@ def report_of(worker: WorkerState, made: Made | None) -> Report:
     if made is None or made.executed is None or made.executed.after is None:
         return []
     inputs, loss = made.executed.mark
-    # Where threads share the sums bits may differ; so they may where other shards do.
+    # Bits may differ if several threads or other shards share the sums.
     bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
     alone = strategy.alone and layout.shards == 1
     gradient = gradient_of(made.pieces) if bitwise and alone else 0

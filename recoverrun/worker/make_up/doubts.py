@@ -1,13 +1,13 @@
-"""Reasons not to believe what is executed as a lost rank. Each is asked before it counts:
+"""Reasons not to believe what is executed as a lost rank. Each is checked before it counts:
 
 - memory: before anything is executed for a rank that was just lost, our own microbatch is executed
-  once more; does it come out as it did?
-- precedent: where the rank has noted nothing of the transaction, what it had committed last is
-  executed again; does it come out as it did?
-- indifference: where a collective was met that no proof has met, does another answer give another
-  gradient?
-- ignorance: what is not known of the rank is believed not to matter; do our own values in its
-  place give the same? Whenever more of it is not known, and with each audit.
+  once more, and must come out as it did;
+- precedent: where the rank has noted nothing of the transaction, its last committed microbatch is
+  executed again, and must come out as it did;
+- indifference: where a collective was met that no proof has met, another answer must give the same
+  gradient;
+- ignorance: unknown values of the rank are believed not to matter: our own values in their place
+  must give the same. Checked whenever more is unknown, and with each audit.
 """
 
 from collections.abc import Callable, Collection, Sequence

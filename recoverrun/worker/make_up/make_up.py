@@ -299,8 +299,8 @@ class MakeUp:
                     made.start = replace(made.start, assumed=False)
                     made.failed = self._disproved(made, step)
             if made.failed:
-                # Where its start was not known, those may have told of it that executed what was
-                # before: it is as far as they are, one more microbatch in each round.
+                # If its start was not known, those that executed the microbatch before may have
+                # told it by now: one more microbatch in each round.
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
                 later = before and not known and rounds <= len(self._own_all)

@@ -296,7 +296,7 @@ def lost_rank(
         return None
     met.sort(key=lambda one: one.point)
     theirs, mine = any(met[-1].streams.private), any(own[met[-1].point].streams.private)
-    # Whether numbers were drawn alone tells more than `apart`, which only guesses.
+    # Numbers drawn alone tell more than `apart`, which only guesses.
     lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
     for context in met:
         lost.learn(context, own[context.point])

@@ -43,7 +43,7 @@ class NumpyMemo(Memo):
         self.places = (0, 0)  # of its words, and of the cached Gaussian
 
 
-# What the generators of this process were last packed to: only a memory of their own states.
+# The last packed states of this process' generators: only a memory of them.
 _python = Memo()
 _numpy = NumpyMemo()
 

@@ -141,7 +141,7 @@ class Registry:
 
         class Kind(type(original)):  # type: ignore[misc]  # of whatever metaclass it is
             def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-                # What is made is of torch's or numpy's own class: it pickles, and C code knows it.
+                # The result is of torch's or numpy's own class: it pickles, and C code knows it.
                 make = original if cls is stand_in else super().__call__
                 made = make(*args, **kwargs)
                 registry.note(made, sys._getframe(1))

@@ -156,7 +156,7 @@ def _mark(value: Any) -> Mark:
     """Of a tensor or an array that may change in place; () for all else."""
     if is_distributed(value) and not value.requires_grad:
         value = local(value)
-    # Who asks a view in a graph for its function may get an error: is it a part of one?
+    # Asking a view in a graph for its function may raise an error.
     if type(value) is torch.Tensor and not value.requires_grad:
         plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
         return (value.data_ptr(), value.nbytes, value._version) if plain else ()

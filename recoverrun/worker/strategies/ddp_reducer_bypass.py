@@ -82,7 +82,7 @@ class Still:
         """True if DDP has nothing to do with the reduction of this forward's gradients."""
         if not self.gradients or module._join_config.enable:
             return False
-        # Where it was not told that parameters may be unused, it has a word to say about that.
+        # Without find_unused_parameters DDP itself complains about missing gradients.
         return all(part.counts or not part.lacking for part in self.gradients)
 
 
