@@ -52,7 +52,7 @@ class Accelerator(Protocol):
     def launch(
         self, serving: "Serving", channel: "Channel", generation: int, start: Callable[[Any], Work]
     ) -> "Pending":
-        """As `Fabric.launch`, on the device; `serving` is `Fabric.serving`."""
+        """Launch as `Fabric.launch` does, on the device; `serving` is `Fabric.serving`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +134,7 @@ class Channel:
         self.key, self.span = key_of(self.name), members(self.ranks)
 
     def serve(self, communicator: Communicator) -> None:
-        """From now on operations are over this one."""
+        """Serve operations over this one from now on."""
         self.now, self.begun = communicator, 0
 
     @property

@@ -255,7 +255,7 @@ class NcclChannel:
     def launch(
         self, serving: Serving, channel: Channel, generation: int, start: Callable[[Any], Work]
     ) -> Pending:
-        """As `Fabric.launch`, on the device; `serving` is `Fabric.serving`."""
+        """Launch as `Fabric.launch` does, on the device; `serving` is `Fabric.serving`."""
         now = serving(channel, generation)
         if now.group is None:
             return Pending()

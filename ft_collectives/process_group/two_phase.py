@@ -147,7 +147,7 @@ class TwoPhaseOperations:
 
     @contextmanager
     def among_the_same(self) -> Iterator[None]:
-        """In here all operations of this thread must be among the members of the first one.
+        """Keep all operations of this thread among the members of the first one.
 
         The first that is not raises MembersChanged, on all survivors.
         """

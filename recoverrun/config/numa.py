@@ -50,7 +50,7 @@ def _by_uuid(start: str, root: Path) -> str:
 
 
 def _node_of(address: str, root: Path) -> int:
-    """With one node only, the kernel says -1."""
+    """The NUMA node of a device. With one node only, the kernel says -1."""
     text = _text(root / f"sys/bus/pci/devices/{address}/numa_node")
     return int(text) if text.isdigit() else 0
 

@@ -78,7 +78,7 @@ def usage(sentence: str) -> RecoverrunError:
 
 
 def _integer(text: str) -> int | None:
-    """As int() reads it: with blanks around, with a sign."""
+    """The integer as int() reads it: with blanks around, with a sign."""
     try:
         return int(text) if len(text) < 20 else None
     except ValueError:
@@ -119,7 +119,7 @@ def _accelerators(environ: Mapping[str, str]) -> int:
 
 
 def gpus(environ: Mapping[str, str]) -> int:
-    """As many as CUDA or ROCm would show, found without loading either."""
+    """The number of GPUs that CUDA or ROCm would show, found without loading either."""
     nvidia = sum(1 for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit())
     present = nvidia or _kfd_gpus()
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
@@ -143,7 +143,7 @@ def _kfd_gpus() -> int:
 
 
 def xpus(environ: Mapping[str, str]) -> int:
-    """As many of Intel's as Level Zero would show, found without loading it."""
+    """The number of Intel's GPUs that Level Zero would show, found without loading it."""
     cards = Path("/sys/class/drm").glob("card[0-9]*/device/driver")
     found = {path.parent.resolve() for path in cards if path.resolve().name in ("i915", "xe")}
     mask = environ.get("ZE_AFFINITY_MASK")

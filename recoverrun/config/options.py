@@ -61,8 +61,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None
 
 
 def gather(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings | None:
-    """As `read`, with origins. The order of sources: command line, RECOVERRUN_*, PET_*, file,
-    scheduler.
+    """The values of `read`, with origins. The order of sources: command line, RECOVERRUN_*, PET_*,
+    file, scheduler.
     """
     sifted = _sift(arguments)
     if sifted is None:

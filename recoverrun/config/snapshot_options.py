@@ -12,7 +12,7 @@ Resume = Literal["auto", "never", "must"]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """Of one launcher."""
+    """The snapshot options of one launcher."""
 
     directory: Path | None = None
     resume: Resume = "auto"

@@ -99,7 +99,7 @@ def node_facts(
 
 
 def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeFacts:
-    """With what concerns the way to other nodes."""
+    """The facts, with those about the way to other nodes."""
     unknown = tuple(NameLookup(config.endpoints).wait(LOOKUP_S))
     if endpoint.host in unknown:
         every = unknown if len(unknown) == len(config.endpoints) else ()

@@ -49,7 +49,7 @@ REQUESTS = get_args(Request)
 
 
 class Loop:
-    """Of one exchange, which its launcher has told where to listen."""
+    """The loop of one exchange, which its launcher has told where to listen."""
 
     def __init__(self, line: socket.socket, keeper: str, employ: Employ) -> None:
         """Raises OSError where it cannot listen."""

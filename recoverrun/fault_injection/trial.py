@@ -87,7 +87,7 @@ class Trial:
 
     @property
     def ways_back(self) -> tuple[StepBack, ...]:
-        """Of all ranks to a snapshot."""
+        """The returns of all ranks to a snapshot."""
         return tuple(self.history.steps_back.found)
 
     @property

@@ -13,9 +13,7 @@ Task = Callable[[], Outcome]
 
 
 class Disk:
-    """Does what it is asked in the order in which it is asked. `fd` is readable when `take` has
-    something.
-    """
+    """A thread that does orders one after the other. `fd` is readable when `take` has something."""
 
     def __init__(self) -> None:
         """The thread begins with the first task, and ends with the process."""

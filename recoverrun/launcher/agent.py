@@ -233,7 +233,7 @@ class Agent:
         self.job_client.up(messages, now)
 
     def take(self, rank: int, message: Message, now: float) -> None:
-        """From the coordinator, for one of our workers or for ourselves."""
+        """Take a message of the coordinator, for one of our workers or for ourselves."""
         local_workers = self._local_workers
         if isinstance(message, Restart):
             self._obey(message, now)

@@ -37,7 +37,7 @@ class Commit:
 
     @property
     def taken_over(self) -> int:
-        """Of those that moved: as planned, because a replica had been lost before."""
+        """The number of those that moved as planned, because a replica had been lost before."""
         return max(0, self.moved - max(0, self.redone))
 
 

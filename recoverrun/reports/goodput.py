@@ -118,7 +118,9 @@ def rows(goodput: Goodput) -> tuple[Row, ...]:
 
 
 def goodput_line(goodput: Goodput) -> str:
-    """In a few words: the useful share, and where most of the rest went; "" without any time."""
+    """The goodput in a few words: the useful share, and where most of the rest went; "" without any
+    time.
+    """
     useful, *rest = rows(goodput) or (None,)
     if useful is None:
         return ""

@@ -85,7 +85,7 @@ class History:
         return tuple(slot for slot, members in slots if not self.nodes.keys() & set(members))
 
     def incarnation_of(self, rank: int) -> int:
-        """That of the newest process of `rank`, as far as the journal shows."""
+        """The incarnation of the newest process of `rank`, as far as the journal shows."""
         return self.incarnations.get((rank, self.pids.get(rank, -1)), 0)
 
     def lost_at(self, slot: int) -> float:

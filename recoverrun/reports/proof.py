@@ -336,7 +336,7 @@ def _notes(facts: History) -> list[str]:
 
 
 def _last(facts: History) -> list[str]:
-    """Of a step that the run was ended in: what is known by the vote alone."""
+    """The note on a step in which the run was ended: what is known by the vote alone."""
     if not facts.commits or facts.elsewhere or not _ended_in(facts.commits[-1], facts):
         return []
     commit = facts.commits[-1]

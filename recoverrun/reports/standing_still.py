@@ -18,7 +18,7 @@ KINDS = {
 
 @dataclass(slots=True)
 class StandingStill:
-    """Of one run; `take` its records in the order of the journal."""
+    """The ranks that stand still in one run; `take` its records in the order of the journal."""
 
     _suspects: dict[int, str] = field(default_factory=dict)
     _slow: dict[int, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ LONG = 2
 
 @dataclass(slots=True)
 class StepSpans:
-    """Of steps that do the same work. Times are microseconds."""
+    """The lengths of steps that do the same work. Times are microseconds."""
 
     steps: int = 0
     _classes: dict[int, list[int]] = field(default_factory=dict)  # -> [steps, their sum]

@@ -26,7 +26,7 @@ class StepBack:
 
 @dataclass(slots=True)
 class StepsBack:
-    """Of one run."""
+    """The ways back to snapshots in one run."""
 
     safe: int = -1  # the step of the newest safe snapshot
     safe_at: float = 0.0

@@ -232,7 +232,7 @@ class TimeBook:
                 self._ended = True
 
     def goodput(self) -> Goodput:
-        """Of all that was taken so far."""
+        """The goodput of all that was taken so far."""
         done = self._done.copy()
         done.close(self._last, self._attempt)
         work_us = done.settle(self._spent)

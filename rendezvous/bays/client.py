@@ -201,7 +201,7 @@ def _of(header: BayHeader) -> tuple[int, int, int, int]:
 
 
 class KeeperClient:
-    """Of one process of `rank`. May be used by several threads; one at a time is served."""
+    """The client of one process of `rank`. Threads may share it; one at a time is served."""
 
     def __init__(self, path: str, rank: int, incarnation: int, world: int) -> None:
         """Calls nobody yet; `path` is that of the keeper's socket, `world` the job's ranks."""

@@ -23,7 +23,7 @@ class Asks(Protocol):
     """A thread that does one task after another."""
 
     def ask(self, task: Callable[[], Outcome]) -> None:
-        """Do it there; what it returns is called in the keeper's own thread."""
+        """Do the task there; what it returns is called in the keeper's own thread."""
 
 
 class Loading:

@@ -119,7 +119,7 @@ class KeeperMemory:
             self._drop(number)
 
     def _hand(self, rank: int, fd: int) -> None:
-        """To the keeper; where that is gone, the next one will be handed another."""
+        """Hand memory to the keeper; where that is gone, the next one will be handed another."""
         if self.line is not None:
             try:
                 nbytes = os.fstat(fd).st_size

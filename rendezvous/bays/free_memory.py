@@ -59,7 +59,9 @@ def _groups(root: Path) -> Iterator[int]:
 
 
 def _left(base: Path, path: str, limit: str, usage: str) -> Iterator[int]:
-    """Of the group at `path` and of those that it lies in; in a container `path` may not exist."""
+    """The memory left to the group at `path` and to those that it lies in; in a container `path`
+    may not exist.
+    """
     inner = base / path.strip("/")
     for group in (inner, *inner.parents):
         try:

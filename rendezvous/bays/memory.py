@@ -64,7 +64,7 @@ def sums_of(fd: int, header: BayHeader) -> list[int] | None:
 
 
 def take_header(fd: int) -> None:
-    """From now on the bay has no content."""
+    """Take the header away: from now on the bay has no content."""
     os.pwrite(fd, NO_HEADER, 0)
 
 

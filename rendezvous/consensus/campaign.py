@@ -62,7 +62,7 @@ class Launcher(Protocol):
 
 
 class Campaign:
-    """That of one launcher; `proposer` is None while it neither stands nor leads."""
+    """The campaign of one launcher; `proposer` is None while it neither stands nor leads."""
 
     def __init__(self, launcher: Launcher) -> None:
         self.proposer: Proposer | None = None

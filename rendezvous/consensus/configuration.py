@@ -78,7 +78,7 @@ class Configuration(NamedTuple):
         return self.following(change.leader, change.out, change.news, self.witness)
 
     def plain(self) -> ConfigurationFields:
-        """As it goes over a wire."""
+        """The fields as they go over a wire."""
         return self.number, self.term, self.members, self.witness
 
 

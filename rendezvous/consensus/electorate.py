@@ -14,7 +14,7 @@ from rendezvous.consensus.configuration import Configuration, quorum
 
 
 class Electorate(NamedTuple):
-    """Of what follows `configuration`, the launchers `dead` being proved dead."""
+    """The electorate of what follows `configuration`, the launchers `dead` being proved dead."""
 
     configuration: Configuration
     dead: Set[str]

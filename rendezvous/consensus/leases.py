@@ -52,7 +52,7 @@ class MemberLeases:
         self.closed_until = now + lease_s
 
     def give_back(self, member: str) -> None:
-        """It knows the present configuration, so it uses no older lease."""
+        """Note that a member knows the present configuration, so it uses no older lease."""
         self.owed.pop(member, None)
 
     def lend(self, member: str, now: float, lease_until: float, *, changing: bool) -> float:

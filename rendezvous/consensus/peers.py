@@ -87,7 +87,7 @@ class Peers:
         return silent
 
     def see_witness(self, witness: str) -> None:
-        """That witness is there."""
+        """Note that this witness is there."""
         self.witness, self.witness_at = witness, self._now
 
     def witness_vote(self, present: str, own: str) -> str:

@@ -47,7 +47,7 @@ class Launcher(Protocol):
 
 
 class ProvedDeaths:
-    """As one launcher knows them."""
+    """The proved deaths, as one launcher knows them."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher

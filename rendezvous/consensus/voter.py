@@ -21,7 +21,7 @@ from rendezvous.protocol.register_messages import (
 
 
 class Voter:
-    """That of the launcher `own`, which begins with `configuration`."""
+    """The vote of the launcher `own`, which begins with `configuration`."""
 
     def __init__(self, own: str, configuration: Configuration, now: float) -> None:
         self.own = own

@@ -58,7 +58,7 @@ class _Invitation:
 
 
 class Arrivals:
-    """Of one job. Nothing of it is remembered where another coordinator takes over."""
+    """The arrivals of one job. Nothing of it is remembered where another coordinator takes over."""
 
     def __init__(self, members: Membership, policy: RecoveryPolicy) -> None:
         self._members = members
@@ -231,7 +231,7 @@ class Arrivals:
         return Return(slots=slots, ranks=ranks, step=step, records=tuple(records))
 
     def _fail(self, mates: Mapping[int, tuple[int, ...]], reason: str) -> ArrivalVerdict:
-        """Of these slots a newcomer has ended, and `mates` end, too: they start again together."""
+        """End `mates`, too: a newcomer of these slots has ended, and they start again together."""
         verdict = ArrivalVerdict()
         for slot, living in mates.items():
             for rank in self._ranks(slot):

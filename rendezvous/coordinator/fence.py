@@ -29,7 +29,7 @@ Say = Literal["heard", "answered", "dropped"]
 
 
 class Fence:
-    """Of one job. It sees every message before anything is done about it."""
+    """The fence of one job. It sees every message before anything is done about it."""
 
     def __init__(self, members: Membership) -> None:
         self._members = members

@@ -22,7 +22,9 @@ class _Trial:
 
 
 class FirstStep:
-    """Of one job; `within_s` is what newcomers have beyond the time of two steps."""
+    """The first step of newcomers in one job; `within_s` is what they have beyond the time of two
+    steps.
+    """
 
     def __init__(self, members: Membership, within_s: float) -> None:
         self._members = members

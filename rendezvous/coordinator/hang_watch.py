@@ -63,7 +63,7 @@ class HangVerdict:
 
 
 class HangWatch:
-    """Of one job."""
+    """The hang watch of one job."""
 
     def __init__(self, policy: RecoveryPolicy) -> None:
         self._policy = policy

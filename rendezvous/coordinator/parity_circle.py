@@ -23,7 +23,7 @@ class ToExchanges:
 
 
 class ParityCircle:
-    """Of one attempt at a time. Launchers are named by their incarnations."""
+    """The circle of one attempt at a time. Launchers are named by their incarnations."""
 
     def __init__(self, level: int) -> None:
         """`level`: nodes of each group that may be lost."""

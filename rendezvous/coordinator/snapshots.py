@@ -60,7 +60,7 @@ Effect = Record | ToKeepers | ToExchanges
 
 
 class SnapshotBook:
-    """Of one job: it outlives attempts. Launchers are named by their incarnations."""
+    """The snapshots of one job, in all attempts. Launchers are named by their incarnations."""
 
     def __init__(self, level: int = 0) -> None:
         """`level`: nodes of each group that may be lost."""

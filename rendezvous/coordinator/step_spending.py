@@ -30,7 +30,7 @@ BESIDES = ("data", "alone", "checkpoint")
 
 @dataclass(slots=True)
 class StepSpending:
-    """Of one job; told of each step by all of its ranks."""
+    """The spending of one job; told of each step by all of its ranks."""
 
     _seen: int = 0
     _steps: int = 0

@@ -49,7 +49,7 @@ class _Step:
 
 
 class Stragglers:
-    """Of one job; told of each step by all of its ranks."""
+    """The stragglers of one job; told of each step by all of its ranks."""
 
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque(maxlen=WINDOW)
@@ -99,7 +99,7 @@ class Stragglers:
         return Record("straggler.find", reason, fields)
 
     def _more(self, kind: str, rank: int) -> float:
-        """By how many milliseconds a step it is at this longer than others."""
+        """The milliseconds a step by which it is at this longer than others."""
         mean: dict[int, float] = {
             one: sum(step.parts[kind].get(one, 0.0) for step in self._steps) / WINDOW
             for one in self._ranks

@@ -46,7 +46,7 @@ class _Drain:
 
 
 class WrittenSnapshots:
-    """Of one job, at the coordinator."""
+    """The written snapshots of one job, at the coordinator."""
 
     def __init__(self) -> None:
         self.newest = NONE  # on the disk as a whole
@@ -135,5 +135,5 @@ class WrittenSnapshots:
 
 
 def _name(one: Persist | Persisted) -> tuple[int, int]:
-    """By which it is known on the disk."""
+    """The name of a snapshot on the disk."""
     return one.start, one.step

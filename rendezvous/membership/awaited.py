@@ -25,7 +25,7 @@ class _Waits:
 
 
 class Awaited:
-    """By what `waiting` ranks tell."""
+    """The awaited ranks, by what `waiting` ranks tell."""
 
     def __init__(self, waiting: Mapping[int, Still]) -> None:
         together: dict[tuple[int, int, int], _Waits] = {}

@@ -15,7 +15,9 @@ Meant = Literal["present", "former", "future"]
 
 
 class Births:
-    """Of the `ranks` of one launcher in one attempt. `first`: their first processes begin here."""
+    """The births of the `ranks` of one launcher in one attempt. `first`: their first processes
+    begin here.
+    """
 
     def __init__(self, ranks: Iterable[int], *, first: bool = True) -> None:
         self._newest = dict.fromkeys(ranks, 0 if first else UNBORN)

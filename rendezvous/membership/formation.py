@@ -204,12 +204,12 @@ class Formation:
 
     @property
     def least(self) -> int:
-        """As many nodes have to be there."""
+        """The least number of nodes."""
         return self._least
 
     @property
     def most(self) -> int:
-        """As many nodes may be there."""
+        """The greatest number of nodes."""
         return self._nnodes
 
     def _call(self, now: float) -> None:
@@ -284,7 +284,7 @@ class Formation:
         return None
 
     def _strangeness(self, join: Join) -> str:
-        """In what this launcher is so different that it cannot be of this job, or ""."""
+        """The difference by which this launcher cannot be of this job, or ""."""
         if join.version != self._version:
             versions = f"this is recoverrun {join.version}, the job runs {self._version}"
             return f"{versions}: all nodes need the same version"

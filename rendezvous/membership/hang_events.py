@@ -64,7 +64,7 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """It came after all."""
+    """A suspect came after all."""
 
     hang: int
     rank: int
@@ -74,7 +74,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condemned:
-    """It will not come: its replica is to go on without it."""
+    """A rank will not come: its replica is to go on without it."""
 
     hang: int
     rank: int

@@ -22,7 +22,9 @@ class _Operation:
 
 
 class Joins:
-    """Of `waiting` ranks. Members that an operation does not tell of count as having joined it."""
+    """The joins of `waiting` ranks. Members that an operation does not tell of count as having
+    joined it.
+    """
 
     def __init__(self, waiting: Mapping[int, Still]) -> None:
         self._waiting = waiting

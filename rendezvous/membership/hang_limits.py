@@ -32,7 +32,7 @@ EVERY_STEP = frozenset({Phase.MICROBATCH, Phase.DATA, Phase.SETTLE})
 
 
 class HangLimits:
-    """In seconds, by phase."""
+    """The limits in seconds, by phase."""
 
     def __init__(self) -> None:
         self._lags: dict[Phase, deque[tuple[int, float]]] = {}  # (step, lag)

@@ -45,7 +45,7 @@ class _Lasting:
     longest_s: float = 0.0
 
     def on(self, since: float, now: float) -> bool:
-        """It lasts; True if it began anew."""
+        """Note that the state lasts; True if it began anew."""
         new = since != self.since
         if new:
             self.over()
@@ -58,12 +58,12 @@ class _Lasting:
         self.void()
 
     def void(self) -> None:
-        """It did not end by itself."""
+        """Note that the state did not end by itself."""
         self.since, self.lasts_s = None, 0.0
 
 
 class JointStalls:
-    """Of one job; `hang_limit_s` 0: quiet may last for any time."""
+    """The joint stalls of one job; `hang_limit_s` 0: quiet may last for any time."""
 
     def __init__(self, hang_limit_s: float) -> None:
         self._hang_limit_s = hang_limit_s
@@ -84,7 +84,7 @@ class JointStalls:
         self._wait_said = False
 
     def end(self) -> None:
-        """Not all stand still in the same way any more."""
+        """Note that not all stand still in the same way any more."""
         self._quiet.over()
         self._wait.over()
         self._wait_said, self._look = False, 0

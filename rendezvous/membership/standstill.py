@@ -315,7 +315,7 @@ class Standstill:
         return effects
 
     def _waited_for(self, suspects: Mapping[int, Still]) -> list[list[int]]:
-        """Of each replica's suspects those that wait for none of its own."""
+        """Those of each replica's suspects that wait for none of its own."""
         by_slot: dict[int, list[int]] = {}
         for rank in sorted(suspects):
             by_slot.setdefault(self._slots[rank], []).append(rank)

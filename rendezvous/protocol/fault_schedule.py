@@ -110,7 +110,7 @@ def pace_ms(text: str) -> int:
 def expand(
     text: str, *, world: int, steps: int, phases: Sequence[Phase] = PHASES[:5]
 ) -> tuple[Kill, ...]:
-    """As `parse`, with `random:SEED:N` drawn for a job of this size, and checked against it."""
+    """Parse as `parse`, with `random:SEED:N` drawn for a job of this size, and check against it."""
     kills: list[Kill] = []
     for entry in _entries(text):
         drawn = _RANDOM.fullmatch(entry)

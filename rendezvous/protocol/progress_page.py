@@ -133,7 +133,7 @@ class ProgressWriter:
 
     @property
     def phase(self) -> Phase:
-        """Of the last mark."""
+        """The phase of the last mark."""
         return self._phase
 
     def protects(self) -> None:

@@ -43,7 +43,7 @@ FAILURES = 3
 
 
 class Exchange:
-    """Of one node."""
+    """The exchange of one node."""
 
     def __init__(self, memory: NodeMemory, xor: Xor, part: int = PART_BYTES) -> None:
         """`part`: bytes that are asked for at once, the same at all nodes."""

@@ -19,7 +19,7 @@ from rendezvous.snapshots.parity_groups import Member
 
 
 class Answers:
-    """Of one node; `part`: bytes that are asked for at once."""
+    """The answers of one node; `part`: bytes that are asked for at once."""
 
     def __init__(self, memory: NodeMemory, part: int) -> None:
         self._memory = memory

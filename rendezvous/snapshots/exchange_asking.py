@@ -48,7 +48,9 @@ class Asking:
         self.complete: deque[Unit | Stream] = deque()
 
     def begin(self, circle: Circle) -> None:
-        """From now on this is where others are. Whoever had asked something asks again."""
+        """Begin with this circle: from now on this is where others are. Whoever had asked something
+        asks again.
+        """
         self.circle = circle
         self.questions.clear()
 

@@ -33,7 +33,7 @@ class Question:
 
 
 class Questions:
-    """By serial. No two have the same."""
+    """The questions by serial. No two have the same."""
 
     def __init__(self) -> None:
         self._serials = itertools.count(1)
@@ -55,7 +55,7 @@ class Questions:
         return self._open.get(serial)
 
     def close(self, question: Question) -> None:
-        """It is answered."""
+        """Close a question that is answered."""
         del self._open[question.request.serial]
 
     def forget(self, work: Encoding | Restoring) -> None:

@@ -50,13 +50,13 @@ class NodeMemory(Protocol):
         """The bays with the parts of these ranks; () unless all are here and are kept."""
 
     def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
-        """Of the bay of this rank; None if it does not hold that any more."""
+        """The bytes of this rank's bay; None if it does not hold that any more."""
 
     def shares(self) -> tuple[ShareId, ...]:
         """All whole ones."""
 
     def share_extents(self, share: ShareId) -> tuple[Extents, ...] | None:
-        """By slot, those of the nodes that it is made of."""
+        """The extents by slot of the nodes that it is made of."""
 
     def read_share(self, share: ShareId, column: int, part: int) -> bytes | None:
         """Part of the parity: column 0 for rows, 1 for diagonals; checked."""
@@ -67,10 +67,10 @@ class NodeMemory(Protocol):
     def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None: ...
 
     def end_share(self, share: ShareId) -> None:
-        """It is whole: hand it to the keeper."""
+        """Hand a whole share to the keeper."""
 
     def drop_share(self, share: ShareId) -> None:
-        """It is not made any more."""
+        """Drop a share that is not made any more."""
 
     def begin_bays(self, of: Kept, extents: Extents) -> str:
         """Take memory for the parts of these ranks; why not, if that cannot be."""

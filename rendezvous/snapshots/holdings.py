@@ -38,7 +38,7 @@ class Bay:
 
 @dataclass(slots=True)
 class _Grid:
-    """At which turns a rank takes snapshots: multiples of a power of two.
+    """The turns at which a rank takes snapshots: multiples of a power of two.
 
     Where the one before is written over each time before it gets safe, none ever does; where ranks
     wait for one that not all of them have, neither. So all give up at the same turns: the power
@@ -69,7 +69,7 @@ class Room:
 
 @dataclass(slots=True)
 class Holdings:
-    """Of one keeper."""
+    """The holdings of one keeper."""
 
     order: Order = NO_ORDER  # what is kept
     _bays: dict[int, Bay] = field(default_factory=dict)

@@ -71,7 +71,7 @@ class Group:
         return tuple((slot - column) % self.size for column in range(self.level))
 
     def chunk(self, slot: int, stripe: int, length: int) -> Chunk:
-        """Of the stream of a node, which has so many bytes: what belongs to this stripe."""
+        """The chunk of a node's stream, which has so many bytes, that belongs to this stripe."""
         index, size = self.stripes_of(slot).index(stripe), chunk_bytes(self, length)
         return Chunk(min(length, index * size), min(length, (index + 1) * size))
 
@@ -101,7 +101,7 @@ def dealt(nodes: int) -> list[tuple[int, ...]]:
 
 
 def groups_of(nproc: Sequence[int], level: int) -> list[tuple[tuple[int, ...], Group]]:
-    """Of nodes with so many ranks each: who is in a group, and the group.
+    """The groups of nodes with so many ranks each: the members, and the group.
 
     None of a single node, and none if no loss of a node is to be survived. Of two nodes only one
     may be lost.

@@ -27,8 +27,8 @@ def plan(nodes: Sequence[Node]) -> SnapshotId | None:
 
 
 def arranged(nodes: Sequence[Node]) -> Sequence[int]:
-    """In which order nodes are given their ranks, that each finds its parts of the newest snapshot
-    in its own directory; as they came where no order helps.
+    """The order in which nodes are given their ranks, so that each finds its parts of the newest
+    snapshot in its own directory; as they came where no order helps.
     """
     world, came = sum(nproc for nproc, _, _ in nodes), range(len(nodes))
     held = {SnapshotId(*one[:2]) for _, parts, _ in nodes for one in parts if one[2] == world}
@@ -103,7 +103,7 @@ _TEXT = re.compile(r"([0-9]{1,12}):([0-9]{1,12})(?:@([0-9]{1,12}))?", re.ASCII)
 
 
 def written(found: SnapshotId | None) -> str:
-    """As `Start.restore` has it."""
+    """The name of a snapshot in `Start.restore`."""
     if found is None:
         return ""
     start = start_of(found)

@@ -284,7 +284,9 @@ def _add(space: dict[str, bytes], call: StoreCall) -> StoreAnswer:
 
 
 def _compare_and_set(space: dict[str, bytes], call: StoreCall) -> StoreAnswer:
-    """As in TCPStore: an empty expectation creates a key; without one, the key stays absent."""
+    """Compare and set as TCPStore does: an empty expectation creates a key; without one, the key
+    stays absent.
+    """
     key = call.keys[0]
     expected, desired = call.values
     if key not in space:

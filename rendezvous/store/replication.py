@@ -232,7 +232,7 @@ class Replication:
         return []
 
     def _forget(self) -> None:
-        """Of the term before. Who was not answered in it will ask again."""
+        """Forget the term before. Callers that were not answered in it will ask again."""
         self.held.clear()
         self.acked.clear()
         self.log.clear()

@@ -96,7 +96,7 @@ class DemoConfig:
         return max(1, self.steps // 10)
 
     def options(self, *, losses: bool) -> list[str]:
-        """Of the launcher."""
+        """The options of the launcher."""
         if self.snapshots:
             return [f"--snapshot-every={self.every}"]
         return ["--return"] if losses and self.returns else []
@@ -293,7 +293,7 @@ def _trial(
 
 
 def _steps(config: DemoConfig, trial: Trial) -> int:
-    """That were made: where nobody votes on them the script's log tells."""
+    """The number of steps made: where nobody votes on them the script's log tells."""
     return len(trial.losses) if config.snapshots else trial.steps
 
 

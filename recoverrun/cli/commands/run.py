@@ -40,7 +40,7 @@ def run(config: RunConfig, options: Options) -> int:
 
 
 def _accompanied(config: RunConfig, options: Options) -> int | RunConfig:
-    """As `_take_part`, beside a process that tells others of it if there is anything to tell."""
+    """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
         return _take_part(config, lambda run_dir: None)
     # Not at the top: most runs have no companion.

@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 
 class CoordinatorSearch:
-    """Of one launcher, until it has a place."""
+    """The search of one launcher, until it has a place."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._detector = Detector(heartbeat)

@@ -24,7 +24,7 @@ Told = tuple[tuple[str, tuple[Statement, ...]], ...]
 
 
 class Handover:
-    """At the leader of a term: the statements of its members."""
+    """The statements of a term's members, at its leader."""
 
     def __init__(self) -> None:
         self.pending = False  # we lead, and do not coordinate yet

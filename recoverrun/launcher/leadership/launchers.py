@@ -198,7 +198,7 @@ def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -
 
 
 def _arranged(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> Sequence[int]:
-    """In which order they are given their ranks: that of the parts that they hold, if any."""
+    """The order in which they are given their ranks: that of the parts that they hold, if any."""
     if not any(held for _, held, _ in nodes):
         return range(len(nodes))
     from rendezvous.snapshots.restore_plan import arranged  # what only snapshots need

@@ -121,7 +121,7 @@ class Leadership:
         return acts
 
     def _agreement(self, configuration: Configuration, now: float) -> Register | LeasedRegister:
-        """By the votes of the launchers, or by what etcd holds."""
+        """The register: by the votes of the launchers, or by what etcd holds."""
         if self._etcd:
             return LeasedRegister(own=self.own, configuration=configuration, now=now)
         return Register(

@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 
 class Newcomers:
-    """Of the job at the coordinator host `own`, whose `members` have a place."""
+    """The newcomers of the job at the coordinator host `own`, whose `members` have a place."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Newcomers:
 
     @property
     def least(self) -> int:
-        """As many nodes have to be there."""
+        """The least number of nodes."""
         return self._formation.least
 
     @property
     def most(self) -> int:
-        """As many nodes may be there."""
+        """The greatest number of nodes."""
         return self._formation.most
 
     @property

@@ -39,7 +39,7 @@ class NodeAgent(Protocol):
         """The request of this node for a place."""
 
     def take(self, rank: int, message: Message, now: float) -> None:
-        """From the coordinator, for one worker of this node or for its launcher."""
+        """Take a message of the coordinator, for one worker of this node or for its launcher."""
 
     def cut_off(self, reason: str, now: float) -> None:
         """This node has no part in the job any more."""

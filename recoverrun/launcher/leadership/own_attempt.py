@@ -18,7 +18,7 @@ MOVED_EVERY_S = 0.25
 
 
 class OwnAttempt:
-    """That of one launcher; without `start` it has no place yet."""
+    """The attempt of one launcher; without `start` it has no place yet."""
 
     def __init__(self) -> None:
         self.start: Start | None = None  # what we were told last

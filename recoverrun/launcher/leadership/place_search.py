@@ -9,7 +9,7 @@ from rendezvous.protocol.messages import Message
 
 
 class PlaceSearch:
-    """Of one launcher, until it has a place."""
+    """The search of one launcher, until it has a place."""
 
     def __init__(self, agent: NodeAgent, connections: Connections, heartbeat: Heartbeat) -> None:
         self._agent = agent

@@ -1,4 +1,5 @@
-"""At the coordinator host: what launchers and workers say of snapshots, and what is done about it.
+"""The way back to snapshots, at the coordinator host: what launchers and workers say of them, and
+what follows.
 
 A loss that leaves no replica ends the attempt. Where a snapshot can be had, all ranks start again
 from it, and that is no failure: it does not count towards --max-restarts.

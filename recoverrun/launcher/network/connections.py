@@ -195,12 +195,12 @@ class Connections:
         return reached
 
     def tell_endpoint(self, message: Message) -> None:
-        """To whoever listens at the endpoint: nobody else is known yet."""
+        """Send to whoever listens at the endpoint: nobody else is known yet."""
         if self._uplink is not None:
             self._uplink.dealer.send(codec.encode(message))
 
     def queue(self, message: Message, coordinator: str) -> None:
-        """To the coordinator; where nothing leads to it, as soon as something does."""
+        """Send to the coordinator; where nothing leads to it, as soon as something does."""
         self._backlog.append(codec.encode(message))
         self.flush(coordinator)
 

@@ -105,7 +105,7 @@ def differences(joins: Sequence[Join]) -> list[Record]:
 
 @cache
 def _torch_version() -> str:
-    """As its files say: the launcher never imports torch."""
+    """The version of torch by its files: the launcher never imports torch."""
     found = PathFinder.find_spec("torch", sys.path)
     if found is None or found.origin is None:
         return ""

@@ -14,7 +14,7 @@ from rendezvous.membership.formation import TELL_AFTER_S, TELL_AGAIN_S
 
 
 class JobWait:
-    """Of a launcher whose workers do not run."""
+    """The wait of a launcher whose workers do not run."""
 
     def __init__(self, config: RunConfig, say: Callable[[str], None], began_at: float) -> None:
         """`say` prints a line for the user."""

@@ -38,8 +38,8 @@ LINGERS = (
 
 
 class HungWorkers:
-    """Of one node; `workers` by rank. `spy` is the path of py-spy, "" for none; None: the one on
-    PATH.
+    """The hung workers of one node; `workers` by rank. `spy` is the path of py-spy, "" for none;
+    None: the one on PATH.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class _Over:
 
 
 class ProgressWatch:
-    """Of `workers`, by rank."""
+    """The watch over `workers`, by rank."""
 
     def __init__(
         self, workers: Mapping[int, Worker], clock: Callable[[], int] = time.monotonic_ns

@@ -38,8 +38,8 @@ OTHER_WORLD = (
 
 class SnapshotDir:
     def __init__(self, wanted: SnapshotOptions, script: str, arguments: str) -> None:
-        """Of a job with this `script` and a digest of its `arguments`. Raises RecoverrunError where
-        nothing can be written, or what must be there is not.
+        """For a job with this `script` and a digest of its `arguments`. Raises RecoverrunError
+        where nothing can be written, or what must be there is not.
         """
         assert wanted.directory is not None, "only made where there is one"
         directory = self.path = wanted.directory

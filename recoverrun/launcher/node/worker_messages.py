@@ -77,7 +77,9 @@ class Worker:
 
 
 class WorkerMessages:
-    """Of the `workers` of one node, by rank. What a worker may not send is dropped."""
+    """The messages of the `workers` of one node, by rank. A message that a worker may not send is
+    dropped.
+    """
 
     def __init__(
         self, router: Router, workers: Mapping[int, Worker], record: Callable[[Record], None]

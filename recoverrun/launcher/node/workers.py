@@ -257,7 +257,7 @@ class LocalWorkers:
         return up
 
     def obey(self, order: Order, now: float) -> list[Message]:
-        """Do what the coordinator wants done with these ranks."""
+        """Carry out the coordinator's order for these ranks."""
         match order:
             case Inspect():
                 return self.inspect(order)

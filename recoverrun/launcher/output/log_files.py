@@ -146,7 +146,7 @@ class Outlets:
         )
 
     def begin(self) -> None:
-        """From now on show what the workers write, in a thread: a log file may stall."""
+        """Show what the workers write from now on, in a thread: a log file may stall."""
         if any(not console.idle for console in self._consoles.values()):
             self._thread = threading.Thread(target=self._pump, name="outlets", daemon=True)
             self._thread.start()

@@ -27,7 +27,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 class RepeatedTracebacks:
-    """Of the workers that share one stream of the console."""
+    """The tracebacks of workers that share one stream of the console."""
 
     def __init__(self) -> None:
         self._open: dict[int, list[Line]] = {}  # by rank

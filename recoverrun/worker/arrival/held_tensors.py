@@ -47,7 +47,7 @@ def trained(made: MadeObjects) -> list[torch.Tensor]:
 
 
 def gradients(made: MadeObjects) -> list[torch.Tensor | None]:
-    """Of the trained parameters, where the script goes on adding to them."""
+    """The gradients of the trained parameters, where the script goes on adding to them."""
     if made.stepped:
         return []
     return [None if one.grad is None else local(one.grad) for one in trained(made)]

@@ -23,7 +23,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceParts:
-    """Of recovery in one worker, as far as a place is made of them."""
+    """The parts of recovery in one worker of which a place is made."""
 
     worker: WorkerState
     driver: PlaceTaker

@@ -174,7 +174,7 @@ def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:
 
 
 def _shares(parts: PlaceParts, top: Top) -> list[Any]:
-    """Of all ranks, if they have told each other; their names first."""
+    """The shares of all ranks, if they have told each other; their names first."""
     worker, shares = parts.worker, parts.executor.shares
     return shares.told(worker.env.rank, {**top.globals, **top.names})
 
@@ -198,7 +198,9 @@ def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
 def _variables(
     packing: Packing, stack: Sequence[LoopFrame], frame: FrameType, data: frozenset[int]
 ) -> list[Any]:
-    """Of each function on the stack, what its loops bind: locals, and variables of its module."""
+    """The variables that the loops bind in each function on the stack: locals, and variables of its
+    module.
+    """
     return [
         [list(one.loops), _values(packing, one.local, data), _values(packing, one.module, data)]
         for one in frame_variables.read_all(stack, frame)

@@ -44,7 +44,9 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
 
 
 def put_states(made: MadeObjects, parcel: Parcel) -> None:
-    """Of optimizers, schedulers and scalers. Raises NotReachable where they do not fit."""
+    """Put in place the states of optimizers, schedulers and scalers. Raises NotReachable where they
+    do not fit.
+    """
     told, tensors = parcel.manifest, parcel.tensors
     for name in made.names():
         own = made.of(name)
@@ -173,7 +175,7 @@ def _fill(what: str, mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
 
 
 def put_gradients(made: MadeObjects, gradients: list[torch.Tensor | None]) -> None:
-    """Of all parameters of all optimizers."""
+    """Put in place the gradients of all parameters of all optimizers."""
     for param, gradient in zip(held_tensors.trained(made), gradients, strict=False):
         if gradient is None:
             param.grad = None

@@ -78,7 +78,9 @@ def found(frames: Iterable[FrameType], own: frozenset[str]) -> Holdings:
 
 
 def digests(there: Holdings, *, of_process: bool = False) -> dict[Place, int]:
-    """Of everything, as it is now; with `of_process` also of what belongs to this process alone."""
+    """The digests of everything, as it is now; with `of_process` also of what belongs to this
+    process alone.
+    """
     return {entry.place: entry.digest for entry in _entries(there, of_process)}
 
 

@@ -84,7 +84,7 @@ def _plain(kind: Any, shape: Any, content: Any) -> Plain:
 
 
 class PrologueRecord:
-    """Of one process. Implements `call_record.CallRecord`."""
+    """The record of one process. Implements `call_record.CallRecord`."""
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self._runtime = runtime
@@ -177,8 +177,8 @@ class PrologueRecord:
     # --------------------------------------------------------------------------- in a newcomer
 
     def answer_from(self, packed: bytes, layout: Layout) -> None:
-        """From now on calls are answered, those that were answered already apart. A survivor may
-        tell more later: the calls of iterations that have begun since.
+        """Answer calls from now on, those that were answered already apart. A survivor may tell
+        more later: the calls of iterations that have begun since.
 
         Raises ValueError if `packed` is not what `pack` makes.
         """

@@ -108,7 +108,7 @@ def told_sources(
 
 
 def origins_of(lost: LostRank, own: Sequence[Context]) -> OriginOf:
-    """Of a slot whose rank is lost; `own` are our points (`Captures.points`)."""
+    """The origins of a slot whose rank is lost; `own` are our points (`Captures.points`)."""
     return lambda one: lost.origin(one.number, one.origin, own)
 
 
@@ -135,7 +135,9 @@ def told_opening(one: LoaderIterator, origin: Origin | None) -> SlotOpening:
 
 
 def _moved(created: LoaderState, started: LoaderState, origin: Origin) -> Moment:
-    """As far from the slot's `origin` as this rank's first item was from where it made its own."""
+    """The moment as far from the slot's `origin` as this rank's first item was from where it made
+    its own.
+    """
     generators = None
     if origin.generators is not None:
         generators = advanced_generators(

@@ -55,7 +55,9 @@ class Survivor:
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
 
     def wants(self, top: Top) -> bool:
-        """Of the loops around the one that trains: code in their bodies runs in a fresh process."""
+        """True for the loops around the one that trains: code in their bodies runs in a fresh
+        process.
+        """
         return not self._refused and top.loop.id in self._path[:-1]
 
     def first_forward(self) -> None:

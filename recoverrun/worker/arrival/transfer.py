@@ -145,7 +145,7 @@ class Offer:
             thread.start()
 
     def _end_service(self) -> None:
-        """Of the newcomer, which has come again, or does not get any more."""
+        """End the service of the newcomer, which has come again, or does not get any more."""
         with self._lock:
             line, server = self._line, self._server
             if line is not None:

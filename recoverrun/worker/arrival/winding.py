@@ -146,7 +146,7 @@ def over_for_good(runtime: ScriptRuntime) -> str:
 
 
 class Winding:
-    """Of a fresh process, until it has arrived. Implements `tracking.winds.Winds`."""
+    """The winding of a fresh process, until it has arrived. Implements `tracking.winds.Winds`."""
 
     def __init__(self, runtime: ScriptRuntime, outermost: str, arrives: Arrives) -> None:
         """`outermost` is the id of the loop before which a place is waited for."""

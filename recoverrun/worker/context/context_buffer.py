@@ -54,7 +54,7 @@ class ContextWriter:
             self._writer.unmark(step)
 
     def enters(self, which: Which) -> None:
-        """From now on this rank computes that microbatch, its own or a lost slot's."""
+        """Note that this rank computes that microbatch from now on, its own or a lost slot's."""
         self._at = which
         if self._writer is not None:
             self._writer.do((*which, 0))

@@ -29,7 +29,7 @@ Mark = tuple[int, int]
 
 
 class Evidence:
-    """Of what was done since an iteration began, by the script itself or executed again."""
+    """The evidence since an iteration began, by the script itself or executed again."""
 
     def __init__(self) -> None:
         self.inputs = 0
@@ -85,7 +85,7 @@ def _digested(value: Any, crc: int, depth: int) -> int:
 
 
 def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
-    """Of kind and shape, and of the content where it lies in the memory of the host."""
+    """The checksum of kind and shape, and of the content where it lies in host memory."""
     local = getattr(tensor, "_local_tensor", tensor)
     crc = zlib.crc32(f"{local.dtype} {tuple(local.shape)}".encode(), crc)
     if not local.is_cpu or local.layout is not torch.strided or local.is_quantized:
@@ -95,7 +95,7 @@ def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
 
 
 def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
-    """Of the content of a contiguous tensor of the host; of larger ones evenly spread parts."""
+    """The checksum of a contiguous tensor of the host; of larger ones of evenly spread parts."""
     assert tensor.is_cpu, f"memory of {tensor.device} has no address here"
     size = tensor.numel() * tensor.element_size()
     if not size:
@@ -131,7 +131,7 @@ def crc_of_named(name: str, gradient: torch.Tensor, dtype: torch.dtype | None) -
 
 
 def crc_of_gradient(place: int, gradient: torch.Tensor | None, like: torch.Tensor) -> int:
-    """Of a whole gradient, of the parameter at this place; none is as good as zeros.
+    """The checksum of a whole gradient, of the parameter at this place; none is as good as zeros.
 
     Those of several parameters are put together by `^`, in any order.
     """

@@ -104,7 +104,7 @@ def mark_of(value: Any) -> str:
 
 
 def _sampled(value: Any) -> list[Any]:
-    """Of a list evenly spread elements, of other kinds the first and the last ones."""
+    """A sample: of a list evenly spread elements, of other kinds the first and the last ones."""
     if type(value) is list:
         return [value[place] for place in _places(len(value))]
     entries = value.items() if type(value) in DICTS else value

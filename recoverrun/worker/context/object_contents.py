@@ -39,7 +39,7 @@ class Kept:
 
 
 def content(one: Any) -> Content:
-    """As it is now; objects in it are not copied."""
+    """The content as it is now; objects in it are not copied."""
     if isinstance(one, torch.Tensor):
         return one.detach().clone()
     if is_array(one):
@@ -87,7 +87,7 @@ def _put(one: Any, before: Content) -> None:
 
 
 def _refill(one: Any, entries: list[Any]) -> None:
-    """By the methods of the plain kind: those of a class of its own may do more."""
+    """Refill by the methods of the plain kind: those of a class of its own may do more."""
     kind: Any = next(kind for kind in (list, set, deque) if isinstance(one, kind))
     kind.clear(one)
     (kind.update if kind is set else kind.extend)(one, entries)

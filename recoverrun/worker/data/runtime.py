@@ -52,7 +52,7 @@ class DataRuntime(Protocol):
         """Raises NotReplayable if the other rank's workers may have drawn other numbers."""
 
     def speaking_as(self, rank: int) -> AbstractContextManager[None]:
-        """In here, and in processes that begin here, code that asks for its rank gets `rank`."""
+        """Give `rank` to code that asks for its rank, here and in processes that begin here."""
 
 
 class GeneratorRuntime(DataRuntime, Protocol):

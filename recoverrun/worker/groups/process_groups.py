@@ -154,7 +154,9 @@ def is_gloo(group: Any) -> bool:
 
 
 def _replace(old: Any, new: Any, held: bool = False) -> None:
-    """With `held` torch goes on to know the old one, too: the script or FSDP may have kept it."""
+    """Replace a group; with `held` torch goes on to know the old one, too: the script or FSDP may
+    have kept it.
+    """
     world: Any = c10d._world
     if c10d.GroupMember.WORLD is old:
         c10d.GroupMember.WORLD = new

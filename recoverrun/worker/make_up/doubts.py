@@ -36,7 +36,7 @@ GUESSED = "something that is not known of all ranks of a lost replica changes it
 
 
 class Doubts:
-    """Of one survivor. What is asked raises NotReplayable where there is a doubt."""
+    """The doubts of one survivor. Each raises NotReplayable where it is justified."""
 
     def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker

@@ -31,7 +31,7 @@ Informs = Callable[[LostRank], LostRank]
 
 
 class LeftContexts:
-    """By lost rank, as the launcher passes it on."""
+    """The contexts that lost ranks left, by rank, as the launcher passes them on."""
 
     def __init__(self, worker: WorkerState, executor: Executor, informs: Informs) -> None:
         """`informs` lets what is known of all ranks hold for one that is lost."""
@@ -47,7 +47,7 @@ class LeftContexts:
         self._proved: set[int] = set()  # of those, who were compared with what survivors follow
 
     def inherit(self, left: LostContexts) -> None:
-        """From the control thread: what lost ranks left."""
+        """Take the contexts of lost ranks, on the control thread."""
         with self._came:
             for rank, packed in left.contexts:
                 if not self._unproved(rank):

@@ -23,7 +23,7 @@ class Made:
 
 
 class Apart:
-    """While this lasts, gradients are those of a microbatch that is made up."""
+    """A scope in which gradients are those of a microbatch that is made up."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._strategy = worker.protection.strategy

@@ -71,7 +71,7 @@ class MakeUp:
         return self._telling
 
     def learn(self, learned: bool) -> None:
-        """In a process that takes a lost rank's place: what the others do."""
+        """Learn what the others do, in a process that takes a lost rank's place."""
         self._telling = learned
 
     # --------------------------------------------------------------------------- computing
@@ -91,7 +91,7 @@ class MakeUp:
         return self._worker.runtime.microbatches[index]
 
     def _execute(self, made: Made) -> None:
-        """As the lost rank; `made.failed` says why not."""
+        """Execute as the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
         microbatch_id, context_buffer = which(step, made.identity), self._worker.context_buffer

@@ -103,7 +103,9 @@ def disproved(
 
 
 def unlike(made: Made, known: Mark, step: int) -> str:
-    """In what this microbatch is not the one of which the lost rank has noted `known`, or ""."""
+    """The difference between this microbatch and the one of which the lost rank has noted `known`,
+    or "".
+    """
     if made.executed is None:
         return ""
     inputs, loss = made.executed.mark

@@ -25,7 +25,7 @@ Start = tuple[int, bytes, Words]
 
 
 class ToldPositions:
-    """Of lost ranks, as this rank knows them."""
+    """The positions of lost ranks, as this rank knows them."""
 
     def __init__(self, worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
         self._worker = worker
@@ -33,7 +33,7 @@ class ToldPositions:
         self._left = left
 
     def starts(self) -> list[Start]:
-        """Of lost ranks in whose place this one has drawn since the transaction before."""
+        """The starts of lost ranks in whose place this one has drawn since the last transaction."""
         microbatches = self._worker.runtime.microbatches
         top = microbatches[0].top.context if microbatches else None
         if top is None:

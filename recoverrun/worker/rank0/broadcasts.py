@@ -217,7 +217,7 @@ def _stack(frame: FrameType | None) -> "Stack":
 
 
 def _say(said: Sequence[Any], group: ElasticGroup, root: int, device: Any) -> None:
-    """As torch does on the root itself (`distributed_c10d.broadcast_object_list`)."""
+    """Send as torch does on the root itself (`distributed_c10d.broadcast_object_list`)."""
     device = device or torch.device(c10d._get_object_coll_device(group))
     contents, sizes = zip(
         *[c10d._object_to_tensor(one, device, group) for one in said], strict=True

@@ -100,7 +100,7 @@ def _lost(executor: Executor, left: LeftContexts) -> LostRank | None:
 
 
 def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
-    """From now on the runtime knows who the deputy is."""
+    """Tell the runtime from now on who the deputy is."""
 
     runtime, env = worker.runtime, worker.env
     points = executor.captures

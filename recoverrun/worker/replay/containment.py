@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class GivenUp(NotReplayable):
-    """That microbatch is not tried again, by nobody."""
+    """A microbatch that nobody tries again."""
 
 
 class Spoils(Modules, Protocol):
@@ -40,7 +40,7 @@ class Spoils(Modules, Protocol):
     spoiled: str
 
     def spoil(self, reason: str) -> None:
-        """It is not, for this reason; the first one counts."""
+        """Mark the execution as no microbatch, for this reason; the first one counts."""
 
 
 class Containment:
@@ -104,7 +104,7 @@ class Containment:
         return (GivenUp if self._given_up else NotReplayable)(self._script.spoiled)
 
     def _late(self, thread: int, took_s: float) -> Never:
-        """From the control thread: the script's thread cannot be interrupted."""
+        """End the process from the control thread: the script's thread cannot be interrupted."""
         where = script_locations.of_thread(thread, self._script.own_modules) or SOMEWHERE
         self._end(LATE.format(self._region, self._rank, took_s, where))
 

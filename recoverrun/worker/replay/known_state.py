@@ -179,7 +179,7 @@ class Moved:
 
     @property
     def names(self) -> list[str]:
-        """As they travel."""
+        """The names as they travel."""
         return [
             *(["torch"] if self.torch else []),
             *(key[1] for key in self.hosts),
@@ -188,7 +188,7 @@ class Moved:
 
 
 def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, Any], bool]) -> int:
-    """Of a start: of what a microbatch drew from, and of the values that may bear on it."""
+    """The digest of a start: of the streams drawn from, and of the values that may matter."""
     streams = context.streams
     known = {"torch": streams.torch_cpu + b"".join(streams.torch_cuda), **streams.hosts}
     crc = 0
@@ -206,7 +206,7 @@ def generator_key(key: str) -> Key:
 
 
 def parted(keys: Iterable[Key], where: str) -> str:
-    """In one sentence, of what differs and moves, the first few."""
+    """A sentence on the first few keys that differ and move."""
     names = [named(key) for key in keys]
     first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
     s = "s" if len(names) == 1 else ""

@@ -73,7 +73,9 @@ class LostRank:
     def learn(
         self, theirs: Context, mine: Context, *, assumed: bool = False, lacking: Lacking = NONE
     ) -> None:
-        """It stood at `theirs` where we stood at `mine`: as it left, or as its executor tells."""
+        """Learn that it stood at `theirs` where we stood at `mine`: as it left, or as its executor
+        tells.
+        """
         self.states = {p: s for p, s in self.states.items() if p < theirs.point}
         self.states[theirs.point] = State(theirs, *lacking, assumed)
         self.loops.add(theirs.loop)
@@ -82,8 +84,8 @@ class LostRank:
             self._reset_to(theirs.values, mine.values)
 
     def end_as_left(self, left: Iterable[Context], own: Mapping[Point, Context]) -> None:
-        """It came back, and was lost before it had committed: where it has `left` the end of its
-        microbatches. What is known of these or later ones by their execution counts more.
+        """Take the end of microbatches that it has `left`: it came back, and was lost before it had
+        committed. What is known of these or later ones by their execution counts more.
         """
         for theirs in sorted(left, key=lambda context: context.point):
             mine, newest = own.get(theirs.point), max(self.states, default=None)
@@ -252,7 +254,9 @@ class LostRank:
         return None if moved is None else moved.hosted(theirs.hosts)
 
     def stood_in(self, mine: Context, own: Streams, began: Streams, ended: Streams) -> None:
-        """In its place we drew what it alone draws, from `began` to `ended`; ours are `own`."""
+        """Note that in its place we drew what it alone draws, from `began` to `ended`; ours are
+        `own`.
+        """
         count = draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
         cpu, *cuda = began.private
         self.drawn = mine.point, ended.with_private([cpu + count, *cuda]), own

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def as_rank(rank: int) -> Iterator[None]:
-    """In here `os.environ` names `rank`, and its place on its node if all nodes are alike."""
+    """Name `rank` in `os.environ`, and its place on its node if all nodes are alike."""
     before = {name: os.environ[name] for name in ("RANK", "LOCAL_RANK") if name in os.environ}
     os.environ.update(_of(rank, before))
     try:

@@ -77,7 +77,7 @@ def restore_python(packed: bytes) -> None:
 
 
 def python_bytes(generator: random.Random, memo: Memo) -> bytes:
-    """As `pack_python` has them; `memo` is of this generator."""
+    """The bytes that `pack_python` packs; `memo` is of this generator."""
     image = _python_image(generator)
     if not image or image != memo.image:
         memo.packed, memo.image = pack_python(generator.getstate()), image

@@ -16,7 +16,7 @@ from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 
 
 class Before:
-    """Of one process."""
+    """The former values of one process."""
 
     def __init__(
         self, digests: Mapping[Place, int], names: ModuleNames, marks: Mapping[Key, Mark]

@@ -46,14 +46,14 @@ Spaces = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def spaces_of(frames: Sequence[FrameType], own: frozenset[str]) -> Spaces:
-    """Of functions that run, and of the script's `own` modules."""
+    """The namespaces of functions that run, and of the script's `own` modules."""
     local = [(f"<{one.f_code.co_qualname}>", one.f_locals) for one in frames]
     known = sorted(own & sys.modules.keys())
     return [*local, *((f"<{name}>", vars(sys.modules[name])) for name in known)]
 
 
 def marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
-    """Of all that may change."""
+    """The marks of all that may change."""
     return {key: mark for key, _, mark in _all(there, spaces)}
 
 
@@ -153,7 +153,7 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
 
 
 def _mark(value: Any) -> Mark:
-    """Of a tensor or an array that may change in place; () for all else."""
+    """The mark of a tensor or an array that may change in place; () for all else."""
     if is_distributed(value) and not value.requires_grad:
         value = local(value)
     # Asking a view in a graph for its function may raise an error.

@@ -82,7 +82,7 @@ class _Taking:
 
 
 class Taker:
-    """Of one worker whose script has one replica."""
+    """The snapshots of one worker whose script has one replica."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ _MOST_BYTES = 4096
 
 
 class CpuWaits:
-    """Of the main thread of this process."""
+    """The CPU waits of the main thread of this process."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is where /proc and /sys are."""

@@ -232,7 +232,7 @@ class Driver:
 
     @contextmanager
     def schedule(self) -> Iterator[None]:
-        """While a step of a pipeline's schedule runs."""
+        """Run a step of a pipeline's schedule in this scope."""
         self._schedules += 1
         try:
             yield

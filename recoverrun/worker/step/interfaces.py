@@ -45,7 +45,7 @@ class Replayer(Protocol):
         """The backward of a re-executed microbatch. Raises `Unwind` where it is spoiled."""
 
     def backward_done(self) -> None:
-        """It has ended, and with it the execution. Raises `Unwind`."""
+        """A backward has ended, and with it the execution. Raises `Unwind`."""
 
     def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
         """The backward of one of our own microbatches has ended."""
@@ -68,7 +68,7 @@ class Follows(Protocol):
     """Keeps what is known of lost ranks (`make_up`)."""
 
     def inherit(self, left: LostContexts) -> None:
-        """From the control thread: what lost ranks left."""
+        """Take the contexts of lost ranks, on the control thread."""
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
@@ -129,7 +129,7 @@ class Learns(Protocol):
         """Its knowledge, as plain values for msgpack."""
 
     def learn(self, learned: Any) -> None:
-        """In such a process: take over what others know."""
+        """Take over what others know, in such a process."""
 
 
 class Returns(Protocol):
@@ -203,7 +203,7 @@ class StrategyHost(Protocol):
 
 
 class HearsBackwards(StrategyHost, Protocol):
-    """Is told of every backward of the script (`driver`)."""
+    """A listener to every backward of the script (`driver`)."""
 
     def backward_begins(self, losses: Any) -> None:
         """A backward begins. Raises `Unwind` where re-executed code is at its end."""
@@ -215,4 +215,4 @@ class HearsBackwards(StrategyHost, Protocol):
         """The script uses gradients while backward runs."""
 
     def schedule(self) -> AbstractContextManager[None]:
-        """While a step of a pipeline's schedule runs."""
+        """Run a step of a pipeline's schedule in this scope."""

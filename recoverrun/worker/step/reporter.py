@@ -26,7 +26,7 @@ class Sends(Protocol):
     """The way to the launcher (`transport.worker_link`)."""
 
     def send(self, message: Message) -> bool:
-        """From any thread, without a wait. False if the launcher does not read."""
+        """Send from any thread, without a wait. False if the launcher does not read."""
 
 
 class Reporter:

@@ -9,7 +9,7 @@ from ft_collectives.step.reducer import Reducer
 
 
 class DividesOnce:
-    """Of strategies that divide gradients once for the whole run, alike on all ranks."""
+    """A mixin of strategies that divide gradients once for the whole run, alike on all ranks."""
 
     rounds = False
 
@@ -25,8 +25,8 @@ class DividesOnce:
 
 
 class Sharding(DividesOnce, ABC):
-    """Of strategies that shard parameters, and divide gradients in the first backward, in one order
-    on all ranks.
+    """A mixin of strategies that shard parameters, and divide gradients in the first backward, in
+    one order on all ranks.
     """
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Sharding(DividesOnce, ABC):
         return []
 
     def adopt(self, plan: list[Any]) -> None:
-        """It begins as all have begun."""
+        """Begin as all have begun."""
         self.protect()
 
     def standing(self) -> list[tuple[int, int]]:
@@ -86,7 +86,9 @@ class Strategy(Protocol):
         """
 
     def digest(self) -> int:
-        """Of this rank's gradient of the backward that has ended; 0 if that cannot be compared."""
+        """The digest of this rank's gradient of the backward that has ended; 0 if that cannot be
+        compared.
+        """
 
     def protect(self) -> None:
         """The first transaction is over, which torch reduced: from now on this strategy does."""
@@ -97,11 +99,11 @@ class Strategy(Protocol):
         """
 
     def adopt(self, plan: list[Any]) -> None:
-        """In such a process: gradients are ours to reduce from now on, divided as in `plan`."""
+        """Reduce gradients from now on, divided as in `plan`, in such a process."""
 
     def admit(self) -> None:
-        """Such a process takes part from the transaction on that begins now: divide the gradients
-        as `plan` has said, where that is not done already.
+        """Divide the gradients as `plan` has said, where that is not done already: such a process
+        takes part from the transaction on that begins now.
         """
 
     def begin(self) -> None:
@@ -111,7 +113,7 @@ class Strategy(Protocol):
         """A backward of the script's own begins."""
 
     def backward_done(self) -> None:
-        """It has ended."""
+        """A backward of the script's own has ended."""
 
     def reducers(self) -> list[Reducer]:
         """Those of the present transaction."""

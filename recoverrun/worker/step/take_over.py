@@ -102,7 +102,7 @@ def take_place(
     replayer: Replayer,
     policy: SubstitutionPolicy,
 ) -> None:
-    """In a lost rank's place, at the top of a step: gradients are ours from now on, divided as in
+    """Take a lost rank's place at the top of a step: gradients are ours from now on, divided as in
     `plan`. Nobody is met before `join`.
     """
     worker.protect(protection)

@@ -34,7 +34,7 @@ TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more:
 
 
 class WorkerState:
-    """Of one worker. `runtime` tells where the script is, `link` leads to the launcher."""
+    """The state of one worker. `runtime` tells where the script is; `link`: to the launcher."""
 
     def __init__(self, env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> None:
         self.env = env

@@ -241,7 +241,9 @@ class Ddp:
         return [module for one in self._modules if (module := one.module) is not None]
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Of modules that the script has dropped, too: a trainer may, before it ends."""
+        """The parameters, also of modules that the script has dropped: a trainer may, before it
+        ends.
+        """
         named: dict[str, torch.Tensor] = {}
         for place, wrapped in enumerate(self._modules):
             prefix = f"{place}." if place else ""

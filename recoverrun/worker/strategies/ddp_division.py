@@ -77,8 +77,9 @@ class Division:
     def plan(
         self, module: DistributedDataParallel, params: list[torch.nn.Parameter]
     ) -> list[Any] | str:
-        """Of each bucket the places of its parameters among `params`, as they will be divided from
-        the next `admit` on; none as long as nothing was reduced. Or why DDP cannot be left out.
+        """The places of each bucket's parameters among `params`, as they will be divided from the
+        next `admit` on; none as long as nothing was reduced. Or the reason why DDP cannot be left
+        out.
         """
         if why := why_never_still(module):
             return why
@@ -91,7 +92,7 @@ class Division:
     def adopt(
         self, module: DistributedDataParallel, params: list[torch.nn.Parameter], plan: list[Any]
     ) -> None:
-        """In a process that takes a lost rank's place: divide as others do."""
+        """Divide as others do, in a process that takes a lost rank's place."""
         if not plan:
             return
         whole, divided = plan
@@ -104,7 +105,7 @@ class Division:
         self._leave_out()
 
     def admit(self, module: DistributedDataParallel) -> None:
-        """Such a process takes part from the transaction on that begins: divide as was planned."""
+        """Divide as was planned: such a process takes part from the transaction on that begins."""
         parts = list(self._gradients.values())
         if parts and not self._still.gradients:
             whole, _ = self._still.division(module, parts)

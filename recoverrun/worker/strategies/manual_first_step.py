@@ -51,11 +51,11 @@ class Watch:
 
     @property
     def factor(self) -> float:
-        """By which gradients are multiplied before they are reduced."""
+        """The factor by which gradients are multiplied before they are reduced."""
         return 1.0 if self._factor is None else self._factor
 
     def digest(self) -> int:
-        """Of this rank's gradients, before anything was reduced."""
+        """The digest of this rank's gradients, before anything was reduced."""
         own = 0
         for place, param in enumerate(self._params):
             own ^= crc_of_gradient(place, self._kept[id(param)], param)

@@ -68,7 +68,7 @@ class Mark:
 
 
 def mark(gradient: torch.Tensor, factor: float) -> Mark:
-    """To compare with multiples by `factor`, whose elements are rounded unless it is 1."""
+    """The mark, to compare with multiples by `factor`, which are rounded unless it is 1."""
     values = gradient.detach()
     root = math.sqrt(values.numel())
     if factor == 1:
@@ -164,7 +164,7 @@ def _walk(flat: torch.Tensor, kept: Sequence[torch.Tensor], factor: float) -> li
 
 
 def common_factor(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """By which the first of each pair is a multiple of the second, NaN if it is none."""
+    """The factor by which the first of each pair is a multiple of the second, NaN if it is none."""
     square = sum(float(b.double().square().sum()) for _, b in pairs)
     if not square:
         return 1.0

@@ -21,7 +21,7 @@ UNLIKE = "gradients are changed before they are reduced"
 
 
 class Sums:
-    """Of `params`, which are reduced in `reductions`, multiplied by `factor` before."""
+    """The sums of `params`, which are reduced in `reductions`, multiplied by `factor` before."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Sums:
 
     @staticmethod
     def as_told(told: list[Any], every: Sequence[torch.Tensor], world_size: int) -> "Sums":
-        """In such a process, whose parameters are `every`."""
+        """The sums as others have told them, in such a process, whose parameters are `every`."""
         params, reductions, factor = told
         return Sums(
             [every[place] for place in params],

@@ -15,7 +15,7 @@ may read a whole data set there, which must not stay in memory."""
 
 
 class DrawLog:
-    """Of a process. `expected` tells how many microbatches a step has, 0 while unknown."""
+    """The draws of a process. `expected`: the microbatches of a step, 0 while unknown."""
 
     def __init__(self, expected: Callable[[], int]) -> None:
         self.count = 0  # in all; the last of them are in `present`

@@ -58,7 +58,7 @@ class LoopStack:
         return self.stack[: next(fetching, None)]
 
     def pop(self, loop_frame: LoopFrame) -> None:
-        """It has ended, and with it all that began in it."""
+        """Remove a loop that has ended, and with it all that began in it."""
         if loop_frame in self.stack:
             del self.stack[self.stack.index(loop_frame) :]
 

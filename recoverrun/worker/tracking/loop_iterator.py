@@ -22,7 +22,7 @@ class Hears(Protocol):
         """Its next item is about to be drawn."""
 
     def pop(self, loop_frame: LoopFrame) -> None:
-        """It has ended."""
+        """Remove a loop that has ended."""
 
 
 class LoopIterator:

@@ -112,6 +112,6 @@ class Microbatch:
 
     @property
     def mark(self) -> "Mark":
-        """As it is known again when it is executed from that top."""
+        """The mark by which it is known again when it is executed from that top."""
         at = min(self.chosen, len(self.shown) - 1)
         return self.shown[at][0] if self.shown else (0, 0)

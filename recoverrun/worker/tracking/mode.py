@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
 
 
 class ExecutionMode:
-    """Of one process: the only owner of that fact."""
+    """The mode of one process: the only owner of that fact."""
 
     def __init__(self) -> None:
         self.acting_rank: int | None = None  # the rank as which code is executed again

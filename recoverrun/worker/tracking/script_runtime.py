@@ -209,8 +209,8 @@ class ScriptRuntime(Rank0Gate):
         return top.loop.id in self.regions or not self.trains(top.loop)
 
     def tops_around(self) -> list[Top]:
-        """Of the iterations that are under way, the innermost first: of loops that are known to
-        train, once any is.
+        """The tops of the iterations that are under way, the innermost first: of loops that are
+        known to train, once any is.
         """
         under_way = [
             loop_frame for loop_frame in reversed(self.stack) if loop_frame.top is not None

@@ -54,7 +54,7 @@ class Failed(Exception):
 
 
 class Late(Failed):
-    """It did not come to its end in time."""
+    """The child did not come to its end in time."""
 
 
 def hindrance() -> str:

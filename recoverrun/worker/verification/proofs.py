@@ -180,8 +180,8 @@ class Proofs:
         return None if known else (program, crossed)
 
     def _crossed(self, places: tuple[Place, ...]) -> int:
-        """Of the loops around a microbatch, how many began another iteration since the transaction
-        before: the inner ones.
+        """The number of loops around a microbatch that began another iteration since the
+        transaction before: the inner ones.
         """
         same = {id(place.top) for place in self._before}
         return next((n for n, place in enumerate(places) if id(place.top) in same), len(places))

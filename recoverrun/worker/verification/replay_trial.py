@@ -107,7 +107,7 @@ class Trial:
         return f"{loop}: checked: replaying rank {self.partner}'s microbatch gave {what}"
 
     def work(self) -> Words:
-        """In a child that is alone: find the loop whose body it is, as far as one rank can tell."""
+        """Find the loop whose body it is, in a child that is alone, as far as one rank can tell."""
         worker, executor = self._worker, self._executor
         self._begin()
         if not self._whole:
@@ -151,8 +151,8 @@ class Trial:
         return found
 
     def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:
-        """In a child that meets those of the other ranks of its replica: prove all of the body that
-        begins at that level.
+        """Prove all of the body that begins at that level, in a child that meets those of the other
+        ranks of its replica.
         """
         worker, executor = self._worker, self._executor
         self._begin()
@@ -228,8 +228,8 @@ class Trial:
             executor.proves = executor.only_inputs = False
 
     def _heeds(self, state: State, level: int) -> str:
-        """In what it is another one where the ranks tell each other something else, or "": what is
-        compared with a threshold heeds no NaN.
+        """The difference of the microbatch where the ranks tell each other something else, or "":
+        what is compared with a threshold heeds no NaN.
         """
         executor, why = self._executor, ""
         try:
@@ -267,7 +267,7 @@ class Trial:
         return lost, frozenset(matter)
 
     def _unlike(self, done: Executed, mark: tuple[int, int], door: int) -> str:
-        """In what it is not the partner's microbatch, which left these, or ""."""
+        """The difference from the partner's microbatch, which left these, or ""."""
         said, one_thread = self._said, self._threads == 1
         noted = bool(mark[0])  # its model may not have been known before it trained
         if noted and done.door != door:
