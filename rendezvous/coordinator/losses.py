@@ -81,7 +81,7 @@ class Loss:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """A sort key: of several losses the least is the cause; one that tells of another is none."""
+        """A sort key: the least of several is the cause; a loss that tells of another is none."""
         return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
 
     @classmethod
