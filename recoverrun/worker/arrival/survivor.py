@@ -38,7 +38,7 @@ PROVED = 2
 """Transactions after which the run has said what it promises."""
 
 NEVER = "a lost replica does not come back: {}"
-UNTOLD = "what it needs cannot be told: {error}"
+UNTOLD = "its state cannot be sent: {error}"
 
 
 class Survivor:

@@ -36,7 +36,7 @@ SPARE_EPOCHS = 1_000_003
 
 RESUMED = "the loader's worker processes go on from a state that was loaded"
 
-UNSEEDED = "the data set {} depends on the seeds of worker processes, which cannot be told"
+UNSEEDED = "the data set {} depends on the seeds of worker processes, which are unknown"
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 OTHERWISE = (
     "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
-    "something that it depends on cannot be told"
+    "it depends on something that is not captured"
 )
 UNEQUAL = (
     "had other inputs than rank {rank} itself had noted",
@@ -30,7 +30,7 @@ UNEQUAL = (
 )
 COMMITTED = (
     "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
-    "inputs than when it is executed again here: something that it depends on cannot be told"
+    "inputs than when it is executed again here: it depends on something that is not captured"
 )
 
 OWN = (

@@ -32,8 +32,8 @@ from recoverrun.worker.rank0 import failover
 from recoverrun.worker.rank0.shared_values import named, within
 from recoverrun.worker.step.worker_state import WorkerState
 
-SPEAKS = "{}: in the place of lost rank {} this rank says what is broadcast there"
-GOES_ON = "{}: nobody knows what lost rank {} would say; going on with what it always said: {}"
+SPEAKS = "{}: in the place of lost rank {} this rank sends the broadcast"
+GOES_ON = "{}: the value of lost rank {} is unknown; going on with the one it always sent: {}"
 
 SIMPLE = (str, int, float, bool, type(None))
 """Objects that can be compared with those of an earlier call."""

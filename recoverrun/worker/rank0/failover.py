@@ -20,7 +20,7 @@ from rendezvous.protocol.progress_page import Phase
 
 LEADS = "does rank 0's work from here on (checkpoints, logging)"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
-DRAWS = "what rank 0 does alone draws random numbers, and so its numbers cannot be told any more"
+DRAWS = "code for rank 0 alone draws random numbers: from here on rank 0's stream is unknown"
 
 
 class StandingIn:

@@ -9,7 +9,7 @@ from recoverrun.worker.rng.registry import MAX_GENERATORS
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
-    "gradient, and a lost rank's word cannot be told"
+    "gradient, and a lost rank's value is unknown"
 )
 
 

@@ -24,14 +24,14 @@ from recoverrun.worker.rng.streams import tensor_bytes
 
 NUMBERS_MOVE = (
     "random numbers of Python or numpy are drawn after a backward or between steps, and "
-    "microbatches draw some, too: where the stream of another rank stands cannot be told"
+    "microbatches draw some, too: the position of another rank's stream is unknown"
 )
 
 
 UNTOLD = (
     "torch's random numbers are seeded anew between microbatches (or single normal numbers are "
     "drawn there, or tens of millions), and a microbatch draws some before it seeds them itself: "
-    "the stream of another rank cannot be told"
+    "the stream of another rank is unknown"
 )
 
 
@@ -146,7 +146,7 @@ def require(
     if untold or lacking:
         raise NotReplayable(
             f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "
-            "another rank, and where cannot be told"
+            "another rank, and where is unknown"
         )
     if state.torch_known and moved.torch and not moved.seeded:
         raise NotReplayable(state.torch_known)

@@ -6,7 +6,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 ALONE = (
     "the script updated parameters with gradients that are not reduced, before transaction {} was: "
-    "what a lost rank held is gone with it"
+    "a lost rank's parameters are gone with it"
 )
 
 

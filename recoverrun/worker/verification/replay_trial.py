@@ -38,8 +38,8 @@ TRACE = (
     "a lost rank's could not be made up without taking data of this rank's own"
 )
 WRITES = (
-    "what the script changes in its parameters between the top of the loop at {} and the backward "
-    "cannot be put back"
+    "the script's changes of parameters between the top of the loop at {} and the backward cannot "
+    "be put back"
 )
 GRADIENT = "its gradient was another one"
 
