@@ -27,7 +27,7 @@ def run(args: "Namespace") -> None:
 
 
 def read_run(run_dir: "str | PathLike[str]", *others: "str | PathLike[str]") -> "RecordedRun":
-    """What happened in a run, from the journals in its directory: docs/reports.md.
+    """The record of a run, from the journals in its directory: docs/reports.md.
 
     `others` are directories that other nodes of the same run have left. The run may be over, dead,
     or still going; a directory without journals gives a run with outcome "empty".

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What each of our own codes means; 1-79 are the root rank's, 128+N is its signal."""
+    """Our own exit codes; 1-79 are the root rank's, 128+N is its signal."""
 
     DONE = 0
     FAILED = 1

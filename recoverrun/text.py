@@ -115,7 +115,7 @@ def ascii_only(text: str) -> str:
 
 
 def encodes(encoding: str | None) -> bool:
-    """Whether a stream of this encoding can carry our characters."""
+    """True if a stream of this encoding can carry our characters."""
     return (encoding or "").lower().replace("-", "").replace("_", "") in {"utf8", "utf16", "utf32"}
 
 
@@ -202,7 +202,7 @@ _MADE_UP = re.compile(r"none|[0-9a-f]{32}")
 
 
 def run_title(argv: Sequence[str], run_id: str) -> str:
-    """What a person calls a run: its script, and the name of the job if somebody chose one."""
+    """The title of a run: its script, and the name of the job if somebody chose one."""
     script = argv[0].rpartition("/")[2] if argv else ""
     name = "" if script and _MADE_UP.fullmatch(run_id) else run_id
     return " ".join(word for word in (script, name) if word)

@@ -4,7 +4,7 @@ __version__ = "0.1.0"
 
 
 def versions() -> dict[str, object]:
-    """What a program may ask for: recoverrun, and what it stands on ("" where it is missing)."""
+    """The versions of recoverrun and of what it stands on ("" where it is missing)."""
     import platform  # Not at the top: whoever asks for `__version__` needs neither.
     from importlib import metadata
 

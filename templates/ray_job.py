@@ -1,7 +1,7 @@
 """One launcher of recoverrun on each of 3 nodes of a Ray cluster: python ray_job.py
 
 Ray places the launchers, and nothing more: a task that fails is not tried again, because its node
-is made good within the step, and one lost task ends no other.
+is recovered from within the step, and one lost task ends no other.
 """
 
 import subprocess

@@ -52,7 +52,7 @@ class Accelerator(Protocol):
     def launch(
         self, serving: "Serving", channel: "Channel", generation: int, start: Callable[[Any], Work]
     ) -> "Pending":
-        """As `Fabric.launch`, on the device; `serving` is `Fabric.serving`."""
+        """Launch as `Fabric.launch` does, on the device; `serving` is `Fabric.serving`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ Start = Callable[[Communicator], Sequence[Work]]
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """What connects those of `ranks` (global) that are members of the present generation.
+    """The connection of those of `ranks` (global) that are members of the present generation.
 
     `now` may change between two reads: code that needs more than one part of it reads it once.
     """
@@ -134,7 +134,7 @@ class Channel:
         self.key, self.span = key_of(self.name), members(self.ranks)
 
     def serve(self, communicator: Communicator) -> None:
-        """From now on operations are over this one."""
+        """Serve operations over this one from now on."""
         self.now, self.begun = communicator, 0
 
     @property

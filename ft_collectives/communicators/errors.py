@@ -1,4 +1,4 @@
-"""How a collective can fail, and what each failure means.
+"""The failures of a collective, and what each means.
 
 Only launchers judge who is lost. Inside a worker there are two outcomes: the members changed
 (`Superseded`: meet in the new generation and repeat), or the operation needs a rank that is lost

@@ -288,7 +288,9 @@ class Fabric:
         return begun[0] if begun else Pending()
 
     def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
-        """As `launch`, for several operations; none of them if this rank is the only member."""
+        """Begin as `launch` does, for several operations; none of them if this rank is the only
+        member.
+        """
         now = self.serving(channel, generation)
         if now.group is None:
             return []

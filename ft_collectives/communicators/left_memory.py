@@ -12,7 +12,7 @@ _held: dict[int, torch.Tensor] = {}
 
 
 class LeftMemory:
-    """Of one fabric; `changed` is its lock."""
+    """The left memory of one fabric; `changed` is its lock."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed

@@ -64,7 +64,7 @@ class TimeLimits:
 
     @contextmanager
     def lenient(self, grace_s: float) -> Iterator[None]:
-        """In here all limits are `grace_s` longer, for work that the script knows nothing of."""
+        """Lengthen all limits by `grace_s`, for work that the script knows nothing of."""
         before, self._grace_s = self._grace_s, grace_s
         try:
             yield

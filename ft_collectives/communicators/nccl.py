@@ -53,7 +53,7 @@ class StreamEvent(Protocol):
 
 
 class Library(Protocol):
-    """What needs a GPU, or a stand-in for one."""
+    """The calls that need a GPU, or a stand-in for one."""
 
     def group(self, store: Any, rank: int, size: int) -> Any:
         """Return a c10d backend, which may connect at its first operation. Raises RuntimeError."""
@@ -89,7 +89,7 @@ class Nccl:
         self._device = device
         self._timeout = timeout
         self._sides: dict[int, torch.cuda.Stream] = {}  # of each group: one that hangs holds one up
-        # What each group is warmed up with. torch lets go of it once the side stream waits, and
+        # The tensor that warmed each group up. torch lets go of it once the side stream waits, and
         # then the script's stream, which does not wait, could be given the memory that NCCL writes.
         self._first: dict[int, torch.Tensor] = {}
 
@@ -255,7 +255,7 @@ class NcclChannel:
     def launch(
         self, serving: Serving, channel: Channel, generation: int, start: Callable[[Any], Work]
     ) -> Pending:
-        """As `Fabric.launch`, on the device; `serving` is `Fabric.serving`."""
+        """Launch as `Fabric.launch` does, on the device; `serving` is `Fabric.serving`."""
         now = serving(channel, generation)
         if now.group is None:
             return Pending()

@@ -46,7 +46,7 @@ class Waits:
         )
 
     def within_s(self, channel: Channel | None) -> float:
-        """How long a wait on `channel` may last; on none, that of the default group."""
+        """The time limit of a wait on `channel`; on none, that of the default group."""
         return self._limits.within_s(channel.limit if channel is not None else None)
 
     def on(self, channel: Channel | None, number: int, what: str = "") -> "_Waiting":

@@ -42,7 +42,9 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class CallSignature:
-    """What must be equal on all members. `count` is the elements of all tensors together."""
+    """The values that must be equal on all members. `count` is the elements of all tensors
+    together.
+    """
 
     call: str
     dtype: torch.dtype | None = None

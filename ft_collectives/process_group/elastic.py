@@ -107,7 +107,7 @@ class ElasticGroup(ProcessGroup):
     def protect(
         self, fabric: Fabric, policy: SubstitutionPolicy = NO_POLICY, *, connected: bool = True
     ) -> None:
-        """From now on operations survive the loss of members of other replicas.
+        """Let operations survive the loss of members of other replicas from now on.
 
         `policy` says what stands in for lost ranks. `connected` is False if the native group has
         this rank alone; else its communicator serves until the first loss.
@@ -134,7 +134,7 @@ class ElasticGroup(ProcessGroup):
         self.survivors = SurvivorCollectives(operations, policy)
 
     def shutdown(self) -> None:
-        """Of `destroy_process_group`. Where a member is lost NCCL would flush for ever: skipped."""
+        """Serve `destroy_process_group`. If a member is lost NCCL would flush for ever: skip it."""
         if self.survivors is None:
             self.native.shutdown()
 
@@ -162,7 +162,7 @@ class ElasticGroup(ProcessGroup):
 
     @recorded(call_record.reduce)
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        """With a lost root the call completes, and no rank gets the result."""
+        """Reduce; with a lost root the call completes, and no rank gets the result."""
         if self.survivors is None:
             return self.native.reduce(tensors, opts)
         root = self._root("reduce", opts)
@@ -185,7 +185,7 @@ class ElasticGroup(ProcessGroup):
         return self.survivors.meet()
 
     def among_the_same(self) -> AbstractContextManager[None]:
-        """In here all operations are among the members of the first one (`TwoPhaseOperations`)."""
+        """Keep all operations among the members of the first one (`TwoPhaseOperations`)."""
         assert self.survivors is not None, "not protected"
         return self.survivors.operations.among_the_same()
 
@@ -268,7 +268,7 @@ class ElasticGroup(ProcessGroup):
 
     @recorded(call_record.gather)
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
-        """With a lost root the call completes, and no rank gets the result.
+        """Gather; with a lost root the call completes, and no rank gets the result.
 
         A root without a slot for every rank raises after the others have completed.
         """
@@ -318,7 +318,8 @@ class ElasticGroup(ProcessGroup):
 
     @recorded(call_record.broadcast)
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        """With a lost root its substitute sends: right for replicated state, such as buffers.
+        """Broadcast; with a lost root its substitute sends: right for replicated state, such as
+        buffers.
 
         A call of the script itself (`requiring_roots`) raises PeerLost instead, also if the root
         dies during it, unless a survivor knows what it would send (`CallSite`).
@@ -355,7 +356,7 @@ class ElasticGroup(ProcessGroup):
         return self._point("recv", tensors, peer, tag)
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Of `batch_isend_irecv`, where a backend can coalesce messages, as NCCL can."""
+        """Serve `batch_isend_irecv`, where a backend can coalesce messages, as NCCL can."""
         if self.protected:
             raise RuntimeError(f"dist.batch_isend_irecv {UNSERVED}")
         super()._start_coalescing(device)

@@ -1,4 +1,4 @@
-"""How a collective's result is finished and written to the script's tensors.
+"""The finishing of a collective's result, and its way into the script's tensors.
 
 Where members are lost, a result is over the survivors, with what is known of the others
 (`Communicator.whole`). A script that divides a sum by the group's size has to get a mean: so a sum

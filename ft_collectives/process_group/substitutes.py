@@ -1,4 +1,4 @@
-"""Who answers for a lost member of a group, in the call that this thread is making.
+"""The substitute of a lost member of a group, in the call that this thread is making.
 
 By default a substitute does: a survivor whose own value fills the place of the lost rank. The
 context managers here change that for one call of the script, on the thread that makes it.
@@ -51,7 +51,7 @@ class UsualValue:
 
     @property
     def usual(self) -> Any:
-        """What the root always sends; None if it varies or was sent too seldom."""
+        """The value that the root always sends; None if it varies or was sent too seldom."""
         return self._said if self._times >= OFTEN else None
 
 
@@ -130,7 +130,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def requiring_roots(site: CallSite | None = None) -> Iterator[None]:
-    """In here a broadcast from a lost root raises PeerLost, unless a rank knows its value (`site`).
+    """Raise PeerLost for a broadcast from a lost root, unless a rank knows its value (`site`).
 
     Without this, the root's substitute answers.
     """
@@ -150,7 +150,7 @@ def site_of_call() -> CallSite | None:
 
 @contextmanager
 def substituting_roots() -> Iterator[None]:
-    """In here all members would send the same: a substitute answers for a lost root."""
+    """Have a substitute answer for a lost root: all members would send the same."""
     with _having("for_roots", True):
         yield
 
@@ -162,7 +162,7 @@ def roots_are_substituted() -> bool:
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """In here `answer` is asked first what a lost rank would have given to a gather."""
+    """Ask `answer` first what a lost rank would have given to a gather."""
     with _having("answer", answer):
         yield
 

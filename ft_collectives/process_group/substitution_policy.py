@@ -1,4 +1,5 @@
-"""What a protected group asks the worker, where ranks are lost or another rank's code is executed.
+"""The interface of a protected group to the worker, where ranks are lost or another rank's code is
+executed.
 
 Groups know who is lost. What a lost rank would have given, and whether this process executes the
 code of another rank at the moment, is known to whoever protects them (`recoverrun.worker.step`).
@@ -47,7 +48,7 @@ def _untold(call: str, members: int, size: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubstitutionPolicy:
-    """What stands in for ranks that take no part in a collective. The default knows nothing.
+    """The substitutes of ranks that take no part in a collective. The default knows nothing.
 
     It is given to `ElasticGroup.protect` and holds for the life of the group.
     """

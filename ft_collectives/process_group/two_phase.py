@@ -54,7 +54,7 @@ ATTEMPTS = 3
 
 
 class Contribution(NamedTuple):
-    """What one member tells before the data phase, where members are lost."""
+    """The statement of one member before the data phase, where members are lost."""
 
     lost: int  # lost members whose inputs it knows
     crc: int  # of its own inputs
@@ -147,7 +147,7 @@ class TwoPhaseOperations:
 
     @contextmanager
     def among_the_same(self) -> Iterator[None]:
-        """In here all operations of this thread must be among the members of the first one.
+        """Keep all operations of this thread among the members of the first one.
 
         The first that is not raises MembersChanged, on all survivors.
         """

@@ -1,4 +1,4 @@
-"""What the machine of a step is told (`Event`) and what it wants done (`Effect`): plain values.
+"""The events (`Event`) and the effects (`Effect`) of the machine of a step: plain values.
 
 The worker makes events of what its script, the launcher and the data plane do, and carries the
 effects out (`recoverrun.worker.step`); the simulator does the same with a model of a worker.

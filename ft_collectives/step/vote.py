@@ -118,7 +118,7 @@ class VoteGroup:
         digest: int = 0,
         invited: bool = False,
     ) -> Tally:
-        """As `count`, among ranks that may have taken different numbers of `microbatches`.
+        """Count as `count`, among ranks that may have taken different numbers of `microbatches`.
 
         `word` is in range(WORDS); of `digest` the lower 2 * HALF_BITS bits are compared; members
         with `invited` are counted.

@@ -1,4 +1,4 @@
-"""What `recoverrun doctor` finds with the options of a run: of this node, or of all of them."""
+"""The findings of `recoverrun doctor` with the options of a run: of this node, or of all."""
 
 import os
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ ANY_SCRIPT = "train.py"
 
 
 def examination(arguments: list[str], *, json: bool, alone: bool) -> tuple[str, int]:
-    """What to print, and the exit code. `alone`: of a job of several nodes look at this one only.
-    Raises RecoverrunError as a run with these arguments would.
+    """The text to print, and the exit code. `alone`: of a job of several nodes look at this one
+    only. Raises RecoverrunError as a run with these arguments would.
     """
     options, script = run_options(arguments)
     config = parse_options(options, os.environ)
@@ -46,8 +46,8 @@ def examination(arguments: list[str], *, json: bool, alone: bool) -> tuple[str, 
 
 
 def for_bundle() -> str:
-    """What `--json` says of this machine, with the options that its environment and the project's
-    file give; of the environment only what a report may hold.
+    """The `--json` of this machine, with the options that its environment and the project's file
+    give; of the environment only what a report may hold.
     """
     try:
         options, script = run_options([])
@@ -76,7 +76,7 @@ def all_nodes(config: RunConfig, facts: NodeFacts) -> Verdict | str:
 
 
 def stayed_alone(config: RunConfig, facts: NodeFacts, why: str) -> tuple[NodeFacts, list[Finding]]:
-    """What there is to say of a node that met nobody: now the endpoint may be looked at."""
+    """The facts and findings of a node that met nobody: now the endpoint may be looked at."""
     assert config.endpoint is not None, "it is where nodes meet"
     facts = replace(facts, reach=reach(config.endpoint))
     found = why or f"no doctor answers at {facts.endpoint}"

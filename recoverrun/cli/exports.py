@@ -18,7 +18,7 @@ from recoverrun.reports.run_list import size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exports:
-    """Where each goes; None: nowhere."""
+    """The target of each export; None: not written."""
 
     html: Path | None = None
     perfetto: Path | None = None
@@ -32,8 +32,8 @@ class Exports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What they are made of. `about` (versions and so on) and `doctor` (what `recoverrun doctor
-    --json` says on this machine) go into a bundle; the latter is asked only for that.
+    """The sources of exports. `about` (versions and so on) and `doctor` (the output of `recoverrun
+    doctor --json` on this machine) go into a bundle; the latter is called only for that.
     """
 
     found: Postmortem

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _code(arguments: list[str]) -> int:
-    """Do what the command line says; the exit code."""
+    """Carry out the command line; return the exit code."""
     try:
         return _main(arguments)
     except RecoverrunError as error:

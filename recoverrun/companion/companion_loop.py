@@ -28,7 +28,9 @@ READ_BYTES = 4096
 
 
 def follow(launcher: int, fd: int) -> None:
-    """Do what the launcher with this pid says on `fd`, an order and a directory, until it ends."""
+    """Carry out the launcher's orders on `fd`, an order and a directory, until the launcher with
+    this pid ends.
+    """
     words = _words(fd, 2)
     if len(words) < 2:
         return  # The launcher has ended before there was a run.

@@ -1,4 +1,4 @@
-"""What the companion is to do, as the options of the run say it: parsed once, passed on as JSON."""
+"""The orders of the companion, from the options of the run: parsed once, passed on as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -79,7 +79,7 @@ def to_json(order: CompanionOrder) -> str:
 
 
 def from_json(text: str) -> CompanionOrder:
-    """What `to_json` has written."""
+    """The inverse of `to_json`."""
     raw = json.loads(text)
     place = raw["metrics"]
     return CompanionOrder(

@@ -1,4 +1,4 @@
-"""Where events go: to a command, to an address. Each outlet has a thread and a bounded queue.
+"""Outlets of events: a command, an address. Each outlet has a thread and a bounded queue.
 
 A command that hangs, or an address that does not answer, costs events, which are counted, and
 nothing else.

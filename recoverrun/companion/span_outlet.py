@@ -15,7 +15,7 @@ class SpanOutlet:
     """Follows the journals of a run. It imports OpenTelemetry with the first span."""
 
     def __init__(self, address: str, run_dir: Path, log: Path) -> None:
-        """What is not taken is noted at the end of the file `log`."""
+        """Refused spans are noted at the end of the file `log`."""
         self._address = address
         self._log = log
         self._spans = RunSpans(Watch(run_dir=str(run_dir)))

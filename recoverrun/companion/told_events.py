@@ -1,4 +1,4 @@
-"""Which records of a node's journal are told to others, and in which words. Pure.
+"""The records of a node's journal that are told to others, and their words. Pure.
 
 Every node has a journal, and each event has to be told once. So a node tells what its own journal
 alone has: losses, hangs and returns are recorded by the coordinator. All nodes record the end; the

@@ -1,4 +1,4 @@
-"""How many cores this launcher and its workers may use: the machine's, less what is not for us.
+"""The number of cores that this launcher and its workers may use: affinity and quotas respected.
 
 A core is counted once however many hardware threads it has, as torch counts: two threads of one
 core gain nothing on the arithmetic of training. What limits a container (the quota of its cgroup)
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def cores(root: Path = Path("/")) -> int:
-    """At least 1. `root` is where /sys and /proc are."""
+    """The number of cores, at least 1. `root` is where /sys and /proc are."""
     allowed = physical(os.sched_getaffinity(0), root)
     return max(1, int(min([allowed, *_quotas(root)])))
 
 
 def physical(cpus: Collection[int], root: Path = Path("/")) -> int:
-    """As many cores as these hardware threads belong to."""
+    """The number of cores that these hardware threads belong to."""
     found = set()
     for cpu in cpus:
         siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
@@ -26,7 +26,7 @@ def physical(cpus: Collection[int], root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Of every cgroup around us that limits its share of CPU time, in cores."""
+    """The limits, in cores, of every cgroup around us that limits its share of CPU time."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         unified = not controllers

@@ -1,4 +1,4 @@
-"""Which CPUs are next to a worker's GPU: `--numa-binding`, with the meaning that torch gives it.
+"""The CPUs next to a worker's GPU: `--numa-binding`, with the meaning that torch gives it.
 
 Read from /sys and the driver's /proc, without loading CUDA. A worker's GPU is the visible one with
 the number of its local rank; they are numbered by PCI address, as CUDA does where all are alike.
@@ -50,7 +50,7 @@ def _by_uuid(start: str, root: Path) -> str:
 
 
 def _node_of(address: str, root: Path) -> int:
-    """With one node only, the kernel says -1."""
+    """The NUMA node of a device. With one node only, the kernel says -1."""
     text = _text(root / f"sys/bus/pci/devices/{address}/numa_node")
     return int(text) if text.isdigit() else 0
 

@@ -59,7 +59,7 @@ class Option:
 
 
 TABLE = (
-    Option("nnodes", "Nodes of the job; of a range it takes all that come.", TOPOLOGY, "N|MIN:MAX"),
+    Option("nnodes", "Number of nodes, or a range.", TOPOLOGY, "N|MIN:MAX"),
     Option("nproc_per_node", "Workers of this node.", TOPOLOGY, "N|auto|cpu|gpu|xpu"),
     Option(
         "node_rank",
@@ -112,7 +112,7 @@ TABLE = (
     ),
     Option(
         "snapshot_every",
-        "Steps from one snapshot in memory to the next, from which all ranks start again.",
+        "Steps between snapshots in memory; after a loss all ranks go back to one.",
         RECOVERY,
         "STEPS|auto|0",
         pet="",
@@ -120,28 +120,28 @@ TABLE = (
     ),
     Option(
         "snapshot_parity",
-        "Of up to 8 nodes so many may be lost with their part of a snapshot.",
+        "Nodes of each group of up to 8 that may be lost with their memory.",
         RECOVERY,
         "0|1|2",
         pet="",
     ),
     Option(
         "snapshot_memory",
-        "What snapshots may have of this node's memory, of what is free where it is a share.",
+        "Memory of this node for snapshots: a size, or a share of what is free.",
         RECOVERY,
         "SIZE|PERCENT",
         pet="",
     ),
     Option(
         "snapshot_dir",
-        "Where snapshots are written to, too, for the next start of the job.",
+        "Also write snapshots to this directory, for the next start of the job.",
         RECOVERY,
         "DIR",
         pet="",
     ),
     Option(
         "snapshot_resume",
-        "With --snapshot-dir: whether the job goes on from the snapshot that is there.",
+        "With --snapshot-dir: go on from the snapshot that is there.",
         RECOVERY,
         "auto|never|must",
         pet="",
@@ -156,7 +156,7 @@ TABLE = (
     ),
     Option(
         "witness",
-        "Who votes when one of two nodes is lost: recoverrun witness, or a shared directory.",
+        "Third vote when one of two nodes is lost: recoverrun witness, or a shared directory.",
         RECOVERY,
         "HOST:PORT|file:///DIR",
         pet="",
@@ -200,7 +200,7 @@ TABLE = (
     ),
     Option(
         "digest_every",
-        "Steps from one comparison of parameters to the next.",
+        "Steps between comparisons of parameters.",
         RECOVERY,
         "STEPS",
         pet="",
@@ -226,7 +226,7 @@ TABLE = (
     ),
     Option(
         "run_dir",
-        "Where the journal of this run goes.",
+        "Directory of this run's journal.",
         LOGS,
         "DIR",
         shown_default="runs/SCRIPT/TIME-PID",
@@ -234,7 +234,7 @@ TABLE = (
     ),
     Option(
         "log_dir",
-        "Base of the workers' log files.",
+        "Directory of the workers' log files.",
         LOGS,
         "DIR",
         shown_default="in the run directory",

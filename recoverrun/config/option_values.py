@@ -1,4 +1,4 @@
-"""What the values of torchrun's options mean: each from text to a type, or one sentence.
+"""The values of torchrun's options: each from text to a type, or one sentence.
 
 Every function raises RecoverrunError with exit code 2 for what cannot be meant.
 """
@@ -39,7 +39,7 @@ KNOWN_KEYS = frozenset({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the launchers of a job meet."""
+    """The address at which the launchers of a job meet."""
 
     host: str
     port: int
@@ -65,7 +65,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdzvConf:
-    """What we use of --rdzv-conf, and the keys that mean nothing to anybody."""
+    """The used keys of --rdzv-conf, and the unknown ones."""
 
     join_timeout_s: float = JOIN_TIMEOUT_S
     last_call_s: float = LAST_CALL_S
@@ -78,7 +78,7 @@ def usage(sentence: str) -> RecoverrunError:
 
 
 def _integer(text: str) -> int | None:
-    """As int() reads it: with blanks around, with a sign."""
+    """The integer as int() reads it: with blanks around, with a sign."""
     try:
         return int(text) if len(text) < 20 else None
     except ValueError:
@@ -119,7 +119,7 @@ def _accelerators(environ: Mapping[str, str]) -> int:
 
 
 def gpus(environ: Mapping[str, str]) -> int:
-    """As many as CUDA or ROCm would show, found without loading either."""
+    """The number of GPUs that CUDA or ROCm would show, found without loading either."""
     nvidia = sum(1 for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit())
     present = nvidia or _kfd_gpus()
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
@@ -143,7 +143,7 @@ def _kfd_gpus() -> int:
 
 
 def xpus(environ: Mapping[str, str]) -> int:
-    """As many of Intel's as Level Zero would show, found without loading it."""
+    """The number of Intel's GPUs that Level Zero would show, found without loading it."""
     cards = Path("/sys/class/drm").glob("card[0-9]*/device/driver")
     found = {path.parent.resolve() for path in cards if path.resolve().name in ("i915", "xe")}
     mask = environ.get("ZE_AFFINITY_MASK")
@@ -164,12 +164,12 @@ def is_static(backend: str) -> bool:
 
 
 def on_silence(text: str) -> OnSilence:
-    """What a launcher does that hears no other any more."""
+    """The reaction of a launcher that hears no other any more."""
     return "continue" if one_of("--on-partition", text, ("stop", "continue")) != "stop" else "stop"
 
 
 def on_hang(text: str) -> OnHang:
-    """What becomes of a rank that hangs."""
+    """The reaction to a rank that hangs."""
     known: dict[str, OnHang] = {"recover": "recover", "tell": "tell", "off": "off"}
     return known[one_of("--on-hang", text, known)]
 
@@ -230,7 +230,7 @@ def metrics_place(text: str, option: str) -> Endpoint:
 
 
 def witness(text: str) -> Endpoint | Path | None:
-    """Where the witness is: HOST:PORT of a process, or a directory; None if there is none."""
+    """The witness: HOST:PORT of a process, or a directory; None if there is none."""
     if not text:
         return None
     if not text.startswith("file:"):

@@ -61,8 +61,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None
 
 
 def gather(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings | None:
-    """As `read`, with origins. The order of sources: command line, RECOVERRUN_*, PET_*, file,
-    scheduler.
+    """The values of `read`, with origins. The order of sources: command line, RECOVERRUN_*, PET_*,
+    file, scheduler.
     """
     sifted = _sift(arguments)
     if sifted is None:
@@ -104,7 +104,7 @@ def takes_value(word: str) -> bool:
 
 
 def _sift(arguments: Sequence[str]) -> tuple[dict[str, Value], tuple[str, ...]] | None:
-    """What the command line gives, and the command behind it. None: help is wanted."""
+    """The values of the command line, and the command behind it. None: help is wanted."""
     given: dict[str, Value] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":

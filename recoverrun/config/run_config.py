@@ -1,5 +1,5 @@
-"""What one launcher was asked to do: parsed once, frozen, and from then on believed. The meaning of
-the options is torchrun's. A job of one node opens no endpoint: nobody needs it.
+"""The task of one launcher: parsed once, and frozen. The meaning of the options is torchrun's. A
+job of one node opens no endpoint.
 """
 
 import math
@@ -93,7 +93,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """Where the streams of this node's workers go."""
+    """The targets of the streams of this node's workers."""
 
     base: Path | None  # None: into the run directory
     redirects: Streams

@@ -1,4 +1,4 @@
-"""What somebody meant who mistyped the name of an option."""
+"""Suggestions for a mistyped option."""
 
 from collections.abc import Sequence
 

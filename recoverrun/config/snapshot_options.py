@@ -1,4 +1,4 @@
-"""What of snapshots is written to a disk, and whether a job goes on from there."""
+"""The options for snapshots on a disk: what is written, and whether a job goes on from it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ Resume = Literal["auto", "never", "must"]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """Of one launcher."""
+    """The snapshot options of one launcher."""
 
     directory: Path | None = None
     resume: Resume = "auto"

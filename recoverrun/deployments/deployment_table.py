@@ -1,4 +1,4 @@
-"""Which job files there are: their names, their files, and what each undoes of a scheduler."""
+"""The table of job files: their names, their files, and what each undoes of a scheduler."""
 
 from dataclasses import dataclass
 

@@ -20,7 +20,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What a user may say of a job file."""
+    """The values that a user may give for a job file."""
 
     nodes: int = 3
     least: int = 2  # replicas
@@ -79,7 +79,7 @@ def _checked(values: Values) -> list[str]:
         raise _usage(f"--script: {str(error).lower()}") from error
     if not words or not all(map(str.isprintable, words)):
         raise _usage("--script must name a script, in one line")
-    # What would be a substitution of the scheduler's own, or a unit's specifier.
+    # These would be substitutions of the scheduler's own, or a unit's specifiers.
     if any(sign in word for word in words for sign in "$%`"):
         raise _usage("--script cannot have $, % or a backquote: write them into the file")
     return words

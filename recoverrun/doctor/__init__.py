@@ -1,1 +1,1 @@
-"""What would hinder a run, before it starts: facts of each node, checks, and one table."""
+"""Hindrances of a run, before it starts: facts of each node, checks, and one table."""

@@ -1,4 +1,4 @@
-"""What the cgroups around this process allow it: memory, threads and processes, ends as a group."""
+"""The limits of the cgroups around this process: memory, threads and processes, ends as a group."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

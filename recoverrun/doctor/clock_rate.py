@@ -1,4 +1,4 @@
-"""How fast a peer's clock goes by ours, from words that go to and fro. Pure.
+"""The rate of a peer's clock by ours, from messages that go to and fro. Pure.
 
 A word is said at one instant of our clock, the peer stamps it, and the answer is heard at another:
 when the peer stamped it lies between the two. Two such words that are far enough apart give bounds

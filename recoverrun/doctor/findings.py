@@ -1,4 +1,4 @@
-"""What a check says: what was found, what that breaks, and the line that mends it."""
+"""The result of a check: what was found, what that breaks, and the line that mends it."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -19,7 +19,7 @@ NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What the nodes of a job have told; by name where it is of one node."""
+    """The facts of all nodes of a job; by name where it is of one node."""
 
     nodes: Sequence[NodeFacts]
     wanted: int
@@ -148,7 +148,7 @@ def _clocks(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _run_directories(fleet: Fleet) -> Iterator[Finding]:
-    """Whether they are one: of the nodes that could tell."""
+    """Findings if the nodes that could tell have different run directories."""
     without = [node for node, shares in fleet.shares.items() if not shares]
     if not without:
         if len(fleet.shares) > 1:

@@ -1,4 +1,4 @@
-"""How the nodes of a job tell the first one about themselves, and what it answers.
+"""The exchange between the nodes of a job and the first one: their facts, and its answers.
 
 Each node says where it stands, twice a second: its facts, whom it could call once it has been told
 the others, how fast its clock goes, whether it sees the first one's run directory, whether it has
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a node says beside its facts. `None`: it does not know yet."""
+    """The state of a node beside its facts. `None`: not known yet."""
 
     host: str  # where it can be called; "": at the address from which it is heard
     port: int
@@ -54,7 +54,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the first node says. `peers` and `verdict` are None until they are known."""
+    """The answer of the first node. `peers` and `verdict` are None until they are known."""
 
     peers: Mapping[str, Place] | None
     verdict: Verdict | None
@@ -144,7 +144,7 @@ class Gathering:
             self._verdict = self._judged()
 
     def answer(self, said_s: float = 0.0, now: float = 0.0) -> bytes:
-        """Where we stand, in answer to what was said at `said_s` and heard at `now`."""
+        """The present state, in answer to what was said at `said_s` and heard at `now`."""
         peers = {name: list(one.place) for name, one in self._members.items()}
         verdict = self._verdict
         table = None if verdict is None else [verdict.text, verdict.json, verdict.exit_code]
@@ -199,7 +199,7 @@ class Gathering:
 
 
 def standing(facts: NodeFacts, said: Standing) -> bytes:
-    """What a node says: its facts, and where it stands."""
+    """The message of a node: its facts, and its state."""
     rate = None if said.rate is None else [said.rate.least, said.rate.most]
     known = {
         "facts": as_json(facts).decode(), "host": said.host, "port": said.port,
@@ -210,7 +210,7 @@ def standing(facts: NodeFacts, said: Standing) -> bytes:
 
 
 def _standing(raw: Mapping[str, Any]) -> Standing:
-    """What a peer says of itself. Raises ValueError."""
+    """The state that a peer tells of itself. Raises ValueError."""
     host, port, calls, rate = (raw.get(name) for name in ("host", "port", "calls", "rate"))
     if not isinstance(port, int) or not 0 < port <= PORT_MOST:
         raise ValueError("a port that cannot be")
@@ -231,7 +231,7 @@ def _standing(raw: Mapping[str, Any]) -> Standing:
 
 
 def answered(text: bytes) -> Answer:
-    """What the first node says. Raises ValueError for what is no answer."""
+    """The answer of the first node. Raises ValueError for what is no answer."""
     raw = json.loads(text)
     if not isinstance(raw, dict):
         raise ValueError("an answer is a JSON object")

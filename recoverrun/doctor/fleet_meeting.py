@@ -75,7 +75,7 @@ def _marked(run_dir: Path) -> Iterator[str]:
     try:
         mark.touch(mode=0o600, exist_ok=False)
     except OSError:
-        yield ""  # Which the check of the run directory tells.
+        yield ""  # The check of the run directory tells why.
         return
     try:
         yield mark.name
@@ -106,7 +106,7 @@ def _gather(
             incoming = hub.receive()
             if incoming is None:
                 break
-            with suppress(ValueError, RecursionError):  # What a stranger says: no answer.
+            with suppress(ValueError, RecursionError):  # Words of a stranger: no answer.
                 answer = book.hear(
                     incoming.sender.decode("ascii"),
                     incoming.address,

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of this node's GPUs, in its files and by its own program."""
+"""NVIDIA's GPUs of this node, from files of the driver and from its own program."""
 
 import re
 import subprocess
@@ -46,7 +46,7 @@ def gpus(driver: Path = DRIVER) -> Gpus:
 
 
 def troubles(table: str) -> list[str]:
-    """What is wrong in the lines of `nvidia-smi`: index, uncorrected memory errors, slowed down."""
+    """The faults in the lines of `nvidia-smi`: index, uncorrected memory errors, slowed down."""
     found = []
     for line in table.splitlines():
         index, errors, slow, *_ = [*(word.strip() for word in line.split(",")), "", "", ""]

@@ -1,4 +1,4 @@
-"""What the kernel has told since it started, as far as this user may read it."""
+"""The kernel's messages since it started, as far as this user may read them."""
 
 import os
 import re
@@ -31,7 +31,7 @@ class KernelLog:
 
 
 def kernel_log(log: Path = LOG, counters: Path = COUNTERS) -> KernelLog:
-    """What it says; nothing of it waits."""
+    """The log as it is now; reading it never waits."""
     found = re.search(r"^oom_kill (\d+)$", _text(counters), re.MULTILINE)
     text, readable = _records(log)
     return KernelLog(

@@ -154,7 +154,7 @@ def gpu(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def size(count: int) -> str:
-    """So many bytes in words."""
+    """The number of bytes in words."""
     if count == UNLIMITED:
         return "no limit"
     for unit, name in ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):

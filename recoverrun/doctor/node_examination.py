@@ -25,5 +25,5 @@ CHECKS: Sequence[Callable[[NodeFacts], Iterator[Finding]]] = (
 
 
 def examined(facts: NodeFacts) -> list[Finding]:
-    """What the checks say of a node."""
+    """The findings of all checks of a node."""
     return [finding for check in CHECKS for finding in check(facts)]

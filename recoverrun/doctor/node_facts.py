@@ -1,4 +1,4 @@
-"""What is known of one node before a run: facts, without a word on what they mean.
+"""The facts of one node before a run, without judgement.
 
 They travel as JSON from node to node, so what is read from a peer is checked field by field.
 """
@@ -83,7 +83,7 @@ def as_json(facts: NodeFacts) -> bytes:
 
 
 def from_json(text: bytes) -> NodeFacts:
-    """What a peer tells of itself. Raises ValueError for what are no facts."""
+    """The facts that a peer tells of itself. Raises ValueError for what are no facts."""
     raw = json.loads(text)
     if not isinstance(raw, dict):
         raise ValueError("facts are a JSON object")

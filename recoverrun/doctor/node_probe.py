@@ -99,7 +99,7 @@ def node_facts(
 
 
 def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeFacts:
-    """With what concerns the way to other nodes."""
+    """The facts, with those about the way to other nodes."""
     unknown = tuple(NameLookup(config.endpoints).wait(LOOKUP_S))
     if endpoint.host in unknown:
         every = unknown if len(unknown) == len(config.endpoints) else ()
@@ -114,7 +114,7 @@ def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeF
 
 
 def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
-    """What the machine and its scheduler give."""
+    """The facts of the machine and its scheduler."""
     shm = _disk(SHARED_MEMORY)
     limits = cgroup_limits()
     graphics, kernel = gpus(), kernel_log()
@@ -156,7 +156,7 @@ def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
 
 
 def proxied(addresses: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of these URLs are reached through a proxy, with the variable that says so."""
+    """Those of these URLs that are reached through a proxy, with the variable that says so."""
     found = []
     for what, url in addresses.items():
         parts = urlsplit(url)
@@ -175,7 +175,7 @@ def _is_outside(host: str, outside: str) -> bool:
 
 
 def reach(endpoint: Endpoint) -> Reach:
-    """What happens at the endpoint: may we serve there, and who answers."""
+    """The state of the endpoint: whether we may serve there, and who answers."""
     for address in addresses(endpoint.host):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:

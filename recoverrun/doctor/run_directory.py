@@ -16,7 +16,8 @@ def nearest(run_dir: Path) -> Path:
 
 
 def tried(run_dir: Path) -> tuple[str, int, float]:
-    """Why a run directory cannot be used ("" if it can), its free bytes, milliseconds of a fsync.
+    """The reason why a run directory cannot be used ("" if it can), its free bytes, milliseconds of
+    a fsync.
 
     A file is written where the directory is or would be made, and removed.
     """

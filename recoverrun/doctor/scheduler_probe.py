@@ -1,4 +1,4 @@
-"""What the programs of a scheduler tell of the job or unit in which this process runs."""
+"""The answers of a scheduler's programs about the job or unit in which this process runs."""
 
 import re
 import subprocess
@@ -41,7 +41,7 @@ def scheduler_facts(environ: Mapping[str, str], unit: str) -> SchedulerFacts:
 
 
 def _asked(*command: str) -> str:
-    """What a program prints, "" if it is not there, fails or takes too long."""
+    """The output of a program, "" if it is not there, fails or takes too long."""
     return _said(command) if which(command[0]) else ""
 
 

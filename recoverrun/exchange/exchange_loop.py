@@ -49,7 +49,7 @@ REQUESTS = get_args(Request)
 
 
 class Loop:
-    """Of one exchange, which its launcher has told where to listen."""
+    """The loop of one exchange, which its launcher has told where to listen."""
 
     def __init__(self, line: socket.socket, keeper: str, employ: Employ) -> None:
         """Raises OSError where it cannot listen."""
@@ -222,7 +222,7 @@ def run(launcher: int, keeper: str) -> None:
 
 
 def _address(employ: Employ) -> str:
-    """Where to listen. IPv4 before IPv6, as launchers have it."""
+    """The address to listen at. IPv4 before IPv6, as launchers have it."""
     try:
         found = socket.getaddrinfo(employ.host, employ.port, type=socket.SOCK_STREAM)
     except OSError:

@@ -34,7 +34,7 @@ from rendezvous.journal.reader import read_run
 
 
 class Process(Protocol):
-    """What a trial asks of a launcher that was started; `subprocess.Popen` is one."""
+    """The interface that a trial needs of a launcher; `subprocess.Popen` has it."""
 
     pid: int
     returncode: int | None
@@ -87,7 +87,7 @@ class Trial:
 
     @property
     def ways_back(self) -> tuple[StepBack, ...]:
-        """Of all ranks to a snapshot."""
+        """The returns of all ranks to a snapshot."""
         return tuple(self.history.steps_back.found)
 
     @property

@@ -1,4 +1,4 @@
-"""What the runs of demo and inject have proved, point by point. Pure."""
+"""The results of the runs of demo and inject, point by point. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from rendezvous.protocol.incarnations import birth_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What recoverrun.worker.tools.compare_weights said of the final parameters."""
+    """The output of recoverrun.worker.tools.compare_weights on the final parameters."""
 
     ranks: tuple[int, ...]
     elements: int
@@ -57,7 +57,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What became of a schedule of kills."""
+    """The outcome of a schedule of kills."""
 
     absorbed: tuple[Loss, ...]
     fatal: tuple[Loss, ...]  # losses that no step was committed after

@@ -13,9 +13,7 @@ Task = Callable[[], Outcome]
 
 
 class Disk:
-    """Does what it is asked in the order in which it is asked. `fd` is readable when `take` has
-    something.
-    """
+    """A thread that does orders one after the other. `fd` is readable when `take` has something."""
 
     def __init__(self) -> None:
         """The thread begins with the first task, and ends with the process."""
@@ -34,7 +32,7 @@ class Disk:
             self._changed.notify()
 
     def take(self) -> list[Outcome]:
-        """What follows from tasks that are done."""
+        """The outcomes of tasks that are done."""
         with suppress(BlockingIOError):
             os.read(self.fd, 1 << 10)
         with self._changed:

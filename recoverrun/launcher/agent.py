@@ -116,7 +116,7 @@ class Agent:
             self._close()
 
     def _left(self) -> Leave | None:
-        """How our workers left, once nothing more is to be done here."""
+        """The way in which our workers left, once nothing more is to be done here."""
         if self._dismissed:
             return Leave(0, ())
         if self._local_workers is None or self._local_workers.left is None:
@@ -132,12 +132,12 @@ class Agent:
 
     @property
     def stopped(self) -> Stop | None:
-        """Why and how the job ended, once it does."""
+        """The reason and the way in which the job ended, once it has."""
         return self._stop
 
     @property
     def node(self) -> str:
-        """What this node is called."""
+        """The name of this node."""
         return self._node
 
     @property
@@ -208,7 +208,7 @@ class Agent:
             self._say(f"recoverrun: {self._keyring.note}")
 
     def join_message(self) -> Join:
-        """How this node asks for a place in the job."""
+        """The request of this node for a place in the job."""
         return join_message(
             self._config,
             node=self._node,
@@ -233,7 +233,7 @@ class Agent:
         self.job_client.up(messages, now)
 
     def take(self, rank: int, message: Message, now: float) -> None:
-        """From the coordinator, for one of our workers or for ourselves."""
+        """Take a message of the coordinator, for one of our workers or for ourselves."""
         local_workers = self._local_workers
         if isinstance(message, Restart):
             self._obey(message, now)

@@ -1,4 +1,5 @@
-"""What a launcher does for its node towards the rest of the job: it listens, speaks and takes over.
+"""The part of a launcher that speaks for its node to the rest of the job: it listens, speaks and
+takes over.
 
 It composes the connections to other launchers, the view of who coordinates, and the coordinator
 host while that is here. Whatever concerns this node's own workers it hands to the agent.
@@ -106,7 +107,7 @@ class JobClient:
 
     @property
     def agreement(self) -> str:
-        """What decides who takes part: "" if the launchers do."""
+        """The backend that decides who takes part: "" if the launchers do."""
         return "" if self._etcd is None else f"etcd {self._etcd.cluster}"
 
     @property
@@ -146,7 +147,7 @@ class JobClient:
             self._beat(now)
 
     def deadline(self) -> float:
-        """When `tick` is next needed."""
+        """The time at which `tick` is next needed."""
         parts = (
             self._coordinator_host,
             self._search,
@@ -237,7 +238,7 @@ class JobClient:
         if peer:
             self.connections.send(peer, NOBODY, self._sign_of_life())
         if peer == self._leadership.leader or not peer:
-            self._beat(time.monotonic())  # What was said before there was a connection is lost.
+            self._beat(time.monotonic())  # Messages before the connection are lost.
 
     def _sign_of_life(self, term: int = 0) -> Beat:
         """For launchers that listen to us; with the `term` in which we coordinate, if we do."""
@@ -323,7 +324,7 @@ class JobClient:
         self._ask_again(now)
 
     def _ask_again(self, now: float) -> None:
-        """What our workers asked the store, the coordinator before may not have answered."""
+        """Repeat our workers' store calls, which the former coordinator may not have answered."""
         local_workers = self._agent.local_workers
         if local_workers is not None:
             self.up(local_workers.unanswered(), now)

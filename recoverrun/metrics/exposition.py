@@ -27,14 +27,14 @@ class Meter:
         self._lock = threading.Lock()  # Two may scrape at once, each in a thread of its own.
 
     def series(self) -> list[Series]:
-        """What the journal says by now."""
+        """The series by now."""
         with self._lock:
             self._run.add(self._tail.poll())
             return self._run.series(time.time())
 
 
 def text(series: Sequence[Series]) -> bytes:
-    """What a scrape gets. Raises RecoverrunError without the client."""
+    """The content of a scrape. Raises RecoverrunError without the client."""
     client = _client()
     registry = client.CollectorRegistry()
     registry.register(Collector(lambda: series))
@@ -74,7 +74,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 class Collector:
-    """What the client asks at each scrape."""
+    """The collector that the client calls at each scrape."""
 
     def __init__(self, series: Callable[[], Sequence[Series]]) -> None:
         self._series = series
@@ -99,7 +99,7 @@ class Collector:
 
 
 def buckets(observed: Sequence[float]) -> list[tuple[str, float]]:
-    """How many were at most so many seconds, for each bound and for none."""
+    """The number of observations up to each bound, and of all."""
     places = [bisect_left(SECONDS, value) for value in observed]
     bounds = [*map(str, SECONDS), "+Inf"]
     return [(bound, sum(place <= at for place in places)) for at, bound in enumerate(bounds)]

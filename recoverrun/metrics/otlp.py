@@ -16,7 +16,7 @@ PATH = "/v1/traces"
 
 
 def sender(address: str, run_id: str) -> Callable[[Sequence[RunSpan]], bool]:
-    """What sends spans of a run there, and says whether they were taken.
+    """A function that sends spans of a run there; it returns True if they were taken.
 
     Resource and headers are those of `OTEL_*`. Raises RecoverrunError without the extra.
     """

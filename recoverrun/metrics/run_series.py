@@ -99,7 +99,7 @@ def _run(facts: History, status: Status) -> list[Series]:
 
 
 def _steps(status: Status) -> list[Series]:
-    # Which of them were redone is known only as the recovery is over, so the two are no classes.
+    # Those that were redone are known only as the recovery is over, so the two are no classes.
     moved = status.redone + status.taken_over
     return [
         _plain("step", "gauge", "Newest committed step, -1 before the first.", status.step),

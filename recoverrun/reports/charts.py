@@ -138,7 +138,7 @@ def _quota_runs(
 
 
 def step_times(found: Postmortem, commits: Sequence[Commit]) -> str:
-    """How long each step took, the least and the greatest of each moment."""
+    """A chart of step times: the least and the greatest of each moment."""
     timed = _timed(commits)
     if len(timed) < 2:
         return ""

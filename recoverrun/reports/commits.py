@@ -37,7 +37,7 @@ class Commit:
 
     @property
     def taken_over(self) -> int:
-        """Of those that moved: as planned, because a replica had been lost before."""
+        """The number of those that moved as planned, because a replica had been lost before."""
         return max(0, self.moved - max(0, self.redone))
 
 
@@ -46,7 +46,8 @@ Account = int | frozenset[Identity]
 
 
 class Claims:
-    """Who computed what, as one record says it: `done`, or else the first n of each home slot.
+    """The computed identities by replica, of one record: `done`, or else the first n of each home
+    slot.
 
     Nothing here takes longer because a number is large: only where more identities are written out.
     """
@@ -62,7 +63,7 @@ class Claims:
         return sum(max(0, count) for count in self._first.values()) + self._told.total()
 
     def count(self, slot: int) -> int:
-        """How many replica `slot` claims."""
+        """The number of microbatches that replica `slot` claims."""
         done = self._done
         return max(0, self._first.get(slot, 0)) if done is None else len(done.get(slot, ()))
 
@@ -75,7 +76,7 @@ class Claims:
         return {replica: done for replica, done in found.items() if done}
 
     def accounts(self) -> dict[int, Account]:
-        """What each replica claims that claims anything."""
+        """The accounts of all replicas that claim anything."""
         found: dict[int, Account] = {slot: n for slot, n in self._first.items() if n > 0}
         for slot, done in (self._done or {}).items():
             own = frozenset(done)

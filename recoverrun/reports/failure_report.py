@@ -1,4 +1,4 @@
-"""What the launcher prints when a run fails: cause on line 1, at most 12 lines, next command last.
+"""The report of a failed run: cause on line 1, at most 12 lines, next command last.
 
 A pure function of the journal, so that every node that sees the same journal says the same.
 """
@@ -51,7 +51,7 @@ def failure_report(
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
     lines += _before(losses_of(facts, blind=blind), len(facts.returns.backs))
-    if facts.commits or any(log.of("node.join")):  # Who coordinates knows whether there were any.
+    if facts.commits or any(log.of("node.join")):  # The coordinating node knows if there were any.
         lines += _progress(facts, exit_code)
     if meaning(exit_code):
         lines.append(f"exit {exit_code}: {meaning(exit_code)}")

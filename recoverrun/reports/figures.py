@@ -26,7 +26,7 @@ def newest_step(facts: History) -> int:
 
 
 def restarts(facts: History) -> int:
-    """How often all processes were started again."""
+    """The number of restarts of all processes."""
     return facts.attempt
 
 
@@ -62,7 +62,7 @@ def taken_over(facts: History, moved: int) -> int:
 
 
 def went_back(facts: History) -> str:
-    """How often all ranks began again, and what was done again by it; "" if never."""
+    """The number of ways back, and of steps done again, in words; "" if there was none."""
     back, started = len(facts.steps_back.found), restarts(facts)
     parts = [f"all ranks went back {plural(back, 'time')}"] if back else []
     parts += [plural(started - back, "restart")] if started > back else []
@@ -71,7 +71,7 @@ def went_back(facts: History) -> str:
 
 
 def steps_in_words(facts: History, committed: Sequence[object]) -> str:
-    """How many steps were done; where records are missing, how many are on record."""
+    """The number of steps done; where records are missing, of those on record."""
     if facts.missing:
         return plural(len(committed), "recorded step")
     return plural(steps_done(facts), "step")

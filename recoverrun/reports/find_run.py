@@ -1,4 +1,4 @@
-"""Which directory a person means by RUN: a path, a name below ./runs, or `latest`."""
+"""The directory that a person means by RUN: a path, a name below ./runs, or `latest`."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def find_run(name: str, base: Path) -> Path:
 
 
 def strangers(log: RunLog) -> str:
-    """Why these journals are not of one run, or "" if they may be."""
+    """The reason why these journals are not of one run, or "" if they may be."""
     names: dict[str, set[str]] = {}
     for entry in log.of("run.start"):  # A directory that was named twice holds two runs.
         name = entry.text("folder") or entry.text("run_id")

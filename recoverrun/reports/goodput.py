@@ -1,4 +1,4 @@
-"""Where the time of a run went: each microsecond from its first record to its last in one bucket.
+"""The account of a run's time: each microsecond from its first record to its last in one bucket.
 
 Everything that shows goodput, in words, pictures or JSON, takes it from a `Goodput`. Its parts are
 integers, so that they add up exactly; `unknown` is what no record explains, and is always named.
@@ -118,7 +118,9 @@ def rows(goodput: Goodput) -> tuple[Row, ...]:
 
 
 def goodput_line(goodput: Goodput) -> str:
-    """In a few words: the useful share, and where most of the rest went; "" without any time."""
+    """The goodput in a few words: the useful share, and where most of the rest went; "" without any
+    time.
+    """
     useful, *rest = rows(goodput) or (None,)
     if useful is None:
         return ""

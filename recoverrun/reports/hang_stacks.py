@@ -17,7 +17,7 @@ _NAME = re.compile(r"rank(\d{1,7})\.stack")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangStack:
-    """Of one rank in one hang; text from the run, as it was written."""
+    """The stacks of one rank in one hang; text from the run, as it was written."""
 
     hang: int
     rank: int

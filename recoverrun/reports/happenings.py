@@ -1,4 +1,4 @@
-"""What single records of a journal state, as values: ends, losses, recoveries, views."""
+"""The statements of single records of a journal, as values: ends, losses, recoveries, views."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -45,7 +45,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What one step without the replicas `slots` took; it may cover several losses."""
+    """The cost of one step without the replicas `slots`; it may cover several losses."""
 
     ts: float
     generation: int
@@ -75,7 +75,7 @@ class ViewChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a launcher left, and whom the coordinator holds to be the cause."""
+    """The way in which a launcher left, and the cause in the coordinator's view."""
 
     node: str
     code: int

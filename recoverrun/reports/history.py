@@ -21,7 +21,7 @@ from rendezvous.protocol.records import PART
 
 @dataclass(slots=True)
 class History:
-    """What happened, in the order of the journal."""
+    """The happenings of a run, in the order of the journal."""
 
     run_id: str = ""
     argv: tuple[str, ...] = ()
@@ -85,11 +85,11 @@ class History:
         return tuple(slot for slot, members in slots if not self.nodes.keys() & set(members))
 
     def incarnation_of(self, rank: int) -> int:
-        """That of the newest process of `rank`, as far as the journal shows."""
+        """The incarnation of the newest process of `rank`, as far as the journal shows."""
         return self.incarnations.get((rank, self.pids.get(rank, -1)), 0)
 
     def lost_at(self, slot: int) -> float:
-        """When a replica was lost the last time in this attempt, 0 unknown."""
+        """The time of a replica's last loss in this attempt, 0 unknown."""
         mine = (one for one in self.losses if (one.attempt, one.slot) == (self.attempt, slot))
         return max((one.ts for one in mine), default=0.0)
 
@@ -111,7 +111,7 @@ class History:
 
     @property
     def promised(self) -> str:
-        """What is promised by now, in a few words."""
+        """The present promise, in a few words."""
         if self.weakened:
             return "equal-count"
         place = self.steered.partition(" at ")[2].partition(" is over ")[0]

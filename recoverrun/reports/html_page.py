@@ -58,7 +58,7 @@ def html_page(
 
 
 def _facts(found: Postmortem, utc_offset_s: int) -> list[str]:
-    """What the run was, in a few words each."""
+    """The facts of a run, in a few words each."""
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.began + utc_offset_s))
     shape = plural(found.world_size, "rank")
     if found.replicas:

@@ -20,7 +20,9 @@ MOST = 1_000_000
 
 
 def claimed(commit: Commit) -> dict[int, tuple[Identity, ...]]:
-    """Who computed what, as the record says it: `done`, or the first n of each home slot."""
+    """The computed identities by replica, as the record says: `done`, or the first n of each home
+    slot.
+    """
     if commit.done is not None:
         return dict(commit.done)
     return {
@@ -58,7 +60,7 @@ def _place(commit: Commit) -> tuple[int, int]:
 
 
 def _joined(one: Commit, two: Commit) -> Commit:
-    """What two nodes have told of one step."""
+    """The union of what two nodes have told of one step."""
     done: dict[int, tuple[Identity, ...]] = dict(claimed(one))
     for slot, found in claimed(two).items():
         done[slot] = tuple(sorted({*done.get(slot, ()), *found}))
@@ -84,7 +86,7 @@ def _other_total(one: Commit, two: Commit) -> str:
 
 
 def _contradiction(whole: Commit, part: Commit) -> str:
-    """What a node has told of a step that the coordinator's record of it says otherwise, or ""."""
+    """The contradiction between a node's and the coordinator's record of a step, or ""."""
     if whole.total != part.total:
         return _other_total(whole, part)
     usual = whole.done is None and part.done is None

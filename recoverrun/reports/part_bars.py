@@ -48,7 +48,9 @@ def recovery_bars(losses: Sequence[LossReport]) -> str:
 
 
 def return_bars(ways: Sequence[Way]) -> str:
-    """From each loss to the return: processes start, wait, and others are held; "" without any."""
+    """Bars from each loss to the return: processes start, wait, and others are held; "" without
+    any.
+    """
     back = [way for way in ways if way.lost_for_s >= 0 and way.started and way.ready]
     known = sorted(back, key=lambda way: -way.lost_for_s)[:BARS]
     bars = []

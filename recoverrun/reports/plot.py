@@ -88,7 +88,7 @@ def plot(series: Sequence[Series], *, columns: int, rows: int, ascii_only: bool 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """From values to dots: x to a column, y to a row from the top."""
+    """The map from values to dots: x to a column, y to a row from the top."""
 
     first: float
     last: float

@@ -1,4 +1,4 @@
-"""What happened in a run, from its journal alone: the verdict, the losses, the proof.
+"""The report of a run, from its journal alone: the verdict, the losses, the proof.
 
 Pure: journal in, a frozen `Postmortem` out. It works on a run that is over, dead or still going;
 what the journal does not hold is named, never guessed.
@@ -33,7 +33,7 @@ STOPPED = frozenset({ExitCode.REQUEUE, ExitCode.INTERRUPTED, ExitCode.TERMINATED
 
 
 def meaning(code: int) -> str:
-    """What an exit code of ours says; "" for the root rank's own codes."""
+    """The meaning of an exit code of ours; "" for the root rank's own codes."""
     ours = code >= ExitCode.NEVER_FORMED and code in set(ExitCode)
     return MEANINGS[ExitCode(code)] if ours else ""
 
@@ -135,7 +135,7 @@ class Postmortem:
 
 
 def postmortem(log: RunLog) -> Postmortem:
-    """What happened in a run."""
+    """The report of a run."""
     return judged(history(log), log)
 
 
@@ -250,7 +250,7 @@ def _redone(recovery: Recovery, again: Sequence[Identity]) -> int:
 
 
 def _moves(slot: int, commit: Commit) -> tuple[Move, ...]:
-    """Who computed microbatches of `slot` that is not `slot`, in this step."""
+    """The moves in this step: microbatches of `slot` that another replica computed."""
     moves = []
     for replica, done in sorted(Claims(commit).moved().items()):
         taken = tuple(sorted(identity for identity in done if identity[0] == slot))
@@ -325,7 +325,7 @@ def invariant_line(found: Postmortem) -> str:
 
 
 def cost(found: Postmortem) -> str:
-    """What losses have cost, in time and microbatches."""
+    """The cost of losses, in time and microbatches."""
     done = found.recoveries_ms
     moved = f"{plural(found.redone, 'microbatch')} redone, {found.taken_over:,} taken over"
     back = len(found.steps_back)
@@ -376,5 +376,5 @@ def phases(loss: LossReport) -> str:
 
 
 def company(root: RootCause) -> str:
-    """Who went down with the root, in words."""
+    """The ranks that went down with the root, in words."""
     return ranks(root.victims) if root.victims else "nobody"

@@ -1,4 +1,4 @@
-"""How a `Postmortem` looks. Knows no clock: instants are shown in the zone that it is given."""
+"""The screen of a `Postmortem`. Knows no clock: instants are shown in the zone that it is given."""
 
 import time
 from collections.abc import Sequence
@@ -276,7 +276,7 @@ def loss_details(loss: LossReport, *, same: bool) -> list[str]:
 
 
 def roots(found: Postmortem, everything: bool) -> list[tuple[str, RootCause]]:
-    """What failed the run; of a run that nothing failed, the root of each loss."""
+    """The cause of the run's failure; of a run that did not fail, the root of each loss."""
     if found.exit_code and found.root is not None:
         return [("root cause", found.root)]
     shown = found.losses if everything else found.losses[:ROOTS]

@@ -1,4 +1,4 @@
-"""Does the journal alone prove that every committed step had exactly its microbatches?
+"""The proof from the journal alone that every committed step had exactly its microbatches.
 
 The proof keeps its own books: it takes the home layout from topology.learn, B from promise.state,
 and counts the identities of each step.commit. It trusts no sum that the run has written about
@@ -157,7 +157,7 @@ def _length_said(commit: Commit, microbatches: int) -> bool:
 
 
 def _identities(commit: Commit, slots: int, microbatches: int) -> str:
-    """How the identities of this step differ from the home layout, or ""."""
+    """The difference between this step's identities and the home layout, or ""."""
     claims = Claims(commit)
     missing, missing_count = claims.missing(slots, microbatches, SHOWN)
     twice = claims.twice()
@@ -295,7 +295,7 @@ def _damage(facts: History, log: RunLog) -> list[str]:
 
 
 def lacking(facts: History) -> str:
-    """What the disk did not take, in words. The last of them may be counted nowhere."""
+    """The records that the disk did not take, in words. The last of them may be counted nowhere."""
     since = f" from step {facts.missing_from} on" if facts.missing_from >= 0 else ""
     return f"records are missing{since}: the disk took none ({facts.missing:,} or more)"
 
@@ -336,7 +336,7 @@ def _notes(facts: History) -> list[str]:
 
 
 def _last(facts: History) -> list[str]:
-    """Of a step that the run was ended in: what is known by the vote alone."""
+    """The note on a step in which the run was ended: what is known by the vote alone."""
     if not facts.commits or facts.elsewhere or not _ended_in(facts.commits[-1], facts):
         return []
     commit = facts.commits[-1]

@@ -26,7 +26,7 @@ def return_table(shown: Sequence[Way], signs: Glyphs, utc_offset_s: int) -> Text
 
 
 def told_parts(way: Way) -> str:
-    """What a way back was made of, and what it was given by whom."""
+    """The parts of a way back, in words, and who gave it what."""
     parts = [f"{name} {span(ms / 1000)}" for name, ms in way.parts_ms]
     if way.parts.sources:
         size = way.parts.size / 1_000_000

@@ -22,7 +22,7 @@ WayState = Literal["started", "ready", "invited", "trial", "back", "ended"]
 
 @dataclass(slots=True)
 class WayParts:
-    """What the processes of a replica say of their way once it trains, -1 unknown: the slowest."""
+    """The parts of a replica's way, told once it trains: of the slowest process; -1 unknown."""
 
     transfer_ms: float = -1.0
     place_ms: float = -1.0
@@ -86,18 +86,18 @@ class Way:
 
     @property
     def start_ms(self) -> float:
-        """From the order to start them to the hooks in all its processes, -1 unknown."""
+        """The time from the order to start them to the hooks in all its processes, -1 unknown."""
         known = self.started and self.hooked
         return 1000 * max(0.0, self.hooked - self.started) if known else -1.0
 
     @property
     def prologue_ms(self) -> float:
-        """From there to their loops, -1 unknown."""
+        """The time from there to their loops, -1 unknown."""
         return 1000 * max(0.0, self.ready - self.hooked) if self.hooked and self.ready else -1.0
 
     @property
     def parts_ms(self) -> tuple[tuple[str, float], ...]:
-        """What its way took, part by part, as far as is known."""
+        """The known times of the parts of its way."""
         parts = self.parts
         told = (
             ("start", self.start_ms),
@@ -112,7 +112,9 @@ class Way:
 
     @property
     def why(self) -> str:
-        """How it ended before the replica took part, in words; "" if it did not."""
+        """The reason why its way ended before the replica took part, in words; "" if it did not
+        end.
+        """
         first = next((death for death in self.ended if not death.ours), None)
         if self.lost_again:
             return f"it was lost again in step {self.step}, its first one"
@@ -148,17 +150,17 @@ class Returns:
         return sum((way.attempt, way.slot) == (attempt, slot) for way in self.joins)
 
     def life_at(self, slot: int, attempt: int, step: int) -> int:
-        """That of the life in which a replica took part in `step`, or did last before it."""
+        """The number of the life in which a replica took part in `step`, or did last before it."""
         mine = (way for way in self.joins if (way.attempt, way.slot) == (attempt, slot))
         return sum(way.step <= step for way in mine)
 
     def life_when(self, attempt: int, slot: int, ts: float) -> int:
-        """That of the newest life that a replica had begun at an instant."""
+        """The number of the newest life that a replica had begun at an instant."""
         mine = (way for way in self.joins if (way.attempt, way.slot) == (attempt, slot))
         return sum(way.joined <= ts for way in mine)
 
     def life_of(self, rank: int, incarnation: int) -> int:
-        """That of the life that a process belongs to, `ON_NO_LIFE` if none."""
+        """The number of the life that a process belongs to, `ON_NO_LIFE` if none."""
         return self._lives.get((rank, incarnation), ON_NO_LIFE if birth_of(incarnation) else 0)
 
     def at(self, slot: int, step: int) -> Way:
@@ -277,7 +279,7 @@ class Returns:
 
 
 def is_back(way: Way) -> str:
-    """That a replica is back, in one sentence: the same on the console and in `status`."""
+    """The sentence that a replica is back: the same on the console and in `status`."""
     words = f"replica {way.slot} ({ranks(way.ranks)}) is back at step {way.step}"
     since = f", {span(way.lost_for_s)} after it was lost" if way.lost_for_s >= 0 else ""
     whole = f" · {way.live} of {plural(way.of, 'replica')}" if way.of else ""
@@ -285,7 +287,7 @@ def is_back(way: Way) -> str:
 
 
 def on_the_way(way: Way) -> str:
-    """How far a lost replica is on its way back."""
+    """The progress of a lost replica on its way back, in words."""
     match way.state:
         case "started":
             again = f" (start {way.number} within an hour)" if way.number > 1 else ""

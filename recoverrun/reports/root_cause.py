@@ -1,4 +1,4 @@
-"""What failed first: the root cause of a run's failure, and of every loss that it survived.
+"""The first failure: the root cause of a run's failure, and of every loss that it survived.
 
 Rules, in this order; each can be explained to a person from the journal alone:
 1. An end that we caused (the kill ledger, `ours`) is never a cause. An end with code 0 is one only
@@ -50,7 +50,9 @@ class LossCause:
 
 
 def root_cause(log: RunLog) -> RootCause | None:
-    """Why the run failed, or, where it survived all faults, the first of them; None: no fault."""
+    """The cause of the run's failure, or, if it survived all faults, of the first of them; None: no
+    fault.
+    """
     return root_of(history(log), blind=blind_spot(log))
 
 
@@ -60,11 +62,11 @@ def losses(log: RunLog) -> tuple[LossCause, ...]:
 
 
 def blind_spot(log: RunLog) -> str:
-    """Why the journal may not show the first fault, or ""."""
+    """The reason why the journal may not show the first fault, or ""."""
     missing = log.missing_nodes()
     if missing:
         return f"the journal of {sanitize(', '.join(missing), 120)} is missing"
-    # What was cut off at the end of a file is later than all that can be read of it.
+    # A record cut off at the end of a file is later than all that can be read of it.
     inside = log.unreadable_places > sum(place.why == CUT for place in log.unreadable)
     if inside or log.gaps:
         return "parts of the journal are missing or unreadable"
@@ -97,7 +99,7 @@ def root_of(facts: History, *, blind: str = "") -> RootCause | None:
 def naming(facts: History) -> End | None:
     """The end of a failed run that names a rank as its cause (rule 6)."""
     if not facts.exit_code or facts.exit_code == ExitCode.INVARIANT:
-        return None  # Whose invariant broke is not who ended.
+        return None  # The rank that reports a broken invariant is not the cause.
     ends = (end for end in facts.ends if end.code == facts.exit_code and end.root_rank >= 0)
     end = next(ends, None)
     named = None if end is None else _end_of(end.root_rank, facts)
@@ -321,7 +323,7 @@ def _caveats(root: Death, facts: History, blind: str) -> list[str]:
 
 
 def also(root: RootCause) -> str:
-    """Who else: ties and twins of the root, or ""."""
+    """The other ranks: ties and twins of the root, or ""."""
     if root.same:
         own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
         twins = f"the very same error on {ranks(root.same)}"

@@ -1,4 +1,5 @@
-"""What all screens share: colours, the characters of a console, panels, text that is safe to print.
+"""Common parts of all screens: colours, the characters of a console, panels, text that is safe to
+print.
 
 Colour means state: green in order, yellow reduced, red lost. Everything else is the terminal's own
 foreground or dim.
@@ -36,7 +37,7 @@ def words(text: str, style: str, signs: Glyphs) -> Text:
 
 
 def cut(signs: Glyphs) -> Literal["ellipsis", "crop"]:
-    """How a line ends that is too long: rich has no ellipsis in ASCII."""
+    """The end of a line that is too long: rich has no ellipsis in ASCII."""
     return "ellipsis" if signs is UNICODE else "crop"
 
 

@@ -12,7 +12,7 @@ from rendezvous.journal.reader import Entry
 
 @dataclass(slots=True)
 class ScriptSteps:
-    """Of one run; told of records in the order of the journal."""
+    """The script's steps in one run; told of records in the order of the journal."""
 
     _attempt: int = 0
     _told: tuple[int, int] = (-1, -1)  # the script's number of its first step, steps from there on

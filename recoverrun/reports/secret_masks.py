@@ -1,4 +1,4 @@
-"""What must not leave a machine with a report: secrets in command lines, journals and logs.
+"""The secrets that must not leave a machine with a report: in command lines, journals and logs.
 
 Nothing can know all secrets. Named ones (`--api-key X`, `TOKEN=X`, `"password": "X"`), those in
 addresses, and those with a well-known shape are masked; of the environment only what a list allows

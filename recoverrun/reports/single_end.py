@@ -1,4 +1,4 @@
-"""What one end is by itself: a fault or not, a cascade or not, and in words."""
+"""The judgement of one end by itself: a fault or not, a cascade or not, and in words."""
 
 import signal as signals
 

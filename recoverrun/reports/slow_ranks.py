@@ -31,7 +31,7 @@ class SlowRank:
 
 
 def slow_ranks(entries: Iterable[Entry]) -> tuple[SlowRank, ...]:
-    """In the order in which they were named."""
+    """The slow ranks in the order in which they were named."""
     found: list[SlowRank] = []
     now: dict[int, int] = {}  # rank -> place in `found`, while it is slow
     for entry in entries:

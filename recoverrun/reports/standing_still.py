@@ -18,7 +18,7 @@ KINDS = {
 
 @dataclass(slots=True)
 class StandingStill:
-    """Of one run; `take` its records in the order of the journal."""
+    """The ranks that stand still in one run; `take` its records in the order of the journal."""
 
     _suspects: dict[int, str] = field(default_factory=dict)
     _slow: dict[int, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class StandingStill:
                 self._slow.clear()
 
     def of(self, ranks: Iterable[int]) -> str:
-        """What is said of the first of these ranks, suspicions first; "" if nothing is."""
+        """The words about the first of these ranks, suspicions first; "" if there are none."""
         members = tuple(ranks)
         known = (one for one in (self._suspects, self._slow))
         said = (one[rank] for one in known for rank in members if rank in one)

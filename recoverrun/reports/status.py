@@ -1,4 +1,4 @@
-"""What a run is doing now, from the journal as far as it has been read.
+"""The state of a run now, from the journal as far as it has been read.
 
 `Watch` takes in new records and gives a frozen `Status` for any instant; it keeps a bounded number
 of steps, so a screen can follow a run for weeks. Pure: the instant and the time zone are given.
@@ -294,7 +294,7 @@ def _counted(commit: Commit) -> int:
 
 
 def _health(rank: int, live: bool, facts: History, guilty: set[int]) -> Health:
-    """What is known of one worker; a worker whose node left no journal is as its replica is."""
+    """The health of one worker; a worker whose node left no journal is as its replica is."""
     if not live or rank in facts.nodes and rank not in facts.alive:
         if rank in guilty:
             return "fault"

@@ -1,4 +1,4 @@
-"""How a `Status` is told to a pipe or a log: plain lines."""
+"""A `Status` as plain lines, for a pipe or a log."""
 
 from recoverrun.reports.goodput import goodput_line
 from recoverrun.reports.screen_style import time_of_day

@@ -1,4 +1,4 @@
-"""How a `Status` looks on a terminal: panels.
+"""A `Status` as panels, for a terminal.
 
 Calm by rule: colour means state (green in order, yellow reduced, red lost), everything else is the
 terminal's own foreground or dim. What is in order folds; what is not comes first.
@@ -139,7 +139,7 @@ def _silence(status: Status, signs: Glyphs) -> Text:
 
 
 def silence(status: Status) -> str:
-    """What it may mean that there are no records."""
+    """The possible meaning of silence in the journal."""
     why = "the job hangs, or its launcher is gone"
     if status.cut_off:
         why = "the disk took none; nothing is known of the job since"
@@ -158,7 +158,7 @@ def _step(status: Status, signs: Glyphs) -> Text:
 
 
 def progress(status: Status) -> str:
-    """How far it is, and for how long it still goes on."""
+    """The progress of the run, and the time left."""
     done = min(1.0, (status.step + 1) / status.of)
     left = f", {span(status.eta_s)} left" if status.eta_s > 0 and status.exit_code is None else ""
     return f"{math.floor(1000 * done) / 10:.1f} %{left}"

@@ -16,7 +16,7 @@ LONG = 2
 
 @dataclass(slots=True)
 class StepSpans:
-    """Of steps that do the same work. Times are microseconds."""
+    """The lengths of steps that do the same work. Times are microseconds."""
 
     steps: int = 0
     _classes: dict[int, list[int]] = field(default_factory=dict)  # -> [steps, their sum]
@@ -53,7 +53,7 @@ class StepSpans:
 
 
 def beyond_usual(span_us: int, usual_us: int) -> int:
-    """What one step took beyond the usual one, if it is long."""
+    """The time of one step beyond the usual one, if it is long."""
     return span_us - usual_us if span_us > LONG * usual_us else 0
 
 

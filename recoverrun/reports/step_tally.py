@@ -20,7 +20,7 @@ class Tally:
     def count(self, commit: Commit, facts: History) -> None:
         fault, doubt = step_fault(commit, facts)
         self.steps += 1
-        # What a part leaves open, another journal may tell a moment later: it is for the proof.
+        # Another journal may tell a moment later what a part leaves open: it is for the proof.
         self.exact += not fault and (commit.part or not doubt)
         self.moved += commit.moved
         self.broken = fault or self.broken

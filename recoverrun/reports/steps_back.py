@@ -1,4 +1,4 @@
-"""What a journal tells of snapshots: the newest that is safe, and how often all ranks went back."""
+"""The snapshots in a journal: the newest safe one, and how often all ranks went back."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ class StepBack:
 
 @dataclass(slots=True)
 class StepsBack:
-    """Of one run."""
+    """The ways back to snapshots in one run."""
 
     safe: int = -1  # the step of the newest safe snapshot
     safe_at: float = 0.0
@@ -72,7 +72,7 @@ class StepsBack:
         return f"{safe}{self._survives()}{back}"
 
     def _survives(self) -> str:
-        """How many nodes may be lost, where nodes make parity for each other."""
+        """The number of nodes that may be lost, where nodes make parity for each other."""
         if not self.level:
             return ""
         many = "no node" if self.bare else plural(self.level, "node")

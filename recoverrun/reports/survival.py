@@ -1,4 +1,4 @@
-"""What a run says last that went well in spite of losses: a pure function of its journal."""
+"""The last line of a run that survived losses: a pure function of its journal."""
 
 from pathlib import Path
 

@@ -232,7 +232,7 @@ class TimeBook:
                 self._ended = True
 
     def goodput(self) -> Goodput:
-        """Of all that was taken so far."""
+        """The goodput of all that was taken so far."""
         done = self._done.copy()
         done.close(self._last, self._attempt)
         work_us = done.settle(self._spent)
@@ -251,7 +251,7 @@ class TimeBook:
         )
 
     def _tail(self) -> Bucket:
-        """What the time after the newest step is."""
+        """The bucket of the time after the newest step."""
         if self._ended and self._done.steps + (self._last is not None):
             return "ending"
         if not self._in_attempt:
@@ -310,7 +310,7 @@ class TimeBook:
         self._in_attempt += 1
 
     def _recovery(self, entry: Entry) -> None:
-        """What a loss cost the step that was just committed."""
+        """Account for the loss that the step just committed has recovered from."""
         which = self._attempt, entry.integer("generation")
         step = self._last
         if which in self._recovered or step is None or (entry.flag(PART) and self._coordinated):
@@ -326,14 +326,14 @@ class TimeBook:
         told["recovery"] = max(0, _us(recovery.total_ms) - sum(told.values()))
         for bucket, us in told.items():
             step.costs["stall" if bucket == "detect" and hung else bucket] += us
-        step.kind = self._kinds[0]  # What it took over is in the time to redo it.
+        step.kind = self._kinds[0]  # Microbatches taken over are in the time to redo them.
 
     def _looked_at(self, entry: Entry) -> None:
         """A suspect goes on, or is given up."""
         rank = entry.integer("rank")
         since = self._suspects.pop(rank, None)
         if entry.event == "hang.condemn":
-            self._hung.add(rank)  # How long it kept others waiting is told with the recovery.
+            self._hung.add(rank)  # The recovery's record has the time that others waited.
         elif since is not None and not self._suspects:
             self._costs["stall"] += self._now_us - since
 

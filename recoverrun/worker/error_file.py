@@ -1,4 +1,4 @@
-"""What a worker leaves of the error that ended it, for the launcher: torchrun's error file."""
+"""The error that ended a worker, for the launcher: torchrun's error file."""
 
 import json
 import os

@@ -23,7 +23,7 @@ EXIT_NAME = "__recoverrun_exit__"
 
 
 class Making(NamedTuple):
-    """How rank 0 makes, before it trains, something that it alone has."""
+    """The place where rank 0 makes, before it trains, something that it alone has."""
 
     name: str  # also dotted
     function: str  # the qualified name of the one that does; "" for the module
@@ -75,7 +75,8 @@ class Loop:
 
 
 class Runtime(Protocol):
-    """What instrumented code calls. Every method must be inert in a process forked by the script.
+    """The runtime that instrumented code calls. Every method must be inert in a process forked by
+    the script.
 
     `top` is handed the live dict of `locals()`. In a function, Python 3.11 and 3.12 keep that dict
     in the frame, where it prolongs the life of every local (the last logits, say) until the next
@@ -117,11 +118,11 @@ class Runtime(Protocol):
         ...
 
     def first(self, where: str, sense: bool, result: object, rank: object = None) -> object:
-        """Whether this is rank 0, as the script says by `result` (`sense` on rank 0)."""
+        """True if this is rank 0, as the script says by `result` (`sense` on rank 0)."""
         ...
 
     def stands_in(self, where: str, sense: bool, result: object, rank: object = None) -> bool:
-        """Whether this is not rank 0 (see `first`), but decides in its place what follows."""
+        """True if this is not rank 0 (see `first`), but decides in its place what follows."""
         ...
 
     def hand_on(self, places: Mapping[str, Lone]) -> None:
@@ -157,7 +158,7 @@ class TrainingHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What `boot.worker.start` leaves behind for the run of the script."""
+    """The objects of `boot.worker.start` that the run of the script needs."""
 
     runtime: Runtime | None  # None: not protected, nothing is instrumented
     finish: Callable[[int], None]  # told the exit code, once, after the script's last statement

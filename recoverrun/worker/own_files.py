@@ -1,4 +1,4 @@
-"""Where our own packages lie: what is in their files is not the script's."""
+"""The folders of our own packages: code in their files is not the script's."""
 
 import os
 import sys

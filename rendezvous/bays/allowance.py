@@ -1,4 +1,4 @@
-"""How much of a node's memory bays may have: a share of what is free, or so many bytes."""
+"""The share of a node's memory that bays may have: of what is free, or so many bytes."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Allowance:
     most: int = 0
 
     def bytes_of(self, free: int) -> int:
-        """Of `free` bytes. What is not there is not allowed either."""
+        """The allowed number of `free` bytes. What is not there is not allowed either."""
         return min(self.most, free) if self.most else int(self.share * free)
 
     def written(self) -> str:
@@ -30,7 +30,9 @@ USUAL = Allowance()
 
 
 def read(text: str) -> Allowance:
-    """Of `40%`, `200G`, `1.5 TiB` without the space, or bytes. Raises ValueError for all else."""
+    """The allowance in `40%`, `200G`, `1.5 TiB` without the space, or bytes. Raises ValueError for
+    all else.
+    """
     if percent := _PERCENT.fullmatch(text):
         if not 0 < int(percent[1]) <= 100:
             raise ValueError(text)

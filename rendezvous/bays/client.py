@@ -51,7 +51,7 @@ class KeeperEnded(SnapshotMissed):
 
 
 class SnapshotLost(Exception):
-    """What was kept cannot be had, or is damaged; the text is a sentence for the user."""
+    """A snapshot cannot be had, or is damaged; the text is a sentence for the user."""
 
 
 class Bay:
@@ -66,7 +66,7 @@ class Bay:
 
     @property
     def memory(self) -> memoryview:
-        """Where the pieces go: as many bytes as were reserved for them. Page-aligned."""
+        """The memory for the pieces: as many bytes as were reserved for them. Page-aligned."""
         return memoryview(self._mapped)[self._begin : self._begin + self._pieces]
 
     @property
@@ -201,7 +201,7 @@ def _of(header: BayHeader) -> tuple[int, int, int, int]:
 
 
 class KeeperClient:
-    """Of one process of `rank`. May be used by several threads; one at a time is served."""
+    """The client of one process of `rank`. Threads may share it; one at a time is served."""
 
     def __init__(self, path: str, rank: int, incarnation: int, world: int) -> None:
         """Calls nobody yet; `path` is that of the keeper's socket, `world` the job's ranks."""

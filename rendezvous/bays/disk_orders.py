@@ -1,4 +1,4 @@
-"""What a keeper is told of disks: what to write there, and what to have from there.
+"""The orders to a keeper about disks: what to write there, and what to load from there.
 
 Disks are waited for in another thread (`Asks`); all else happens in the keeper's own.
 """
@@ -23,7 +23,7 @@ class Asks(Protocol):
     """A thread that does one task after another."""
 
     def ask(self, task: Callable[[], Outcome]) -> None:
-        """Do it there; what it returns is called in the keeper's own thread."""
+        """Do the task there; what it returns is called in the keeper's own thread."""
 
 
 class Loading:
@@ -45,7 +45,7 @@ class Loading:
         return (rank, wanted) in self._under_way
 
     def failure(self, rank: int, wanted: SnapshotId) -> str:
-        """Why it did not come; "" if it was never awaited."""
+        """The reason why it did not come; "" if it was never awaited."""
         return self._failed.get((rank, wanted), "")
 
 

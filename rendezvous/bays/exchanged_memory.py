@@ -65,7 +65,7 @@ class KeeperMemory:
         return True
 
     def hear(self) -> list[Holding]:
-        """What the keeper says. Once it is gone `line` is None."""
+        """The statements of the keeper. Once it is gone `line` is None."""
         found = []
         while self.line is not None:
             self.line.setblocking(False)
@@ -119,7 +119,7 @@ class KeeperMemory:
             self._drop(number)
 
     def _hand(self, rank: int, fd: int) -> None:
-        """To the keeper; where that is gone, the next one will be handed another."""
+        """Hand memory to the keeper; where that is gone, the next one will be handed another."""
         if self.line is not None:
             try:
                 nbytes = os.fstat(fd).st_size
@@ -238,7 +238,7 @@ class KeeperMemory:
 
 
 def _wrong(of: Kept, rank: int, fd: int) -> str:
-    """Why this is not the part of this rank; "" if it is."""
+    """The reason why this is not the part of this rank; "" if it is."""
     header = memory.header_of(fd)
     if header is None or (*header.id, header.world, header.rank) != (*of, rank):
         return f"what was rebuilt has no header of rank {rank}"

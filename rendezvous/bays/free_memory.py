@@ -1,4 +1,4 @@
-"""How much memory may be taken: what the machine has left, and what the control group allows.
+"""The memory that may be taken: what the machine has left, and what the control group allows.
 
 A bay that does not fit is not begun: the kernel would end whoever touches the page too many.
 """
@@ -15,7 +15,8 @@ GIB = 1 << 30
 
 
 def too_much(wanted: int, held: int, allowance: Allowance, root: Path = Path("/")) -> str:
-    """Why a bay of `wanted` bytes is not made beside others of `held` bytes; "" if it may be.
+    """The reason why a bay of `wanted` bytes is not made beside others of `held` bytes; "" if it
+    may be.
 
     `root` is that of the file systems in which the kernel tells.
     """
@@ -42,7 +43,7 @@ def _machine(root: Path) -> int:
 
 
 def _groups(root: Path) -> Iterator[int]:
-    """What is left in the control groups of this process, of version 1 and 2."""
+    """The memory left in the control groups of this process, of version 1 and 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -58,7 +59,9 @@ def _groups(root: Path) -> Iterator[int]:
 
 
 def _left(base: Path, path: str, limit: str, usage: str) -> Iterator[int]:
-    """Of the group at `path` and of those that it lies in; in a container `path` may not exist."""
+    """The memory left to the group at `path` and to those that it lies in; in a container `path`
+    may not exist.
+    """
     inner = base / path.strip("/")
     for group in (inner, *inner.parents):
         try:

@@ -49,7 +49,7 @@ def is_sealed(fd: int) -> bool:
 
 
 def number_of(fd: int) -> int:
-    """What tells this memory from all other that exists on this machine."""
+    """The number that tells this memory from all other that exists on this machine."""
     return os.fstat(fd).st_ino
 
 
@@ -64,7 +64,7 @@ def sums_of(fd: int, header: BayHeader) -> list[int] | None:
 
 
 def take_header(fd: int) -> None:
-    """From now on the bay has no content."""
+    """Take the header away: from now on the bay has no content."""
     os.pwrite(fd, NO_HEADER, 0)
 
 

@@ -1,5 +1,5 @@
-"""Whom a fault that was ordered strikes on this node: a child of its launcher, known by the name
-that it gives itself (`protocol.process_title`).
+"""The process of this node that an ordered fault strikes: a child of its launcher, known by the
+name that it gives itself (`protocol.process_title`).
 """
 
 import os

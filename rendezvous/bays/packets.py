@@ -23,7 +23,7 @@ class Closed(Exception):
 
 
 def make_socket() -> socket.socket:
-    """Not connected yet."""
+    """A socket that is not connected yet."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 

@@ -55,7 +55,9 @@ def folder_of(directory: str, start: int, step: int) -> str:
 
 
 def manifest(*, script: str, arguments: str, world: int, start: int, step: int) -> str:
-    """What is the same on all nodes: any of them may write it. `arguments`: a digest of them."""
+    """The part that is the same on all nodes: any of them may write it. `arguments`: a digest of
+    them.
+    """
     told = {
         "format": FORMAT, "script": script, "arguments": arguments, "world": world, "start": start,
         "step": step,
@@ -156,7 +158,7 @@ def _settle(folder: Path) -> None:
 
 
 def found(directory: Path) -> list[Written]:
-    """What is there, the newest first. What is no snapshot of ours is left out.
+    """The snapshots there, the newest first. Other files are left out.
 
     A run that began anew has lower steps than one before it, and is newer.
     """

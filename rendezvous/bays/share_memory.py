@@ -1,4 +1,4 @@
-"""How the memory of a *share* is laid out: the parity of a group that one node has.
+"""The memory layout of a *share*: the parity of a group that one node has.
 
 header   one page, written last: of which snapshot and group, and how long all is
 parts    of its columns, one after the other; where nothing was written there are zeros
@@ -45,7 +45,7 @@ class SharePlan:
         return self.id.level
 
     def begin(self, column: int, part: int) -> int:
-        """Where a part begins."""
+        """The offset at which a part begins."""
         return PAGE + (column * self.parts + part) * PART_BYTES
 
     def notes(self, sums: Sequence[int]) -> bytes:

@@ -1,1 +1,1 @@
-"""Which launchers take part and which one leads: the register, leases, witnesses, etcd."""
+"""The launchers that take part, and the one that leads: the register, leases, witnesses, etcd."""

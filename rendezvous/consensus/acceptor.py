@@ -1,4 +1,4 @@
-"""What a voter has promised and accepted. It knows no clock: leases are for others to keep.
+"""The promises and acceptances of a voter. It knows no clock: leases are for others to keep.
 
 A request to accept e+1 carries e: who accepts it knows that e is decided, so it never forgets a
 decision by accepting the next one.
@@ -59,7 +59,7 @@ class Acceptor:
     def announcements(
         self, configuration: Configuration
     ) -> dict[str, NewConfiguration | ConfigurationChange]:
-        """What to tell whom when `configuration` follows; members know the one before."""
+        """The message to each launcher when `configuration` follows; members know the last one."""
         change, whole = (
             self.configuration.change(configuration),
             NewConfiguration(configuration=configuration.plain()),

@@ -1,4 +1,4 @@
-"""How one launcher comes to lead, and leads: it stands, asks for promises, proposes and decides.
+"""The campaign of one launcher: it stands for leader, asks for promises, proposes and decides.
 
 A candidate asks the voters of the newest configuration that it knows. Elected by a quorum of them,
 it first proposes what a voter had accepted, because that may be decided. What is decided becomes
@@ -28,7 +28,7 @@ from rendezvous.protocol.register_messages import (
 
 
 class Launcher(Protocol):
-    """What a campaign needs of the register of its launcher."""
+    """The interface that a campaign needs of the register of its launcher."""
 
     own: str
     founders: frozenset[str]
@@ -46,7 +46,7 @@ class Launcher(Protocol):
         """True if it may stand."""
 
     def electorate(self, configuration: Configuration) -> Electorate:
-        """Who decides what follows."""
+        """The launchers that decide what follows."""
 
     def send(self, node: str, message: RegisterMessage) -> None:
         """Say something to a launcher, or to itself."""
@@ -62,7 +62,7 @@ class Launcher(Protocol):
 
 
 class Campaign:
-    """That of one launcher; `proposer` is None while it neither stands nor leads."""
+    """The campaign of one launcher; `proposer` is None while it neither stands nor leads."""
 
     def __init__(self, launcher: Launcher) -> None:
         self.proposer: Proposer | None = None
@@ -91,13 +91,13 @@ class Campaign:
         return self.proposer is not None and self.proposer.established(member, dead)
 
     def due(self) -> list[float]:
-        """When something is to be said again, or the launcher may stand."""
+        """The times at which something is to be said again, or the launcher may stand."""
         proposer, launcher = self.proposer, self._launcher
         if proposer is None:
             return [launcher.voter.may_stand_at] if launcher.eligible else []
         if self._deaf(proposer):
             return []
-        # What may be lost is waited for.
+        # A message may be lost: repeat it until its answer comes.
         waits = not self._ready(proposer) or proposer.proposal is not None
         times = [proposer.sent_at + timeouts.RESEND_S] if waits else []
         return times + ([proposer.led_at + timeouts.BEAT_S] if proposer.elected else [])
@@ -219,7 +219,7 @@ class Campaign:
         self._launcher.tell(Elected(proposer.ballot, f"{own} leads, followed by {followers}"))
 
     def _draft(self, proposer: Proposer) -> Configuration | None:
-        """What should follow the present configuration, None if nothing."""
+        """The proposal that should follow the present configuration, None if there is none."""
         voted = self._launcher.electorate(proposer.base).vote(proposer.prepared)
         found = proposer.found
         if found is not None and (voted or proposer.leaps(found.number)):

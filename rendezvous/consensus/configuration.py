@@ -46,7 +46,7 @@ class Configuration(NamedTuple):
 
     @property
     def store_holders(self) -> tuple[str, ...]:
-        """Who holds the c10d store: all members that vote, and with two launchers both."""
+        """The holders of the c10d store: all members that vote, and with two launchers both."""
         return self.members[:STORE_HOLDERS_MOST]
 
     def following(
@@ -63,7 +63,7 @@ class Configuration(NamedTuple):
         return Configuration(self.number + by, self.term + by, members)
 
     def change(self, following: "Configuration") -> ConfigurationChange | None:
-        """How `following` differs, if that can be said: None if all of it has to be."""
+        """The difference of `following`, if it can be told: None if all of it has to be."""
         before, after = set(self.members), set(following.members)
         change = ConfigurationChange(
             number=following.number,
@@ -78,7 +78,7 @@ class Configuration(NamedTuple):
         return self.following(change.leader, change.out, change.news, self.witness)
 
     def plain(self) -> ConfigurationFields:
-        """As it goes over a wire."""
+        """The fields as they go over a wire."""
         return self.number, self.term, self.members, self.witness
 
 

@@ -1,4 +1,5 @@
-"""Who decides what follows a configuration: most of its voters, or else all that are left.
+"""The launchers that decide what follows a configuration: most of its voters, or else all that are
+left.
 
 The dead vote no more. Where most voters are proved dead, no vote of theirs can be won, by anybody,
 ever. What they decided before, and did not live to tell, cannot have gone any further without the
@@ -13,7 +14,7 @@ from rendezvous.consensus.configuration import Configuration, quorum
 
 
 class Electorate(NamedTuple):
-    """Of what follows `configuration`, the launchers `dead` being proved dead."""
+    """The electorate of what follows `configuration`, the launchers `dead` being proved dead."""
 
     configuration: Configuration
     dead: Set[str]
@@ -31,7 +32,7 @@ class Electorate(NamedTuple):
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Whose answers count."""
+        """The launchers whose answers count."""
         return self.left if self.orphaned else self.configuration.voters
 
     def agrees(self, answers: Set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What is asked of etcd, and what it answers: the calls, and their form in its JSON gateway.
+"""The calls to etcd and its answers, in the form of its JSON gateway.
 
 A job has two keys. `leader` belongs to a lease: it is there for as long as whoever made it renews
 that, and its create revision (the *claim*) tells one leader from the next. `configuration` holds
@@ -28,7 +28,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Who leads, and what is the newest configuration?"""
+    """Read the leader and the newest configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ Call = Look | Grant | Renew | Revoke | Stand | Decide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the two keys held after a call. `done`: it changed what it was to change."""
+    """The content of the two keys after a call. `done`: it changed what it was to change."""
 
     done: bool
     leader: str  # "": nobody
@@ -101,21 +101,21 @@ Answer = Seen | Leased | Failed
 
 
 class NotEtcd(ValueError):
-    """What answered is no etcd of version 3."""
+    """The answer is not that of an etcd of version 3."""
 
 
 def prefix_of(run_id: str, job: str) -> str:
-    """Where the keys of a job are."""
+    """The prefix of a job's keys."""
     return f"/recoverrun/{run_id}/{job}/"
 
 
 def witness_of(founder: str) -> str:
-    """What stands as the witness in all configurations of the job that this launcher began."""
+    """The witness in all configurations of the job that this launcher began."""
     return f"{ETCD}/{founder}"
 
 
 def job_of(configuration: Configuration) -> str:
-    """Which of all jobs of a name it is: whoever began it, which is one process for all time."""
+    """The job among those of one name: its founder, which is one process for all time."""
     return configuration.witness.partition("/")[2]
 
 
@@ -144,7 +144,7 @@ def request(call: Call, prefix: str) -> tuple[str, Json]:
 
 
 def answer(call: Call, content: object) -> Answer:
-    """What the gateway's answer to `call` says. Raises NotEtcd."""
+    """The content of the gateway's answer to `call`. Raises NotEtcd."""
     try:
         return _answer(call, cast(Json, content))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

@@ -76,7 +76,7 @@ class LeasedRegister:
         self.abandoned: set[str] = set()  # nobody is, without proof
         self.claim = 0  # our create revision of the key `leader`, 0 without
         self.lease, self.leased_until = 0, float("-inf")
-        # What the key `roll` held when its revision was `revision`.
+        # The content of the key `roll` at `revision`.
         self.stored: Configuration | None = None
         self.revision = 0
         self.proposal: Configuration | None = None
@@ -127,7 +127,7 @@ class LeasedRegister:
         return effects
 
     def deadline(self) -> float:
-        """When it next needs a `Tick`."""
+        """The time of the next `Tick`."""
         times = [self.beat_at]
         if self._call is not None:
             times.append(self._asked_at + CALL_S)
@@ -345,7 +345,7 @@ class LeasedRegister:
         self.stand_at = self.look_at = self.now
 
     def _see(self, call: Call, seen: Seen) -> None:
-        """What both keys hold now."""
+        """Note the content of both keys."""
         before = self.configuration
         self.stored, self.revision = seen.configuration, seen.revision
         if seen.configuration is not None:
@@ -361,7 +361,7 @@ class LeasedRegister:
             self._approach(seen)
 
     def _approach(self, seen: Seen) -> None:
-        """Nobody leads whom we could follow: is the lead free?"""
+        """There is no leader to follow: stand, if the lead is free."""
         if not self._vacant or self.now < self.stand_at < float("inf"):
             return
         if not seen.leader:
@@ -388,12 +388,12 @@ class LeasedRegister:
         self._effects.append(Elected((seen.claim, self.own), f"{self.own} leads, in etcd"))
 
     def _draft(self) -> Configuration | None:
-        """What the key `roll` should hold next, None if it need not change."""
+        """The next content of the key `roll`, None if it need not change."""
         out = self.peers.absent(self.own)
         following = self.configuration.following(
             self.own, out, self.peers.admitted, self.configuration.witness
         )
-        # What was proposed may be decided yet: something has to follow it or take its place.
+        # A proposal may be decided yet: something has to follow it or take its place.
         if following.members != self.configuration.members or self.fenced or self.disturbed:
             return following
         known = self.stored is not None and self.stored.number >= self.configuration.number

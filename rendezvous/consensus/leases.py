@@ -1,4 +1,5 @@
-"""When effects that others can see are allowed: a lease at each member, granted by its leader.
+"""The times at which effects that others can see are allowed: a lease at each member, granted by
+its leader.
 
 Durations go over the wire, never instants: the one who asks counts from when it asked, and by
 `timeouts.MARGIN` less, because each clock may be wrong by its rate.
@@ -51,7 +52,7 @@ class MemberLeases:
         self.closed_until = now + lease_s
 
     def give_back(self, member: str) -> None:
-        """It knows the present configuration, so it uses no older lease."""
+        """Note that a member knows the present configuration, so it uses no older lease."""
         self.owed.pop(member, None)
 
     def lend(self, member: str, now: float, lease_until: float, *, changing: bool) -> float:

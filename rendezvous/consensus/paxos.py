@@ -137,7 +137,7 @@ class Register:
         return effects
 
     def deadline(self) -> float:
-        """When it next needs a `Tick`."""
+        """The time of the next `Tick`."""
         times = [self.ping_at, *self.campaign.due()]
         # Never at once: what is due now was done now.
         return max(min(times), self.now + 0.001)
@@ -157,12 +157,12 @@ class Register:
 
     @property
     def proposer(self) -> Proposer | None:
-        """What we know as a candidate or leader, None if we are neither."""
+        """Our knowledge as a candidate or leader, None if we are neither."""
         return self.campaign.proposer
 
     @property
     def vote(self) -> Acceptor:
-        """What this launcher has promised and accepted."""
+        """The promises and acceptances of this launcher."""
         return self.voter.acceptor
 
     @property
@@ -329,7 +329,7 @@ class Register:
 
     @property
     def _asked_in_silence(self) -> tuple[str, ...]:
-        """Whom we ask where the leader is silent."""
+        """The launchers that we ask where the leader is silent."""
         everybody = self.on_silence == "continue"  # has to be silent before we go on alone
         return (*self.configuration.voters, *(self.configuration.members if everybody else ()))
 
@@ -372,7 +372,7 @@ class Register:
         return self.settled and self.own in self.electorate(self.configuration).asked
 
     def electorate(self, configuration: Configuration) -> Electorate:
-        """Who decides what follows."""
+        """The launchers that decide what follows."""
         return self.proved_deaths.electorate(configuration)
 
     def go_on_alone(self, leap: int) -> None:
@@ -386,7 +386,7 @@ class Register:
 
 
 def _founded_at(own: str, configuration: Configuration, now: float) -> float:
-    """When its leader has begun with this first configuration, at the latest.
+    """The latest time at which its leader began with this first configuration.
 
     It tells the others when it begins, and its words may be under way for as long as a link flaps.
     """

@@ -1,4 +1,4 @@
-"""Which launchers one of them hears, knows to be dead, leaving, or asking to be let in."""
+"""The launchers that one of them hears, knows to be dead, leaving, or asking to be let in."""
 
 from collections.abc import Iterable
 
@@ -70,7 +70,7 @@ class Peers:
         self.deaf_at = self._now
 
     def absent(self, own: str) -> set[str]:
-        """Whom the next configuration is without."""
+        """The launchers that the next configuration leaves out."""
         over = self.dead | self.parted
         gone = {node for node in over if node in self.heard_at or node in self.admitted}
         return (self._silent() | gone) - {own}
@@ -87,7 +87,7 @@ class Peers:
         return silent
 
     def see_witness(self, witness: str) -> None:
-        """That witness is there."""
+        """Note that this witness is there."""
         self.witness, self.witness_at = witness, self._now
 
     def witness_vote(self, present: str, own: str) -> str:

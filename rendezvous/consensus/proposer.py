@@ -1,4 +1,4 @@
-"""What one launcher needs to know while it stands for leader, and while it leads."""
+"""The knowledge of one launcher while it stands for leader, and while it leads."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -33,7 +33,9 @@ class Proposer:
     informed: set[str] = field(default_factory=set)  # members that are known to know the base
 
     def prepared_by(self, voter: str, message: Prepared) -> None:
-        """What it had accepted may be decided: the newest such configuration is proposed again."""
+        """Note what it had accepted, which may be decided: the newest such configuration is
+        proposed again.
+        """
         if (message.ballot, message.number) != (self.ballot, self.base.number):
             return
         self.prepared.add(voter)
@@ -56,7 +58,9 @@ class Proposer:
                 self.accepted.add(voter)
 
     def granted_by(self, voter: str, message: Granted) -> None:
-        """It follows nobody else for the length of a lease, counted from when we had asked."""
+        """Note a grant: the voter follows nobody else for the length of a lease, counted from when
+        we had asked.
+        """
         if message.ballot == self.ballot:
             known = self.granted.get(voter, message.sent_at)
             self.granted[voter] = max(message.sent_at, known)
@@ -75,7 +79,7 @@ class Proposer:
         return min(self.granted.get(v, float("-inf")) for v in self.base.grantors)
 
     def lease_at(self, length_s: float) -> float:
-        """Until when a quorum of voters follows nobody else, if each does for `length_s`."""
+        """The time for which a quorum follows nobody else, if each voter does for `length_s`."""
         return self.followed_at + length_s
 
     def _count(self) -> None:
@@ -91,7 +95,9 @@ class Proposer:
         self.sent_at = self.led_at = float("-inf")
 
     def rebase(self, configuration: Configuration) -> None:
-        """It is decided. New voters are asked first: they may have promised or accepted."""
+        """Take this decided configuration. New voters are asked first: they may have promised or
+        accepted.
+        """
         if configuration.voters != self.base.voters:
             self.prepared.clear()
         self.newcomers.update(set(configuration.members).difference(self.base.members))

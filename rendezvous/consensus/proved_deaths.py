@@ -1,4 +1,4 @@
-"""What follows from the proof that other launchers are dead.
+"""The consequences of the proof that other launchers are dead.
 
 Its lease ends with a launcher, and nobody waits for it. Where most voters are dead, the members
 that are left decide (`electorate`), if it is certain at that moment that they were left out of
@@ -20,7 +20,7 @@ from rendezvous.consensus.voter import Voter
 
 
 class Launcher(Protocol):
-    """What deaths mean to the register of its launcher."""
+    """The interface of a launcher's register for deaths."""
 
     own: str
     now: float
@@ -47,18 +47,21 @@ class Launcher(Protocol):
 
 
 class ProvedDeaths:
-    """As one launcher knows them."""
+    """The proved deaths, as one launcher knows them."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         self._certain = False
 
     def electorate(self, configuration: Configuration) -> Electorate:
-        """Who decides what follows: without the dead, if it is certain that we are not left out."""
+        """The launchers that decide what follows: without the dead, if it is certain that we are
+        not left out.
+        """
         return Electorate(configuration, self._launcher.peers.dead if self._certain else set())
 
     def take_stock(self) -> None:
-        """Others are dead, or another configuration is known: is it certain that we are in it?
+        """Others are dead, or another configuration is known: see if it is certain that we are in
+        it.
 
         That is asked once, and again at each death: from the moment on at which no vote of the dead
         can be won, nothing is decided without us by those who live, or they do not answer us.

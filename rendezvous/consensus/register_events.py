@@ -1,4 +1,4 @@
-"""What the view register is told and what it wants done."""
+"""The events and the effects of the view register."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -21,7 +21,7 @@ from rendezvous.protocol.register_messages import (
 
 
 class Voter:
-    """That of the launcher `own`, which begins with `configuration`."""
+    """The vote of the launcher `own`, which begins with `configuration`."""
 
     def __init__(self, own: str, configuration: Configuration, now: float) -> None:
         self.own = own
@@ -35,7 +35,7 @@ class Voter:
 
     @property
     def may_stand_at(self) -> float:
-        """When it may stand; a lease that it granted to itself does not bind it."""
+        """The time from which it may stand; a lease that it granted to itself does not bind it."""
         return self.stand_at if self.holder == self.own else max(self.hold_until, self.stand_at)
 
     def wait(self, now: float) -> None:
@@ -51,7 +51,7 @@ class Voter:
 
     @property
     def followed(self) -> str:
-        """Whom it has promised last to follow; it may be itself, or "" for nobody."""
+        """The launcher that it has promised last to follow; it may be itself, or "" for nobody."""
         return self.acceptor.promised[1]
 
     def note(self, ballot: Ballot) -> None:

@@ -25,7 +25,7 @@ KEPT = ("roll", "promised", "accepted_in", "accepted")
 
 
 class Damaged(ValueError):
-    """What was kept of a vote cannot be read."""
+    """The stored vote cannot be read."""
 
 
 class Witness:
@@ -35,7 +35,7 @@ class Witness:
         self.vote = vote if vote is not None else Acceptor(NOBODY)
 
     def hear(self, message: RegisterMessage) -> RegisterMessage | None:
-        """What to answer to a launcher, if anything."""
+        """The answer to a launcher, if any."""
         answer: RegisterMessage | None = None
         match message:
             case Prepare(configuration=configuration, ballot=ballot):
@@ -76,7 +76,7 @@ class Witness:
         return cls(vote)
 
     def _decline(self, base: Configuration, ballot: Ballot) -> NewConfiguration | Rejected | None:
-        """Why a candidate cannot have this vote; None if it can."""
+        """The refusal of this vote to a candidate; None if it gets it."""
         self.vote.learn(base)
         if self.vote.refuses(ballot):
             return Rejected(ballot=ballot, promised=self.vote.promised, hold_s=0.0)

@@ -1,4 +1,4 @@
-"""How a lost replica comes back while the others train: who is ready, invited, and takes part.
+"""The way of a lost replica back while the others train: ready, invited, a member.
 
 Theory of operation. Each process of a lost replica that was started again (`revivals`) runs alone
 up to its loop, and says that it is *ready*. When a whole replica is, and nothing else is going on,
@@ -39,7 +39,7 @@ class Return:
 
 @dataclass(slots=True, kw_only=True)
 class ArrivalVerdict:
-    """What becomes of the job: one of the last four at most."""
+    """The consequences for the job: one of the last four at most."""
 
     effects: list[Effect] = field(default_factory=list)
     comes: Return | None = None
@@ -58,7 +58,7 @@ class _Invitation:
 
 
 class Arrivals:
-    """Of one job. Nothing of it is remembered where another coordinator takes over."""
+    """The arrivals of one job. Nothing of it is remembered where another coordinator takes over."""
 
     def __init__(self, members: Membership, policy: RecoveryPolicy) -> None:
         self._members = members
@@ -80,7 +80,7 @@ class Arrivals:
         return self._returns and bool(self._members.lost)
 
     def deadline(self) -> float | None:
-        """When it next needs `expire`, or None."""
+        """The time at which `expire` is next needed, or None."""
         return self._wake
 
     def snapshot(self) -> dict[str, object]:
@@ -231,7 +231,7 @@ class Arrivals:
         return Return(slots=slots, ranks=ranks, step=step, records=tuple(records))
 
     def _fail(self, mates: Mapping[int, tuple[int, ...]], reason: str) -> ArrivalVerdict:
-        """Of these slots a newcomer has ended, and `mates` end, too: they start again together."""
+        """End `mates`, too: a newcomer of these slots has ended, and they start again together."""
         verdict = ArrivalVerdict()
         for slot, living in mates.items():
             for rank in self._ranks(slot):

@@ -1,4 +1,4 @@
-"""When recovery can help: from the moment on in which every rank has said what it can promise.
+"""The moment from which recovery can help: every rank has said what it can promise.
 
 Until then a rank that is lost leaves others waiting for it, in torch's own reduction or in the
 agreement after it. What is lost between the first word of replicas and that moment (`starting`) is

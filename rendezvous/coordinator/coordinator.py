@@ -89,7 +89,7 @@ class Coordinator(Generations):
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         parts = (self.decisions, self.hangs, self.arrivals)
         times = [at for part in parts if (at := part.deadline()) is not None]
         return min(times, default=None) if self.stopped is None else None

@@ -1,4 +1,4 @@
-"""Do all replicas hold the same parameters? What their checksums say of one step (INV-3).
+"""The comparison of parameters between replicas, by their checksums in one step (INV-3).
 
 Ranks of one shard position must agree; those of different positions hold different shards. Where
 more than half agree, the others are named: their memory, their kernels or their script went astray.
@@ -17,8 +17,8 @@ DIFFER = "digest.differ"
 
 
 def compared(step: int, digests: Mapping[int, str], layout: Layout) -> list[Record]:
-    """What the `digests` show that ranks (global) said at `step`: one record if all agree, one for
-    each shard position where they do not; none if nobody looked.
+    """Records of the comparison of `digests` that ranks (global) said at `step`: one record if all
+    agree, one for each shard position where they do not; none if nobody looked.
     """
     looked = {rank: digest for rank, digest in sorted(digests.items()) if digest}
     if not looked:

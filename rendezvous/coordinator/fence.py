@@ -1,4 +1,4 @@
-"""Whose words have no effect: those of a generation that is over, or of a former process (INV-5).
+"""The fence (INV-5): messages of a generation that is over, or of a former process, have no effect.
 
 Where a rank stands counts only in the present generation. Facts, such as an end or a committed
 step, stay true in any, unless they are of a process that its rank had before the present one.
@@ -29,7 +29,7 @@ Say = Literal["heard", "answered", "dropped"]
 
 
 class Fence:
-    """Of one job. It sees every message before anything is done about it."""
+    """The fence of one job. It sees every message before anything is done about it."""
 
     def __init__(self, members: Membership) -> None:
         self._members = members
@@ -39,7 +39,7 @@ class Fence:
         self._since: dict[int, int] = {}  # rank -> the generation since which it is a member again
 
     def judge(self, message: Message) -> Say:
-        """What this message has, and remember which process speaks."""
+        """The effect that this message may have; remembers which process speaks."""
         rank = getattr(message, "rank", None)
         if rank is None:
             return "heard"

@@ -22,7 +22,9 @@ class _Trial:
 
 
 class FirstStep:
-    """Of one job; `within_s` is what newcomers have beyond the time of two steps."""
+    """The first step of newcomers in one job; `within_s` is what they have beyond the time of two
+    steps.
+    """
 
     def __init__(self, members: Membership, within_s: float) -> None:
         self._members = members
@@ -37,7 +39,7 @@ class FirstStep:
         return self._trial is not None
 
     def deadline(self) -> float | None:
-        """When `overdue` has something to say, or None."""
+        """The time at which `overdue` has something to say, or None."""
         return None if self._trial is None else self._trial.since + self._limit_s
 
     def snapshot(self) -> tuple[tuple[int, ...], int] | None:

@@ -1,4 +1,4 @@
-"""What the reports of one generation allow: pure answers to the coordinator's questions.
+"""The conclusions from the reports of one generation: pure answers to the coordinator's questions.
 
 A gathering is complete when every member that still runs its script waits at the commit point of
 the same step. Until then two things can already be said to single ranks, because waiting for the
@@ -81,7 +81,7 @@ class Gathering:
         return True
 
     def concern(self, rank: int, members: Membership) -> list[int]:
-        """Whose reports that of `rank` may say something about.
+        """The ranks whose reports that of `rank` may say something about.
 
         Every rank reports, so a look at all of them must not follow each: what one says concerns
         its shard mates, unless it is the first at the newest step, or the last one there.
@@ -93,7 +93,7 @@ class Gathering:
         return {rank: self.reports[rank] for rank in ranks if rank in self.reports}
 
     def answer(self, report: Report) -> Decision | None:
-        """What this rank was told for the step at which it waits, if it shows no sign of it."""
+        """The decision for this rank and the step at which it waits, if it shows no sign of it."""
         decision = self.decisions.get(report.rank)
         if decision is None or decision.step != report.step or report.phase != "settle":
             return None
@@ -120,7 +120,7 @@ def obeyed(decision: Decision, report: Report) -> bool:
 
 
 def _joins(decision: Decision) -> set[Identity]:
-    """What a "level" has a rank compute together with its shard mates."""
+    """The microbatches that a "level" has a rank compute together with its shard mates."""
     level = decision.targets if decision.verdict == "level" else ()
     return {identity for _, identities in level for identity in identities}
 
@@ -152,7 +152,7 @@ def catch_ups(gathering: Gathering, reports: Reports, newest: int) -> dict[int, 
 
 
 def levels(gathering: Gathering, reports: Reports, layout: Layout) -> dict[int, Decision]:
-    """What ranks at the commit point must compute because their shard mates have begun to.
+    """The orders to ranks at the commit point whose shard mates have begun to compute.
 
     Ranks of a replica compute in lockstep. A view may reach one of them just before and another
     just after the start of a re-executed microbatch: the one that waits has to join.

@@ -1,4 +1,4 @@
-"""How a generation begins, and how the job ends: what a coordinator does with what it concludes.
+"""The beginning of a generation and the end of the job, as the coordinator carries them out.
 
 A generation begins without those who were lost, with those who come back, or with the same members
 where they do not stand alike. It ends with the next one, or with the job.
@@ -182,7 +182,7 @@ class Generations:
         return [*self._lose(losses), *self._refuse(reason)]
 
     def _refuse(self, reason: str) -> list[Effect]:
-        """Who has come back went another way than the others: nobody else comes."""
+        """A replica that has come back went another way than the others: nobody else comes."""
         words = f"a lost replica does not come back any more: {reason}"
         told = Record("notice.give", words, {"rank": -1, "event": REFUSE_RETURN})
         return [told, *self._attend(self.arrivals.refuse(reason))]

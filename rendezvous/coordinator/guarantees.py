@@ -1,4 +1,4 @@
-"""What the run promises about a loss: the weakest of what its ranks can promise.
+"""The promise of the run about a loss: the weakest of what its ranks can promise.
 
 It is said once all have spoken, and again where a later step shows that it was too much.
 """

@@ -53,7 +53,7 @@ HangMessage = Progress | Evidence | Stack
 
 @dataclass(slots=True)
 class HangVerdict:
-    """What becomes of the job: one of the last three at most."""
+    """The consequences for the job: one of the last three at most."""
 
     effects: list[Effect] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -63,7 +63,7 @@ class HangVerdict:
 
 
 class HangWatch:
-    """Of one job."""
+    """The hang watch of one job."""
 
     def __init__(self, policy: RecoveryPolicy) -> None:
         self._policy = policy
@@ -88,7 +88,7 @@ class HangWatch:
         self._machine.step(Stepped(step), now)
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         return self._machine.deadline()
 
     def _learn(self, members: Membership, recover: bool, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator takes: one of these at a time."""
+"""The events of the coordinator: one at a time."""
 
 from dataclasses import dataclass
 

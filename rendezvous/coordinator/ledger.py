@@ -1,4 +1,4 @@
-"""The account of one step: which replica has computed which identity, and is the step whole?
+"""The account of one step: which replica has computed which identity, and if the step is whole.
 
 INV-1: a committed step contains exactly its B identities, each once. The coordinator keeps one
 ledger per step in flight; it believes what survivors report, never what it had heard before.
@@ -23,7 +23,7 @@ class Ledger:
         return len(self.slots) * self.microbatches
 
     def credit(self, replica: int, done: Iterable[Identity]) -> None:
-        """What `replica` holds now, as a total: replaces what it was said to hold before."""
+        """Set what `replica` holds now, as a total: replaces what it was said to hold before."""
         self.credits[replica] = frozenset(done)
 
     def missing(self) -> tuple[Identity, ...]:
@@ -35,7 +35,7 @@ class Ledger:
         )
 
     def fault(self) -> str:
-        """Why the credits can never make a whole step, or "" if they can."""
+        """The reason why the credits can never make a whole step, or "" if they can."""
         home = frozenset(identities(self.slots, self.microbatches))
         seen: dict[Identity, int] = {}
         for replica in sorted(self.credits):

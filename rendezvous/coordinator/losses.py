@@ -1,4 +1,4 @@
-"""What is known of a lost replica, and what it means for the job's exit code."""
+"""The state of a lost replica, and its meaning for the job's exit code."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -81,21 +81,25 @@ class Loss:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Of several losses the least is the cause: one that tells of another is none."""
+        """A sort key: the least of several is the cause; a loss that tells of another is none."""
         return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
 
     @classmethod
     def of_stray(
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
-        """It has come back, and does otherwise than those that were never lost."""
+        """The loss of a rank that has come back, and does otherwise than those that were never
+        lost.
+        """
         return cls._of_living(rank, EXIT_AWAY, reason, layout, generation, now)
 
     @classmethod
     def of_parameters(
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
-        """It lives and holds other parameters than the others: it must not go on."""
+        """The loss of a rank that lives and holds other parameters than the others: it must not go
+        on.
+        """
         return cls._of_living(rank, BROKEN, reason, layout, generation, now)
 
     @classmethod
@@ -142,13 +146,13 @@ Verdict = tuple[int, str, int]
 
 
 def too_few(root: Loss, left: int, least: int) -> Verdict:
-    """Of a job of which so many replicas are left after `root`."""
+    """The verdict on a job of which so many replicas are left after `root`."""
     code = EXIT_BELOW_MIN if left and not root.hung else code_of(root)
     return code, f"{root.reason}; {left} of at least {least} replicas are left", root.root_rank
 
 
 def done_twice(one: Loss, two: Loss) -> Verdict:
-    """Of a job in which two replicas were lost by the same exception."""
+    """The verdict on a job in which two replicas were lost by the same exception."""
     root, other = sorted((one, two), key=lambda loss: loss.order)
     words = f"rank {other.root_rank} did the same: an error of the script itself"
     return exit_code(root.code), f"{root.reason}; {words}", root.root_rank

@@ -1,4 +1,4 @@
-"""Who is in: the members of one generation, those that ended, those that the kernel has reaped."""
+"""The members of one generation, those that ended, and those that the kernel has reaped."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -106,7 +106,7 @@ class Membership:
         return [r for r in ranks if r in self.live_ranks and r not in self.finished]
 
     def finish(self, rank: int, step: int, generation: int) -> bool:
-        """Its script ended. Does a member now wait for it in a generation that it never joined?"""
+        """Its script ended. True if a member waits for it in a generation that it never joined."""
         known = self.finished.get(rank)
         self.finished[rank] = step if known is None else max(step, known)
         missed = known is None and generation < self.generation and rank in self.live_ranks
@@ -185,7 +185,7 @@ class Membership:
         return [self.layout.replicas[slot][shard] for slot in self.live]
 
     def lost_contexts(self, shard_peers: Iterable[int]) -> Iterator[tuple[int, LostContexts]]:
-        """What lost ranks at the shard position of each member left behind, if anything."""
+        """The contexts of lost ranks at the shard position of each member, if there are any."""
         layout = self.layout
         if layout is None or not self.live or not self._lost:
             return

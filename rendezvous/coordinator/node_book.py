@@ -1,4 +1,4 @@
-"""What the journal of a node holds that does not coordinate: the run as its own workers tell it.
+"""The journal of a node that does not coordinate: the run as its own workers tell it.
 
 The coordinator's journal may be lost with its machine. What passes through a launcher anyway, what
 its workers say and are told, is enough for a journal of its own: no message is sent for it. Its

@@ -1,4 +1,4 @@
-"""Which nodes make parity with which, as the coordinator tells their exchanges.
+"""The groups of nodes for parity, as the coordinator tells their exchanges.
 
 All are told the same, as a total with a number: once each exchange has said where it can be called
 and each keeper what it has, and again where an exchange was replaced. An exchange says the newest
@@ -23,7 +23,7 @@ class ToExchanges:
 
 
 class ParityCircle:
-    """Of one attempt at a time. Launchers are named by their incarnations."""
+    """The circle of one attempt at a time. Launchers are named by their incarnations."""
 
     def __init__(self, level: int) -> None:
         """`level`: nodes of each group that may be lost."""
@@ -58,7 +58,7 @@ class ParityCircle:
         self.exposed = restored is not None and bool(groups)
 
     def hear(self, launcher: str, exchanging: Exchanging) -> None:
-        """Where the exchange of a launcher is."""
+        """Note the address of a launcher's exchange."""
         self._exchanges[launcher] = exchanging
         attempt, number = exchanging.heard
         if attempt == self._attempt:
@@ -69,7 +69,7 @@ class ParityCircle:
         self._exchanges.pop(launcher, None)
 
     def due(self, launcher: str, nodes: Sequence[Node] | None) -> list[ToExchanges]:
-        """What exchanges are to be told now; `nodes` is what all have, None if that is not known.
+        """The orders to exchanges now; `nodes` is what all have, None if that is not known.
 
         `launcher` has just said what it has heard, if it is named.
         """
@@ -103,7 +103,7 @@ class ParityCircle:
     # --------------------------------------------------------------------------- what stands
 
     def unable(self, of: SnapshotId) -> str:
-        """Why its parity will not stand, if that is known."""
+        """The reason why its parity will not stand, if that is known."""
         short = [n for n, one in self._exchanges.items() if tuple(one.unable) == of]
         many = len(short)
         return f"too little memory for parity on {many} of {len(self.names)} nodes" if short else ""

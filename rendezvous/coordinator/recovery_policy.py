@@ -1,4 +1,4 @@
-"""What the user wants where ranks are lost or hang."""
+"""The user's wishes where ranks are lost or hang."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from rendezvous.membership.hang_events import OnHang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPolicy:
-    """Of one job, the same on all nodes."""
+    """The policy of one job, the same on all nodes."""
 
     min_replicas: int = 1
     """With fewer replicas left the job stops."""

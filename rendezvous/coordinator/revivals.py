@@ -1,4 +1,4 @@
-"""Who of the lost is started again, and when.
+"""The lost ranks that are started again, and when.
 
 A lost replica is started again once all of its processes are gone, all of its ranks at once: they
 are of use only together. Each start has a *birth*, a number that all ranks of it share: an order
@@ -27,7 +27,7 @@ START_AGAIN_S = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class _Starts:
-    """Of one lost replica; times are those of the coordinator's clock."""
+    """The starts of one lost replica; times are those of the coordinator's clock."""
 
     birth: int = 0  # of the newest
     times: list[float] = field(default_factory=list)
@@ -43,7 +43,9 @@ class _Starts:
 
 
 class Revivals:
-    """Of one job. Another coordinator is told by the launchers what was started (`remember`)."""
+    """The revivals of one job. Another coordinator is told by the launchers what was started
+    (`remember`).
+    """
 
     def __init__(self, members: Membership) -> None:
         self._members = members
@@ -83,7 +85,7 @@ class Revivals:
         return {self._slot(rank): tuple(sorted(starts.living))}
 
     def take_part(self, slot: int) -> None:
-        """It is a member again."""
+        """Note that the replica is a member again."""
         starts = self._starts.setdefault(slot, _Starts())
         starts.begin(starts.birth, ())
 

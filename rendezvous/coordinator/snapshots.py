@@ -1,4 +1,4 @@
-"""Which snapshots a job has, which of them is safe, and what becomes of it where a loss ends all.
+"""The snapshots of a job, which of them is safe, and the way back where a loss ends all.
 
 Theory of operation. Launchers tell what their keepers hold, as totals. A snapshot is *whole* once
 each rank has its part of it, on its own node. Until that is heard a part may be gone again, so all
@@ -60,7 +60,7 @@ Effect = Record | ToKeepers | ToExchanges
 
 
 class SnapshotBook:
-    """Of one job: it outlives attempts. Launchers are named by their incarnations."""
+    """The snapshots of one job, in all attempts. Launchers are named by their incarnations."""
 
     def __init__(self, level: int = 0) -> None:
         """`level`: nodes of each group that may be lost."""
@@ -123,7 +123,7 @@ class SnapshotBook:
 
     @property
     def in_vain(self) -> str:
-        """Why nobody goes back to the snapshot that was safe; "" if none was."""
+        """The reason why nobody goes back to the snapshot that was safe; "" if none was."""
         if self.safe == NONE:
             return ""
         if self.newest is None:
@@ -132,7 +132,7 @@ class SnapshotBook:
 
     @property
     def newest(self) -> SnapshotId | None:
-        """What all ranks can go back to now, None if to nothing."""
+        """The snapshot that all ranks can go back to now, None if there is none."""
         return plan([self._node(name) for name in self._circle.names])
 
     def _node(self, launcher: str) -> Node:
@@ -158,7 +158,7 @@ class SnapshotBook:
         return [*self._circle.due(launcher, self._present())]
 
     def hear(self, launcher: str, holding: Holding, now: float) -> list[Effect]:
-        """What the keeper of a launcher has now."""
+        """Note what the keeper of a launcher has now."""
         known = self._holdings.get(launcher)
         if launcher not in self._ranks or (known is not None and _age(holding) < _age(known)):
             return []
@@ -177,7 +177,7 @@ class SnapshotBook:
         return effects
 
     def _present(self) -> list[Node] | None:
-        """What all nodes have as the attempt began, in order; None until all have said it."""
+        """The holdings of all nodes as the attempt began, in order; None until all have said it."""
         heard = (self._holdings.get(name) for name in self._ranks)
         if not all(one is not None and one.order[0] == self.attempt for one in heard):
             return None
@@ -199,13 +199,13 @@ class SnapshotBook:
         return [record or _degraded(self.safe, why), self._give_order()]
 
     def _no_parity(self, of: SnapshotId, since: float, now: float) -> str:
-        """Why there will be none, or not soon enough; "" if it is waited for."""
+        """The reason why there will be none, or not soon enough; "" if it is waited for."""
         late = f"it did not stand after {PARITY_S:g} s" if now >= since + PARITY_S else ""
         return self._circle.unable(of) or late
 
     def _secure(self, launcher: str, now: float) -> list[Effect]:
-        """What is to be next is safe once all keep it and its parity stands, and none if this
-        launcher has lost it.
+        """Make the next one safe once all keep it and its parity stands; drop it if this launcher
+        has lost it.
         """
         if self.next == NONE or self._obeyed(launcher) is None:
             return []

@@ -1,4 +1,4 @@
-"""What a launcher remembers of its workers, for a coordinator that goes on where one was lost.
+"""The memory of a launcher about its workers, for a coordinator that goes on where one was lost.
 
 It is what its workers have said about themselves and the newest that they were told.
 """
@@ -39,7 +39,7 @@ Standing = tuple[Message, ...]
 
 
 class Memory:
-    """What one launcher could tell another coordinator about the workers of its node."""
+    """The statements of one launcher to another coordinator about the workers of its node."""
 
     def __init__(self) -> None:
         self._facts: dict[tuple[str, int], Message] = {}  # the newest of each kind and rank
@@ -118,7 +118,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacancy:
-    """What the successor finds: its term, and the nodes that did not come with it."""
+    """The start of a successor: its term, and the nodes that did not come with it."""
 
     term: int
     world: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What becomes of the step in flight when a generation begins: reports in, decisions out.
+"""The fate of the step in flight when a generation begins: reports in, decisions out.
 
 Theory of operation. Let `s` be the largest step that a survivor reports in the new generation. A
 survivor still at `s - 1` has every bucket of that step, because the one that is ahead completed the
@@ -66,7 +66,9 @@ class StepDecisions:
             self.gathering = None
 
     def deadline(self) -> float | None:
-        """When something may be sent again. After a decision the workers are who ask again."""
+        """The time at which something may be sent again. After a decision it is the workers that
+        ask again.
+        """
         if self.gathering is None or self.gathering.decided:
             return None
         return self.gathering.resend_at

@@ -34,7 +34,7 @@ Done = dict[int, frozenset[Identity]]
 
 @dataclass(slots=True)
 class Page:
-    """What is known of one step; `said_at` is when it was last spoken of."""
+    """The knowledge of one step; `said_at` is when it was last spoken of."""
 
     step: int
     said: dict[int, Committed] = field(default_factory=dict)
@@ -104,7 +104,9 @@ class StepBook:
     # --------------------------------------------------------------------------- the account
 
     def enter(self, committed: Committed, now: float, *, live: int) -> bool:
-        """One rank's statement; could there be a line to write now, of so many `live` ranks?"""
+        """Note one rank's statement; True if there could be a line to write now, of so many `live`
+        ranks.
+        """
         rank, step = committed.rank, committed.step
         self.newest[rank] = max(step, self.newest.get(rank, -1))
         if step > self.written:
@@ -198,7 +200,7 @@ class StepBook:
         return [rank for rank in live_ranks if self.since.get(rank, 0) <= page.step]
 
     def _plan(self, page: Page, layout: Layout) -> Done:
-        """Who had what to do in the step, in the generation in which it was reduced."""
+        """The plan of the step, by replica, in the generation in which it was reduced."""
         said_in = max(one.generation for one in page.said.values())
         generation = self.held.pop(page.step, said_in)
         redo = self.redos.get(generation)
@@ -259,7 +261,7 @@ def _total(page: Page) -> int:
 
 
 def _said(page: Page, layout: Layout) -> Done:
-    """What each replica is said to have put into the step, by one of its ranks."""
+    """The work that each replica is said to have put into the step, by one of its ranks."""
     done: Done = {}
     for rank in sorted(page.said):
         done.setdefault(layout.slot(rank), frozenset(page.said[rank].done))

@@ -1,4 +1,4 @@
-"""What steps spend beside computing, summed over many steps: one journal line for 256 of them.
+"""The time of steps beside computing, summed over many steps: one journal line for 256 of them.
 
 Told from the rank that others wait for, which waits least: its time for data, for checkpoints and
 for what it does alone is everybody's. What others wait longer than it, and none of these explains,
@@ -30,7 +30,7 @@ BESIDES = ("data", "alone", "checkpoint")
 
 @dataclass(slots=True)
 class StepSpending:
-    """Of one job; told of each step by all of its ranks."""
+    """The spending of one job; told of each step by all of its ranks."""
 
     _seen: int = 0
     _steps: int = 0

@@ -1,4 +1,4 @@
-"""Which rank slows the others down: told by how long each waits, not by how long it works.
+"""The rank that slows the others down: told by how long each waits, not by how long it works.
 
 In a synchronous step all ranks take equally long, as the reduction is in it. But who makes others
 wait waits least. Each rank says how long it waited in reductions and votes (`Committed.phases`), so
@@ -41,7 +41,7 @@ WAITS = ("reduce", "vote")
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What each rank said of one step, in milliseconds."""
+    """The statements of all ranks on one step, in milliseconds."""
 
     lag: Mapping[int, float]  # the others' median wait, less its own
     ms: float
@@ -49,7 +49,7 @@ class _Step:
 
 
 class Stragglers:
-    """Of one job; told of each step by all of its ranks."""
+    """The stragglers of one job; told of each step by all of its ranks."""
 
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque(maxlen=WINDOW)
@@ -99,7 +99,7 @@ class Stragglers:
         return Record("straggler.find", reason, fields)
 
     def _more(self, kind: str, rank: int) -> float:
-        """By how many milliseconds a step it is at this longer than others."""
+        """The milliseconds a step by which it is at this longer than others."""
         mean: dict[int, float] = {
             one: sum(step.parts[kind].get(one, 0.0) for step in self._steps) / WINDOW
             for one in self._ranks

@@ -1,4 +1,4 @@
-"""How another coordinator goes on where one was lost: from what the launchers remember.
+"""The takeover by another coordinator: from what the launchers remember.
 
 A coordinator keeps nothing that its launchers could not tell again (`standing`). The successor
 takes these statements from all members of its configuration, begins a generation of its own, and

@@ -1,4 +1,4 @@
-"""How long it took a rank to take its place, as it says with the first step that it commits."""
+"""The time that a rank took to take its place, told with the first step that it commits."""
 
 from rendezvous.protocol.messages import Committed
 from rendezvous.protocol.records import Json, Record

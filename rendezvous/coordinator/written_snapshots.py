@@ -1,4 +1,4 @@
-"""Which safe snapshot is written to the disk of the user, and when all of it is there.
+"""The safe snapshot that is written to the user's disk, and when all of it is there.
 
 Every keeper has to write the same one, so the coordinator says which. One at a time: the first that
 is safe, and from then on one every WRITE_EVERY_S. Older ones are removed only when a newer one is
@@ -46,7 +46,7 @@ class _Drain:
 
 
 class WrittenSnapshots:
-    """Of one job, at the coordinator."""
+    """The written snapshots of one job, at the coordinator."""
 
     def __init__(self) -> None:
         self.newest = NONE  # on the disk as a whole
@@ -66,7 +66,7 @@ class WrittenSnapshots:
         start: int,
         now: float,
     ) -> Persist | None:
-        """What launchers are told now that `safe` can be had; `start` is the number of this attempt
+        """The order to launchers now that `safe` can be had; `start` is the number of this attempt
         among all that have written there.
         """
         if safe in (NONE, self.newest):
@@ -114,7 +114,7 @@ class WrittenSnapshots:
         return True
 
     def drained(self, now: float) -> Stop | None:
-        """How the job ends that was to end; None as long as something is under way for it."""
+        """The end of a job that was to end; None as long as something is under way for it."""
         drain = self._drain
         if drain is None:
             return None
@@ -135,5 +135,5 @@ class WrittenSnapshots:
 
 
 def _name(one: Persist | Persisted) -> tuple[int, int]:
-    """By which it is known on the disk."""
+    """The name of a snapshot on the disk."""
     return one.start, one.step

@@ -1,4 +1,4 @@
-"""What numbers a journal may hold: a reader believes no other, and skips the line.
+"""The bounds of numbers in a journal: a reader believes no other, and skips the line.
 
 A journal is input, and the numbers in it say how much there is of something. Numbers have bounds by
 the name of their field, as in messages; what is within a field in lists and by keys has the bounds

@@ -21,7 +21,7 @@ SKEW_S = 2.0
 
 
 class Line(Protocol):
-    """What is read of an entry of a journal."""
+    """The fields of a journal's entry that are read."""
 
     @property
     def ts(self) -> float: ...
@@ -42,14 +42,16 @@ L = TypeVar("L", bound=Line)
 
 @dataclass(slots=True)
 class _Even:
-    """Where the two clocks of one launcher process stood when it began to write."""
+    """The two clocks of one launcher process when it began to write."""
 
     ts: float
     mono: float
     latest: float
 
     def time(self, line: Line) -> float:
-        """When the line was written, by the wall clock as it was when the process began."""
+        """The time at which the line was written, by the wall clock as it was when the process
+        began.
+        """
         self.latest = line.mono
         even = self.ts + line.mono - self.mono
         return even if abs(even - line.ts) > STEP_S else line.ts
@@ -91,7 +93,7 @@ class Clocks:
             self._placed.setdefault(name, (line.node, line.ts))
 
     def _compare(self) -> None:
-        """How far each node's clock is ahead of that of the first coordinator."""
+        """Compute how far each node's clock is ahead of that of the first coordinator."""
         unknown = self._began.keys() & self._placed.keys() - self._ahead.keys()
         for node in sorted(unknown, key=lambda name: self._placed[name][1]):
             coordinator, placed_at = self._placed[node]

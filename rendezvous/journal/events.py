@@ -1,4 +1,4 @@
-"""What a journal records: each kind of record, and the fields without which it states nothing."""
+"""The kinds of records in a journal, and the fields without which each states nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

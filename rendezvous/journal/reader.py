@@ -105,7 +105,7 @@ class RunLog:
         return next((entry for entry in reversed(self.entries) if entry.event in events), None)
 
     def missing_nodes(self) -> tuple[str, ...]:
-        """Nodes that took part and left no file; those without a known name as "node ?"."""
+        """The nodes that took part and left no file; those without a known name as "node ?"."""
         known: list[str] = []
         nnodes = 0
         for entry in self.of("run.start", "node.join", "node.lost"):
@@ -253,7 +253,7 @@ def parse_line(line: bytes, node: str, steps: StepReader) -> tuple[Entry | None,
     if not isinstance(mono, int | float) or not (abs(ts) < 1e11 and abs(mono) < 1e11):
         return None, "a record with an impossible time"
     fields = {key: value for key, value in raw.items() if key not in ENVELOPE}
-    # What a short line shares with a full one was looked at there: there may be much of it.
+    # The part that a short line shares with a full one was checked there: it may be large.
     own = isinstance(told, list) and steps.sound
     number = beyond({"step": fields["step"], "ms": fields["ms"]} if own else fields)
     if number:

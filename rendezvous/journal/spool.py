@@ -1,4 +1,4 @@
-"""What is to be written, on its way from a loop that must not wait to a thread that may.
+"""The queue from a loop that must not wait to a thread that may.
 
 `put` hands a thing over and returns at once. The thread takes things in their order, each as soon
 as it has done with the one before: nothing is delayed to save calls, so what was handed over before
@@ -64,7 +64,7 @@ class Spool(Generic[T]):
         return len(self._pieces)
 
     def stalled_s(self, now: float) -> float:
-        """How long the thread has been at what it writes now; 0 if at nothing."""
+        """The time for which the thread has been writing; 0 if it is not."""
         took_at = self._took_at
         return 0.0 if took_at is None else max(0.0, now - took_at)
 

@@ -36,7 +36,7 @@ def step_reason(step: int, microbatches: Json, total: Json) -> str:
 
 @dataclass(slots=True)
 class StepWriter:
-    """At the writer of one file. `seq` and `mono` are those of the line in question."""
+    """The writer of one file's step lines. `seq` and `mono` are those of the line in question."""
 
     _full: Record | None = None
     _seq: int = 0  # of that
@@ -69,7 +69,7 @@ class StepWriter:
 
 @dataclass(slots=True)
 class StepReader:
-    """At the reader of one file: takes its lines in their order, as JSON."""
+    """The reader of one file's step lines: takes its lines in their order, as JSON."""
 
     _full: Line | None = None
     _seq: int = -1

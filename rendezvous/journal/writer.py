@@ -84,7 +84,7 @@ class Journal:
                 self._spool.put(None)
 
     def trouble(self, now: float) -> str:
-        """Why the disk does not take the journal; "" while it does."""
+        """The reason why the disk does not take the journal; "" while it does."""
         if self._refusal is not None:
             return self._refusal.strerror or str(self._refusal)
         if self._file is not None and self._file.trouble:
@@ -98,7 +98,7 @@ class Journal:
         return self._spool.waiting
 
     def missed(self) -> Missing | None:
-        """What the file lacks, or will lack, since the last call."""
+        """The records that the file lacks, or will lack, since the last call."""
         found: Missing | None = None
         for missed in (self._missed, *(() if self._file is None else (self._file.refused,))):
             while missed:
@@ -123,12 +123,14 @@ class Journal:
         return self._spool.put(thing, len(thing.data), always=thing.essential)
 
     def _tell_refused(self, *, always: bool) -> None:
-        """In its place: behind all that was taken before, and before all that is taken later."""
+        """Tell of refused records in their place: behind all that was taken before, and before all
+        that is taken later.
+        """
         if self._refused is not None and self._spool.put(self._refused, always=always):
             self._refused = None
 
     def _take(self, thing: Line | Missing | None) -> None:
-        """In the thread. None: open the file, or see whether it takes lines again."""
+        """Write a record, in the thread. None: open the file, or see if it takes lines again."""
         if self._file is None:
             try:
                 self._file = JournalFile(self._path, self._lines)

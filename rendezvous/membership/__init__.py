@@ -1,1 +1,1 @@
-"""Who takes part: formation, the failure detector, flapping nodes."""
+"""The members of a job: formation, the failure detector, flapping nodes."""

@@ -1,4 +1,4 @@
-"""Who is waited for, since when and until when.
+"""The ranks that others wait for, since when and until when.
 
 Waits are put together by the members of their operations, of which there are few: thousands of
 ranks may wait for thousands.
@@ -25,7 +25,7 @@ class _Waits:
 
 
 class Awaited:
-    """By what `waiting` ranks tell."""
+    """The awaited ranks, by what `waiting` ranks tell."""
 
     def __init__(self, waiting: Mapping[int, Still]) -> None:
         together: dict[tuple[int, int, int], _Waits] = {}
@@ -45,16 +45,16 @@ class Awaited:
         return min((waits.since for waits in self._for(rank)), default=None)
 
     def ends(self, rank: int) -> float:
-        """When the first wait for it ends by the script's own limit."""
+        """The time at which the first wait for it ends by the script's own limit."""
         return min((waits.ends for waits in self._for(rank)), default=inf)
 
     def by(self, rank: int) -> tuple[int, ...]:
-        """Who waits for it."""
+        """The ranks that wait for it."""
         found = [waits.ranks for waits in self._for(rank)]
         return tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found)))
 
     def what(self, rank: int) -> str:
-        """What the first of those who wait for it waits for."""
+        """The operation that the first of those that wait for it waits for."""
         return min((waits.ranks[0], waits.what) for waits in self._for(rank))[1]
 
     def _for(self, rank: int) -> Iterator[_Waits]:

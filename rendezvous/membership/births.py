@@ -1,4 +1,4 @@
-"""Which process of a rank an order is meant for, as orders come late, twice, or not at all.
+"""The process of a rank that an order is meant for, as orders come late, twice, or not at all.
 
 A rank's first process has birth 0. Those that follow have the birth of the order by which their
 replica starts again. A launcher begins each birth once, and ends only the one that it is told to.
@@ -15,7 +15,9 @@ Meant = Literal["present", "former", "future"]
 
 
 class Births:
-    """Of the `ranks` of one launcher in one attempt. `first`: their first processes begin here."""
+    """The births of the `ranks` of one launcher in one attempt. `first`: their first processes
+    begin here.
+    """
 
     def __init__(self, ranks: Iterable[int], *, first: bool = True) -> None:
         self._newest = dict.fromkeys(ranks, 0 if first else UNBORN)
@@ -28,7 +30,7 @@ class Births:
         return self._newest[rank]
 
     def judge(self, rank: int, birth: int) -> Meant:
-        """Which process of this rank the one of that birth is."""
+        """The relation of this rank's process to the one of that birth."""
         newest = self._newest[rank]
         if birth == newest:
             return "present"

@@ -1,4 +1,4 @@
-"""Which launchers are alive: a peer silent for longer than the `heartbeat` allows is lost.
+"""The failure detector: a launcher silent for longer than the `heartbeat` allows is lost.
 
 Every message counts as a sign of life. A process that was itself stopped (SIGSTOP, a paused virtual
 machine) heard nobody while it stood still, and must not blame the others for that: time that this
@@ -68,7 +68,7 @@ class Detector:
         return silent
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         heard_at = self._heard_at.values()
         return min(heard_at) + self._heartbeat.silent_s if heard_at else None
 

@@ -28,7 +28,7 @@ Node = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class HeldOff:
-    """It may join later."""
+    """An answer to a launcher: it may join later."""
 
     left_s: float
 
@@ -54,7 +54,7 @@ class FlappingNodes:
                 self._nodes.popitem(last=False)
 
     def lose(self, incarnation: str, reason: str, now: float) -> list[Record]:
-        """That launcher is lost; what a person should read of it."""
+        """Note that this launcher is lost; the record for a person."""
         node = self._nodes.pop(incarnation, None)
         if node is None:
             return []
@@ -73,11 +73,11 @@ class FlappingNodes:
         return [Record("notice.give", words, {"rank": -1, "event": "node.lemon"})]
 
     def forget(self, incarnation: str) -> None:
-        """That launcher leaves as planned."""
+        """Note that this launcher leaves as planned."""
         self._nodes.pop(incarnation, None)
 
     def judge(self, join: Join, now: float) -> Refusal | HeldOff | None:
-        """What is answered to a launcher that comes to a job which has begun; None: it may."""
+        """The answer to a launcher that comes to a job which has begun; None: it may."""
         strikes = self._strikes.get((join.node, join.address, join.node_rank))
         times = _recent(strikes, now) if strikes is not None else []
         if strikes is None or not times:

@@ -1,4 +1,4 @@
-"""How a job comes together: launchers join until there are enough, then each is given its ranks.
+"""The formation of a job: launchers join until there are enough, then each is given its ranks.
 
 With MIN:MAX nodes it forms as soon as MAX are there, or `last_call_s` after MIN were. Node ranks
 are taken as given with --node-rank; the others fill the gaps in the order of their arrival. A join
@@ -85,7 +85,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who is waited for, and how long yet: worth a line."""
+    """The missing launchers, and how long they are waited for: worth a line."""
 
     reason: str
 
@@ -173,7 +173,7 @@ class Formation:
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         if self._over:
             return None
         return min(self._expires_at, self._tell_at, self._form_at or self._expires_at)
@@ -204,12 +204,12 @@ class Formation:
 
     @property
     def least(self) -> int:
-        """As many nodes have to be there."""
+        """The least number of nodes."""
         return self._least
 
     @property
     def most(self) -> int:
-        """As many nodes may be there."""
+        """The greatest number of nodes."""
         return self._nnodes
 
     def _call(self, now: float) -> None:
@@ -262,7 +262,7 @@ class Formation:
                 self._kinds.setdefault(_kind(join), join)
 
     def objection(self, join: Join) -> Refusal | None:
-        """Why this launcher can never be part of this job, or None."""
+        """The reason why this launcher can never be part of this job, or None."""
         if join.run_id != self._run_id:
             return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
         stranger = "" if self._allow_mixed else self._strangeness(join)
@@ -284,7 +284,7 @@ class Formation:
         return None
 
     def _strangeness(self, join: Join) -> str:
-        """In what this launcher is so different that it cannot be of this job, or ""."""
+        """The difference by which this launcher cannot be of this job, or ""."""
         if join.version != self._version:
             versions = f"this is recoverrun {join.version}, the job runs {self._version}"
             return f"{versions}: all nodes need the same version"

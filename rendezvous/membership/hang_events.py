@@ -1,4 +1,4 @@
-"""What the machine that sees hangs takes and gives (`standstill`)."""
+"""The events and effects of the machine that sees hangs (`standstill`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ OnHang = Literal["recover", "tell", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """Who has to move: live ranks whose script has not ended, by their replica's slot.
+    """The ranks that have to move: live ones whose script has not ended, by their replica's slot.
 
     Waits of generations before `generation` are over.
     """
@@ -64,7 +64,7 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """It came after all."""
+    """A suspect came after all."""
 
     hang: int
     rank: int
@@ -74,7 +74,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condemned:
-    """It will not come: its replica is to go on without it."""
+    """A rank will not come: its replica is to go on without it."""
 
     hang: int
     rank: int

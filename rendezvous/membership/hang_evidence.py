@@ -1,4 +1,4 @@
-"""What looks at a process prove: that it will not go on by itself.
+"""The proof by looks at a process that it will not go on by itself.
 
 Being late proves nothing. A process that is stopped is certain. One that has computed nothing
 between looks a second apart, while its stack stayed the same, waits for what does not come. One
@@ -83,7 +83,7 @@ class Looks:
 
     @property
     def proof(self) -> Proof:
-        """What the looks prove so far."""
+        """The proof by the looks so far."""
         looks = [self.taken[number] for number in sorted(self.taken)]
         if not looks:
             return "none"
@@ -108,7 +108,7 @@ class Looks:
 
     @property
     def words(self) -> str:
-        """Where it stands, for people: of its stack, or of the kernel."""
+        """Its place, for people: by its stack, or by the kernel."""
         last = self.taken[max(self.taken)].evidence if self.taken else None
         if last is None:
             return ""

@@ -1,4 +1,4 @@
-"""Which operations ranks wait in, and who has not joined them.
+"""The operations that ranks wait in, and the ranks that have not joined them.
 
 A rank that waits for operation n of a channel has joined all up to n: members begin them in the
 same order. Of other channels its stack tells how many it has begun: one member may have completed
@@ -22,7 +22,9 @@ class _Operation:
 
 
 class Joins:
-    """Of `waiting` ranks. Members that an operation does not tell of count as having joined it."""
+    """The joins of `waiting` ranks. Members that an operation does not tell of count as having
+    joined it.
+    """
 
     def __init__(self, waiting: Mapping[int, Still]) -> None:
         self._waiting = waiting

@@ -1,4 +1,4 @@
-"""How long a rank may keep others waiting: learned from the run itself, phase by phase.
+"""The time for which a rank may keep others waiting: learned from the run itself, phase by phase.
 
 A limit for all phases takes checkpoints and first batches for hangs (dlrover #1727, FlagScale
 #1267). So each phase has its own history of lags, of all ranks: a rank that came late, and came,
@@ -32,7 +32,7 @@ EVERY_STEP = frozenset({Phase.MICROBATCH, Phase.DATA, Phase.SETTLE})
 
 
 class HangLimits:
-    """In seconds, by phase."""
+    """The limits in seconds, by phase."""
 
     def __init__(self) -> None:
         self._lags: dict[Phase, deque[tuple[int, float]]] = {}  # (step, lag)
@@ -61,7 +61,7 @@ class HangLimits:
         lags.append((self._step, lag_s))
 
     def limit_s(self, phase: Phase) -> float:
-        """How long a rank may stand still in `phase` while others wait for it."""
+        """The time for which a rank may stand still in `phase` while others wait for it."""
         regular = phase in EVERY_STEP
         usual_s = UNSEEN_STEPS * self._step_s
         least_s = self.stopped_s if regular else max(UNSEEN_S, usual_s)
@@ -70,5 +70,5 @@ class HangLimits:
 
     @property
     def stopped_s(self) -> float:
-        """How long a process may be stopped while others wait for it."""
+        """The time for which a process may be stopped while others wait for it."""
         return max(LEAST_S, STEPS * self._step_s)

@@ -1,4 +1,4 @@
-"""Where all ranks stand still together: a stuck operation, parted ranks, or quiet.
+"""Standstill of all ranks together: a stuck operation, parted ranks, or quiet.
 
 All wait, and an operation was joined by all of its members: the network or the library is stuck,
 or slow. The members meet anew, each time after a longer wait, and in the end the job stops. All
@@ -38,14 +38,14 @@ EARLY_S = LOOKS_TOGETHER * LOOK_EVERY_S
 
 @dataclass(slots=True)
 class _Lasting:
-    """How long something has lasted that all do together, and the longest time before."""
+    """The duration of a common state of all ranks, and the longest one before."""
 
     since: float | None = None
     lasts_s: float = 0.0
     longest_s: float = 0.0
 
     def on(self, since: float, now: float) -> bool:
-        """It lasts; True if it began anew."""
+        """Note that the state lasts; True if it began anew."""
         new = since != self.since
         if new:
             self.over()
@@ -58,12 +58,12 @@ class _Lasting:
         self.void()
 
     def void(self) -> None:
-        """It did not end by itself."""
+        """Note that the state did not end by itself."""
         self.since, self.lasts_s = None, 0.0
 
 
 class JointStalls:
-    """Of one job; `hang_limit_s` 0: quiet may last for any time."""
+    """The joint stalls of one job; `hang_limit_s` 0: quiet may last for any time."""
 
     def __init__(self, hang_limit_s: float) -> None:
         self._hang_limit_s = hang_limit_s
@@ -84,7 +84,7 @@ class JointStalls:
         self._wait_said = False
 
     def end(self) -> None:
-        """Not all stand still in the same way any more."""
+        """Note that not all stand still in the same way any more."""
         self._quiet.over()
         self._wait.over()
         self._wait_said, self._look = False, 0
@@ -129,7 +129,7 @@ class JointStalls:
         return [Stuck(what=what, lag_s=lag_s, meet=self._meetings <= MEETINGS)]
 
     def _patience_s(self, limit_s: float) -> float:
-        """How long an operation may take that all have joined: it may be slow, and not stuck.
+        """The time that an operation may take which all have joined: it may be slow, and not stuck.
 
         If it is slow it begins again with each meeting; so each time it is given longer, and the
         job stops for it only after a minute.
@@ -191,7 +191,7 @@ class JointStalls:
 def parted_in(
     hang: int, waiting: Mapping[int, Still], within: Mapping[int, Still], lag_s: float
 ) -> Parted:
-    """What is said of ranks that have parted; those `within` wait for mates in torch's own way."""
+    """The message about parted ranks; those `within` wait for mates in torch's own way."""
     what = {rank: still.mark.what for rank, still in waiting.items()}
     what |= dict.fromkeys(within, WITHIN)
     words = {rank: still.looks.words for rank, still in (*waiting.items(), *within.items())}

@@ -1,4 +1,4 @@
-"""Which ranks hang: seen by comparison, proved by looks, and only then condemned.
+"""The ranks that hang: seen by comparison, proved by looks, and only then condemned.
 
 Theory of operation. Each rank is moving, waiting (it has entered an operation that others have to
 join), or quiet (neither). A quiet rank that is waited for is a suspect; its lag is the time since
@@ -95,7 +95,7 @@ class Standstill:
                 assert_never(event)
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         return self._next if self._still else None
 
     def check(self) -> None:
@@ -183,7 +183,7 @@ class Standstill:
         return max(still.hang for still in self._still.values())
 
     def _limit_s(self, rank: int, still: Still, awaited: Awaited) -> float:
-        """How long `rank` may be waited for, since it is."""
+        """The time for which `rank` may be waited for, since it is."""
         assert still.blamed_since is not None, "a suspect"
         proof = still.looks.proof
         limits = self._limits
@@ -217,7 +217,9 @@ class Standstill:
         return [*effects, *condemned]
 
     def _unshown(self, waiting: Mapping[int, Still], now: float) -> dict[int, bool]:
-        """Who has to tell what it has joined, before one is lost that waits within its replica."""
+        """The ranks that have to tell what they have joined, before one is lost that waits within
+        its replica.
+        """
         return {
             rank: True
             for rank, still in waiting.items()
@@ -313,7 +315,7 @@ class Standstill:
         return effects
 
     def _waited_for(self, suspects: Mapping[int, Still]) -> list[list[int]]:
-        """Of each replica's suspects those that wait for none of its own."""
+        """Those of each replica's suspects that wait for none of its own."""
         by_slot: dict[int, list[int]] = {}
         for rank in sorted(suspects):
             by_slot.setdefault(self._slots[rank], []).append(rank)

@@ -14,7 +14,7 @@ from rendezvous.protocol.peer import Peer
 
 
 def assigned(start: Start, vacant: Iterable[int], waiting: Sequence[Join]) -> dict[int, Join]:
-    """Who of `waiting`, first come first, takes which of the `vacant` node ranks."""
+    """The launchers of `waiting` that take `vacant` node ranks, first come first served."""
     several_roles = start.role_world_size not in (-1, start.world_size)
     if several_roles:  # who has which role is not known of those who are lost
         return {}
@@ -36,7 +36,7 @@ def with_peer(start: Start, node_rank: int, peer: Peer, name: str) -> Start:
 
 
 def name_of(start: Start, node_rank: int, host: str) -> str:
-    """What a node on `host` is called in that place: two nodes never have one name."""
+    """The name of a node on `host` in that place: two nodes never have one name."""
     by_place = f"{host}.{node_rank}"
     if start.nodes[node_rank] in (host, by_place):
         return start.nodes[node_rank]
@@ -44,7 +44,7 @@ def name_of(start: Start, node_rank: int, host: str) -> str:
 
 
 def start_of(start: Start, incarnation: str, leader: str) -> Start | None:
-    """What the launcher `incarnation` is told of its place, None if it has none.
+    """The message to the launcher `incarnation` about its place, None if it has none.
 
     `start` is that of any launcher: all agree but for their own ranks.
     """

@@ -1,1 +1,1 @@
-"""What all parts of a job agree on: messages, layout, quota, variables, shared memory."""
+"""The agreements of all parts of a job: messages, layout, quota, variables, shared memory."""

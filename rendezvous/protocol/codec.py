@@ -202,7 +202,7 @@ def _no_extension(code: int, _data: bytes) -> object:
 
 
 def _size(value: object, depth: int) -> int:
-    """How many items a value of unknown meaning has; more than allowed if it is no plain data."""
+    """The number of items in an unknown value; more than allowed if it is no plain data."""
     if isinstance(value, tuple | dict):
         items = value.values() if isinstance(value, dict) else value
         counted = 1 if depth and len(items) <= STRANGE_ITEMS else STRANGE_ITEMS + 1

@@ -1,4 +1,4 @@
-"""What the coordinator wants done: the launcher's loop carries it out and decides nothing."""
+"""The effects of the coordinator: the launcher's loop carries them out and decides nothing."""
 
 from dataclasses import dataclass
 

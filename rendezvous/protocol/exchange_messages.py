@@ -36,7 +36,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe:
-    """X -> X: which bays make up the stream of a node with these ranks?"""
+    """X -> X: describe the bays that make up the stream of a node with these ranks."""
 
     serial: int
     attempt: int

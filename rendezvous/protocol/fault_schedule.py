@@ -102,7 +102,7 @@ def parse(text: str) -> tuple[Kill, ...]:
 
 
 def pace_ms(text: str) -> int:
-    """What a step takes at least while a replica is away, 0 if `text` does not say."""
+    """The least length of a step while a replica is away, 0 if `text` has none."""
     found = (_PACE.fullmatch(entry) for entry in _entries(text))
     return max((int(one[1]) for one in found if one), default=0)
 
@@ -110,7 +110,7 @@ def pace_ms(text: str) -> int:
 def expand(
     text: str, *, world: int, steps: int, phases: Sequence[Phase] = PHASES[:5]
 ) -> tuple[Kill, ...]:
-    """As `parse`, with `random:SEED:N` drawn for a job of this size, and checked against it."""
+    """Parse as `parse`, with `random:SEED:N` drawn for a job of this size, and check against it."""
     kills: list[Kill] = []
     for entry in _entries(text):
         drawn = _RANDOM.fullmatch(entry)
@@ -128,8 +128,8 @@ def expand(
 
 
 def of_attempt(text: str, attempt: int) -> str:
-    """What of `text` processes of that attempt are to know: what was planned for a step strikes
-    once, and not again as that is done again.
+    """The part of `text` for processes of that attempt: a fault planned for a step strikes once,
+    and not again as that is done again.
     """
     kills = [k for k in parse(text) if attempt == (1 if k.phase == "restore" else 0)]
     return render(kills, pace=pace_ms(text) if not attempt else 0)

@@ -1,4 +1,5 @@
-"""How often a launcher shows that it lives, and how long it may be silent, by how many there are.
+"""The interval of a launcher's signs of life, and the silence that it may keep, by the number of
+launchers.
 
 Each sign of life and its answer cost whoever coordinates a fraction of a millisecond. Among few
 launchers that is nothing, and a silent one is to be noticed soon. Among many the same rhythm would

@@ -1,4 +1,4 @@
-"""Which process of a rank: its attempt, and its birth within that, as one number.
+"""The process of a rank: its attempt, and its birth within that, as one number.
 
 `birth` 0 is a rank's first process in an attempt. Each process that its launcher starts in the
 place of one that was lost has the next birth. Later processes of a rank have larger numbers.

@@ -19,7 +19,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    """W -> K: where may I write snapshot number `turn` of this attempt? Ranks count alike. The bay
+    """W -> K: reserve memory for snapshot number `turn` of this attempt. Ranks count alike. The bay
     must have `nbytes`; its content is lost.
     """
 
@@ -108,7 +108,7 @@ class BayDropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """L -> K, and back: are you there?"""
+    """L -> K, and back: a sign of life."""
 
     serial: int
 

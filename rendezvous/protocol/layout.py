@@ -1,4 +1,4 @@
-"""Which rank is which: slot (replica position) and shard position of every global rank.
+"""The layout: slot (replica position) and shard position of every global rank.
 
 A layout is learned once, from the script's own process groups, and never changes: a lost rank
 keeps its place in it. See docs/recovery.md, "Failure domain".

@@ -1,4 +1,4 @@
-"""What numbers of messages may be. A name has one meaning in all messages, and so one bound."""
+"""The bounds of numbers in messages. A name has one meaning in all messages, and so one bound."""
 
 from collections.abc import Mapping
 

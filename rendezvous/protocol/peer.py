@@ -1,4 +1,4 @@
-"""How launchers of a job know each other."""
+"""The identity of launchers of a job among each other."""
 
 Peer = tuple[str, str, int, int]
 """A launcher of the job: incarnation, host, port, workers. No host: where the others have called it

@@ -1,4 +1,4 @@
-"""What launchers and workers are called in the list of processes.
+"""The names of launchers and workers in the list of processes.
 
 `ps` and `top` show two names: the command line, which only the package setproctitle can change (it
 is used where it is installed), and a name of 15 characters, which a process may write by itself.

@@ -1,4 +1,4 @@
-"""Where a worker stands, in a page of shared memory that its launcher reads.
+"""The position of a worker, in a page of shared memory that its launcher reads.
 
 The script's thread writes one mark wherever it passes one of our hooks: no system call, no lock,
 about a microsecond. Nothing of the worker runs when the page is read, so it tells where a process
@@ -34,7 +34,7 @@ NO_LIMIT_MS = _MASK
 
 
 class Phase(IntEnum):
-    """What a worker is at. Each has its own history of how long it may take (`hang_limits`)."""
+    """The activity of a worker. Each has its own history of times (`hang_limits`)."""
 
     FIRST = 0  # before the first transaction is over: torch's own waits are not seen
     MICROBATCH = 1  # in the body of the training loop
@@ -49,7 +49,7 @@ class Phase(IntEnum):
 
 
 class Wait(NamedTuple):
-    """What a worker waits for: operation `number` of a channel, in `generation`. All numbers are
+    """The wait of a worker for operation `number` of a channel, in `generation`. All numbers are
     below 2**32.
 
     `ranks` (first, stride, count) are the members of the channel; count 0: they are not told.
@@ -133,7 +133,7 @@ class ProgressWriter:
 
     @property
     def phase(self) -> Phase:
-        """Of the last mark."""
+        """The phase of the last mark."""
         return self._phase
 
     def protects(self) -> None:
@@ -168,7 +168,9 @@ class ProgressWriter:
 
     @contextmanager
     def checkpoint(self) -> Iterator[None]:
-        """What is within writes or reads a checkpoint. The mark stays that of the phase around."""
+        """Mark the code within as writing or reading a checkpoint. The mark stays that of the phase
+        around.
+        """
         if self._saving or get_ident() != self._thread:
             yield
             return
@@ -183,7 +185,7 @@ class ProgressWriter:
         self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
 
     def goes_on(self) -> None:
-        """What it waited for is there, or it waits no longer."""
+        """The wait is over, or was given up."""
         self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
 
     def _put(self, phase: int, wait: Wait, words: bytes) -> None:
@@ -206,7 +208,7 @@ class ProgressWriter:
 
 
 def key_of(name: str) -> int:
-    """What stands for the name of a channel."""
+    """The number that stands for the name of a channel."""
     return crc32(name.encode())
 
 

@@ -1,4 +1,4 @@
-"""Who computes which microbatches of a step: deterministic, even to one, home slots at home.
+"""The microbatches of each replica in a step: deterministic, even to one, home slots at home.
 
 A survivor first does its own slot's microbatches; only those of lost slots move (docs/recovery.md,
 "Quotas"). They are dealt out in (slot, index) order as contiguous ranges, because re-executing

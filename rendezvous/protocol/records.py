@@ -19,5 +19,5 @@ class Record:
 
 
 def notice(words: str) -> Record:
-    """What a person should read once, and no rank has said."""
+    """A line that a person should read once, and no rank has said."""
     return Record("notice.give", words, {"rank": -1})

@@ -1,4 +1,5 @@
-"""What launchers say to each other: copies of the store, ballots of the view register, statements.
+"""The messages of launchers to each other: copies of the store, ballots of the view register,
+statements.
 
 Part of the protocol that `messages` collects. docs/rendezvous.md explains what they are for.
 """

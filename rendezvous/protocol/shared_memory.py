@@ -1,4 +1,4 @@
-"""What a worker leaves behind in shared memory, so that a SIGKILL cannot take it along.
+"""The shared memory that a worker leaves behind, so that a SIGKILL cannot take it along.
 
 The file holds two buffers of equal size. Each begins with a header (sequence, length, crc32 of the
 payload), then the payload. The writer fills the older buffer, payload first and header last, so the
@@ -141,7 +141,7 @@ def read_marks(path: str) -> bytes:
 
 
 def read_doing(path: str, *, ended_by_us: bool) -> Doing:
-    """Which microbatch the worker died in that left the file at `path`, () if in none.
+    """The microbatch that the worker died in which left the file at `path`, () if in none.
 
     Of a worker that was ended because its replica was, only one that it had given up.
     """

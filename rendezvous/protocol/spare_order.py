@@ -1,4 +1,4 @@
-"""What a warm spare is told: which worker it becomes.
+"""The order to a warm spare: the worker that it becomes.
 
 A spare is a process of the launcher that has imported what every worker imports, and waits. What it
 is told is all that a worker gets when it is started cold: environment, arguments, streams.
@@ -26,12 +26,12 @@ class SpareOrder:
 
 
 def encode(order: SpareOrder) -> bytes:
-    """As bytes; also of text that is no UTF-8, as Python has it from the system."""
+    """The order as bytes; also of text that is no UTF-8, as Python has it from the system."""
     return json.dumps(asdict(order)).encode() + END
 
 
 def decode(data: bytes) -> SpareOrder:
-    """Of a launcher, which is believed. Raises ValueError if it is cut."""
+    """The order of a launcher, which is believed. Raises ValueError if it is cut."""
     found = json.loads(data)
     return SpareOrder(
         environ=found["environ"],

@@ -1,4 +1,4 @@
-"""Who is in a generation, and how a microbatch of its step is named."""
+"""The members of a generation, and the names of microbatches of its step."""
 
 from dataclasses import dataclass
 

@@ -22,7 +22,7 @@ def _variable(name: str, meaning: str, *, least: int = 0) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEnv:
-    """What a worker knows of its launcher and of its own place."""
+    """The knowledge of a worker of its launcher and of its own place."""
 
     endpoint: str = _variable("RECOVERRUN_ENDPOINT", "socket of the launcher on this node")
     incarnation: int = _variable("RECOVERRUN_INCARNATION", "attempt and birth of this process")

@@ -1,4 +1,4 @@
-"""How the memory of a *bay* is laid out: one rank's part of one snapshot.
+"""The memory layout of a *bay*: one rank's part of one snapshot.
 
     header   one page: whose it is, of which snapshot, and how long what follows is; written last
     sums     a checksum of each PART of the content; written by the keeper once the header is there
@@ -34,7 +34,7 @@ _SUM = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BayHeader:
-    """What a whole bay says of itself. Sizes are in bytes."""
+    """The header of a whole bay. Sizes are in bytes."""
 
     rank: int
     world: int  # ranks of the job that the snapshot is of
@@ -78,17 +78,17 @@ def parse(data: bytes, size: int) -> BayHeader | None:
 
 
 def parts(content: int) -> int:
-    """How many checksums `content` bytes have."""
+    """The number of checksums of `content` bytes."""
     return -(-content // PART)
 
 
 def part(index: int, content: int) -> tuple[int, int]:
-    """Where part `index` of so much content begins and ends, from the beginning of the content."""
+    """The begin and the end of part `index` of so much content, relative to the content."""
     return index * PART, min(content, (index + 1) * PART)
 
 
 def bay_bytes(content: int) -> int:
-    """How large a bay is that has room for `content` bytes."""
+    """The size of a bay that has room for `content` bytes."""
     least = PAGE + content
     while least - content_begin(least) < content:
         least += PAGE
@@ -96,7 +96,7 @@ def bay_bytes(content: int) -> int:
 
 
 def content_begin(size: int) -> int:
-    """Where the content of a bay of `size` bytes begins."""
+    """The offset at which the content of a bay of `size` bytes begins."""
     sums = _SUMS.size + _SUM.size * parts(size)
     return PAGE + -(-sums // PAGE) * PAGE
 
@@ -116,7 +116,7 @@ def pack_sums(sums: list[int], of: SnapshotId) -> bytes:
 
 
 def sums_bytes(content: int) -> int:
-    """How many bytes `pack_sums` makes for so much content."""
+    """The number of bytes that `pack_sums` makes for so much content."""
     return _SUMS.size + _SUM.size * parts(content)
 
 

@@ -43,7 +43,7 @@ FAILURES = 3
 
 
 class Exchange:
-    """Of one node."""
+    """The exchange of one node."""
 
     def __init__(self, memory: NodeMemory, xor: Xor, part: int = PART_BYTES) -> None:
         """`part`: bytes that are asked for at once, the same at all nodes."""
@@ -86,7 +86,7 @@ class Exchange:
         return self._out(now)
 
     def hear(self, holding: Holding, now: float) -> list[Effect]:
-        """What the keeper of this node has now."""
+        """Note what the keeper of this node has now."""
         if holding.keeper != self._holding.keeper:
             self._handed = set()
         self._holding = holding
@@ -114,7 +114,7 @@ class Exchange:
         return self._out(now)
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         due, work = self._asking.questions.deadline(), self._encoding
         times = [] if due is None else [due]
         if work is not None and work.todo is not None and not work.drained and work.open < WINDOW:

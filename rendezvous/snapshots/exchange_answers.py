@@ -1,4 +1,4 @@
-"""What an exchange answers others from the memory of its node."""
+"""The answers of an exchange to others, from the memory of its node."""
 
 from zlib import crc32
 
@@ -19,14 +19,14 @@ from rendezvous.snapshots.parity_groups import Member
 
 
 class Answers:
-    """Of one node; `part`: bytes that are asked for at once."""
+    """The answers of one node; `part`: bytes that are asked for at once."""
 
     def __init__(self, memory: NodeMemory, part: int) -> None:
         self._memory = memory
         self._part = part
 
     def answer(self, peer: str, request: Request) -> Answer:
-        """What is asked for, from the memory of this node."""
+        """The answer from the memory of this node."""
         of = Kept(request.attempt, request.step, request.world)
         match request:
             case Describe(serial=serial, first_rank=first, nproc=many):
@@ -46,7 +46,7 @@ class Answers:
                 return of_bytes(peer, serial, None)
 
     def _remembered(self, of: Kept, member: Member) -> tuple[tuple[int, int, int], ...]:
-        """What the bays of a node were, as its parity tells."""
+        """The extents of a node's bays, as its parity tells."""
         for share in self._memory.shares():
             if share.of == of and member in share.members:
                 extents = self._memory.share_extents(share) or ()
@@ -69,7 +69,7 @@ class Answers:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def lost_part(self, work: Decoding, request: Rebuild, circle: Circle | None) -> Unit | None:
-        """What is needed for it; None if that cannot be told now."""
+        """The unit that is needed for it; None if that cannot be told now."""
         key = request.level, request.members
         if circle is None or circle.of != (request.attempt, request.step):
             return None

@@ -48,7 +48,9 @@ class Asking:
         self.complete: deque[Unit | Stream] = deque()
 
     def begin(self, circle: Circle) -> None:
-        """From now on this is where others are. Whoever had asked something asks again."""
+        """Begin with this circle: from now on this is where others are. Whoever had asked something
+        asks again.
+        """
         self.circle = circle
         self.questions.clear()
 
@@ -79,7 +81,7 @@ class Asking:
             self._put(question, now)
 
     def _put(self, question: Question, now: float) -> None:
-        """What this node has itself is taken at once."""
+        """Ask; what this node has itself is taken at once."""
         circle, request = self.circle, question.request
         question.asked(now)
         if circle is None or question.node != circle.node:

@@ -1,4 +1,4 @@
-"""What an exchange has asked others and has no answer to, and when it is asked again."""
+"""The open questions of an exchange, and when they are asked again."""
 
 import itertools
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Question:
 
 
 class Questions:
-    """By serial. No two have the same."""
+    """The questions by serial. No two have the same."""
 
     def __init__(self) -> None:
         self._serials = itertools.count(1)
@@ -55,7 +55,7 @@ class Questions:
         return self._open.get(serial)
 
     def close(self, question: Question) -> None:
-        """It is answered."""
+        """Close a question that is answered."""
         del self._open[question.request.serial]
 
     def forget(self, work: Encoding | Restoring) -> None:
@@ -85,11 +85,11 @@ class Questions:
                 yield question
 
     def hasten(self, node: int, now: float) -> None:
-        """What this node was asked was lost."""
+        """Ask again: what this node was asked was lost."""
         for question in self._open.values():
             if question.node == node:
                 question.due, question.times = now, 0
 
     def deadline(self) -> float | None:
-        """When one is next due, or None."""
+        """The time at which one is next due, or None."""
         return min((one.due for one in self._open.values()), default=None)

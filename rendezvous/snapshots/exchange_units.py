@@ -1,4 +1,4 @@
-"""Which columns make a part of parity, or of what was lost, and what is made of them. Pure."""
+"""The columns of which a part of parity, or of what was lost, is made. Pure."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -23,7 +23,7 @@ PARITY = (ROWS_COLUMN, DIAGONALS_COLUMN)
 
 
 def lacking(circle: Circle, of: Kept, here: Container[int]) -> Iterator[Restoring]:
-    """What is to be brought to the node of this circle, which has or awaits the ranks in `here`."""
+    """The parts to bring to the node of this circle, which has or awaits the ranks in `here`."""
     first = sum(circle.ranks[: circle.node])
     own = set(range(first, first + circle.ranks[circle.node]))
     for level, members, data, parity in circle.sources:
@@ -61,7 +61,7 @@ def of_encoding(work: Encoding, part: int) -> Iterator[Unit]:
 
 
 def parity_of(unit: Unit, column: int, part: int, xor: Xor) -> bytes:
-    """What belongs into this part of the parity: zeros at its end may be left out."""
+    """The bytes of this part of the parity: zeros at its end may be left out."""
     found = [unit.columns[slot] for slot in sorted(unit.columns)]
     if column == 0:
         longest = max(map(len, found))
@@ -108,7 +108,9 @@ def of_restoring(work: Restoring, part: int) -> Iterator[Unit]:
 def of_lost_part(
     work: Decoding, request: Rebuild, source: Source, extents: Sequence[Extents], part: int
 ) -> Unit | None:
-    """What a part of a lost chunk is made of; None if too much is missing, or there is no such."""
+    """The unit of which a part of a lost chunk is made; None if too much is missing, or there is no
+    such.
+    """
     level, members, data, parity = source
     group, of = Group(level, members), Kept(request.attempt, request.step, request.world)
     slot, stripe, number = request.slot, request.stripe, request.part
@@ -168,7 +170,7 @@ def lost_part(unit: Unit, part: int, xor: Xor) -> bytes:
 def _read(
     of: Kept, group: Group, slot: int, stripe: int, extents: Extents, number: int, part: int
 ) -> Read | None:
-    """How part `number` of a chunk is asked for; None beyond its end."""
+    """The question for part `number` of a chunk; None beyond its end."""
     chunk = group.chunk(slot, stripe, stream_bytes(extents))
     begin = chunk.begin + number * part
     first, many = group.members[slot]

@@ -1,4 +1,4 @@
-"""What an exchange works on: units, each of which needs columns that other nodes have.
+"""The work of an exchange: units, each of which needs columns that other nodes have.
 
 A unit is complete once all its columns are here. What is made of them depends on what it is for.
 Columns are named as in `parity_groups`: chunks of a stripe by their slot, parity by -1 and -2.
@@ -47,16 +47,16 @@ class NodeMemory(Protocol):
     """The memory of the keeper of this node, as far as its exchange reads and makes it."""
 
     def extents(self, of: Kept, member: Member) -> Extents:
-        """Which bays have the parts of these ranks; () unless all are here and are kept."""
+        """The bays with the parts of these ranks; () unless all are here and are kept."""
 
     def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
-        """Of the bay of this rank; None if it does not hold that any more."""
+        """The bytes of this rank's bay; None if it does not hold that any more."""
 
     def shares(self) -> tuple[ShareId, ...]:
         """All whole ones."""
 
     def share_extents(self, share: ShareId) -> tuple[Extents, ...] | None:
-        """By slot, those of the nodes that it is made of."""
+        """The extents by slot of the nodes that it is made of."""
 
     def read_share(self, share: ShareId, column: int, part: int) -> bytes | None:
         """Part of the parity: column 0 for rows, 1 for diagonals; checked."""
@@ -67,10 +67,10 @@ class NodeMemory(Protocol):
     def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None: ...
 
     def end_share(self, share: ShareId) -> None:
-        """It is whole: hand it to the keeper."""
+        """Hand a whole share to the keeper."""
 
     def drop_share(self, share: ShareId) -> None:
-        """It is not made any more."""
+        """Drop a share that is not made any more."""
 
     def begin_bays(self, of: Kept, extents: Extents) -> str:
         """Take memory for the parts of these ranks; why not, if that cannot be."""

@@ -1,4 +1,4 @@
-"""Which bays a keeper has, and which of them may be written over.
+"""The bays of a keeper, and which of them may be written over.
 
 Theory of operation. Each rank has two bays. A bay that is being filled belongs to the process that
 fills it, and has no content. It counts again once its header is there and its checksums are made.
@@ -38,7 +38,7 @@ class Bay:
 
 @dataclass(slots=True)
 class _Grid:
-    """At which turns a rank takes snapshots: multiples of a power of two.
+    """The turns at which a rank takes snapshots: multiples of a power of two.
 
     Where the one before is written over each time before it gets safe, none ever does; where ranks
     wait for one that not all of them have, neither. So all give up at the same turns: the power
@@ -59,7 +59,9 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where a rank may write. `number` None: in a bay that is to be made; `dropped` goes first."""
+    """The bay in which a rank may write. `number` None: one that is to be made; `dropped` goes
+    first.
+    """
 
     number: int | None
     dropped: tuple[int, ...] = ()
@@ -67,7 +69,7 @@ class Room:
 
 @dataclass(slots=True)
 class Holdings:
-    """Of one keeper."""
+    """The holdings of one keeper."""
 
     order: Order = NO_ORDER  # what is kept
     _bays: dict[int, Bay] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Holdings:
 
     @property
     def safe(self) -> SnapshotId:
-        """What can be had again, as far as is known here."""
+        """The snapshot that can be had again, as far as is known here."""
         return SnapshotId(*self.order[2])
 
     # --------------------------------------------------------------------------- who speaks
@@ -103,7 +105,8 @@ class Holdings:
     # --------------------------------------------------------------------------- filling
 
     def reserve(self, rank: int, incarnation: int, nbytes: int, turn: int = 0) -> Room | None:
-        """Where this process may write next: at least `nbytes`. Content that was there is gone.
+        """The bay in which this process may write next: at least `nbytes`. Content that was there
+        is gone.
 
         `turn` is the number of the snapshot that it is for, the same at all ranks. None if all that
         the rank has is being read or must stay.
@@ -150,7 +153,7 @@ class Holdings:
         return True
 
     def adopt(self, number: int, found: SnapshotId, world: int, *, summed: bool) -> None:
-        """What a bay holds that was handed over."""
+        """Adopt the content of a bay that was handed over."""
         bay = self._bays[number]
         bay.world = world
         bay.content, bay.unsummed = (found, None) if summed else (None, found)
@@ -167,7 +170,7 @@ class Holdings:
         return gone
 
     def spoilt(self, number: int) -> None:
-        """What this bay holds is not what it should be."""
+        """Mark the content of this bay as damaged."""
         if (bay := self._bays.get(number)) is not None:
             bay.content = bay.unsummed = None
 
@@ -226,9 +229,9 @@ class Holdings:
 
 
 def order_of_start(former: Holding, attempt: int, restored: SnapshotId, *, parity: bool) -> Order:
-    """What is kept as an attempt begins, of what a keeper has said last. Where nodes make parity
-    for each other: beside what all go back to the one before it that was kept, as that may have all
-    of its parity and this one none.
+    """The snapshots to keep as an attempt begins, of the keeper's last statement. Where nodes make
+    parity for each other: beside what all go back to the one before it that was kept, as that may
+    have all of its parity and this one none.
     """
     held = {SnapshotId(*one[:2]) for one in former.held} if parity and restored != NONE else set()
     kept = {SnapshotId(*one) for one in former.order[2:]}

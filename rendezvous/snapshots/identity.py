@@ -1,4 +1,4 @@
-"""Which snapshot: the attempt of the job in which it was taken, and the step at whose top."""
+"""The name of a snapshot: the attempt in which it was taken, and the step at whose top."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ def on_disk(start: int, step: int) -> SnapshotId:
 
 
 def start_of(found: SnapshotId) -> int:
-    """That number again; -1 of a snapshot that is in memory."""
+    """The number of a start again; -1 of a snapshot that is in memory."""
     return found.attempt + STARTS_MOST + 2 if found.attempt < -1 else -1
 
 

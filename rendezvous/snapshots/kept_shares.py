@@ -1,4 +1,4 @@
-"""Which parity a keeper has: of snapshots that are kept, and of no others."""
+"""The parity that a keeper has: of snapshots that are kept, and of no others."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,16 @@ from rendezvous.snapshots.identity import NO_ORDER
 
 
 class KeptShares:
-    """By the number of the memory that each is in."""
+    """The shares by the number of the memory that each is in."""
 
     def __init__(self) -> None:
         self._shares: dict[int, Share] = {}
         self._order: Order = NO_ORDER
 
     def add(self, number: int, share: Share) -> tuple[int, ...]:
-        """It is whole and here. Returns the numbers of the memory that is of no use any more."""
+        """Add a whole share that is here. Returns the numbers of the memory that is of no use any
+        more.
+        """
         twin = tuple(other for other, one in self._shares.items() if one == share)
         for other in twin:
             del self._shares[other]
@@ -22,7 +24,7 @@ class KeptShares:
         return (*twin, *self._dropped())
 
     def keep(self, order: Order) -> tuple[int, ...]:
-        """As `Keep` has it; the numbers of the memory that is of no use any more."""
+        """Keep what `Keep` says; the numbers of the memory that is of no use any more."""
         self._order = max(self._order, order)
         return self._dropped()
 

@@ -1,5 +1,5 @@
-"""What a node keeps of a snapshot, as one string of bytes: the beginnings of its bays, one after
-the other, in the order of ranks. A beginning is all of a bay that is used: header, checksums and
+"""A node's part of a snapshot as one string of bytes: the beginnings of its bays, one after the
+other, in the order of ranks. A beginning is all of a bay that is used: header, checksums and
 content. So what is rebuilt is a bay that can be checked as any other.
 """
 
@@ -26,7 +26,7 @@ def stream_bytes(extents: Sequence[Extent]) -> int:
 
 
 def spans(extents: Sequence[Extent], begin: int, end: int) -> list[Span]:
-    """Where the bytes from `begin` to `end` of the stream lie."""
+    """The places of the bytes from `begin` to `end` of the stream."""
     found, first = [], 0
     for rank, _, used in extents:
         low, high = max(begin, first), min(end, first + used)
@@ -37,7 +37,7 @@ def spans(extents: Sequence[Extent], begin: int, end: int) -> list[Span]:
 
 
 def place(extents: Sequence[Extent], rank: int) -> tuple[int, int]:
-    """Where the bay of a rank begins and ends in the stream."""
+    """The begin and the end of a rank's bay in the stream."""
     first = 0
     for one, _, used in extents:
         if one == rank:

@@ -38,7 +38,7 @@ def xor_of_integers(parts: Sequence[Part]) -> bytes:
 
 @cache
 def fastest() -> Xor:
-    """What this machine has for it."""
+    """The fastest implementation on this machine."""
     try:
         import numpy as np
     except ImportError:
@@ -54,17 +54,17 @@ def fastest() -> Xor:
 
 
 def padded(part: bytes, size: int) -> bytes:
-    """With zeros at its end: a part beyond the end of a stream is not sent."""
+    """The part with zeros at its end: a part beyond the end of a stream is not sent."""
     return part if len(part) == size else part.ljust(size, b"\0")
 
 
 def row_parity(columns: Sequence[bytes], xor: Xor) -> bytes:
-    """Of columns of equal length."""
+    """The parity of columns of equal length."""
     return xor(columns) if len(columns) > 1 else columns[0]
 
 
 def diagonal_parity(columns: Sequence[bytes], xor: Xor) -> bytes:
-    """Of columns of ROWS rows of equal length, at most ROWS of them."""
+    """The parity of columns of ROWS rows of equal length, at most ROWS of them."""
     whole = [*columns, row_parity(columns, xor)]
     places = [*range(len(columns)), PRIME - 1]
     cells = {

@@ -1,4 +1,4 @@
-"""Which nodes keep parity for each other, and where it lies.
+"""The nodes that keep parity for each other, and where it lies.
 
 Theory of operation. What a node keeps of a snapshot is a string of bytes, its *stream*. The nodes
 of a group have as many *stripes*. Stripe s has a chunk of each node but those where its parity
@@ -26,7 +26,7 @@ Member = tuple[int, int]
 
 
 class Chunk(NamedTuple):
-    """Where the chunk of a stream lies that belongs to a stripe."""
+    """The place of a stream's chunk that belongs to a stripe."""
 
     begin: int
     end: int
@@ -54,11 +54,11 @@ class Group:
         return self.size - self.level
 
     def parity_slots(self, stripe: int) -> tuple[int, ...]:
-        """Where its parity lies: rows first, then diagonals."""
+        """The slots with its parity: rows first, then diagonals."""
         return tuple((stripe + column) % self.size for column in range(self.level))
 
     def data_slots(self, stripe: int) -> tuple[int, ...]:
-        """Whose chunks it has, in the order of its columns."""
+        """The slots whose chunks it has, in the order of its columns."""
         parity = self.parity_slots(stripe)
         return tuple(slot for slot in range(self.size) if slot not in parity)
 
@@ -71,7 +71,7 @@ class Group:
         return tuple((slot - column) % self.size for column in range(self.level))
 
     def chunk(self, slot: int, stripe: int, length: int) -> Chunk:
-        """Of the stream of a node, which has so many bytes: what belongs to this stripe."""
+        """The chunk of a node's stream, which has so many bytes, that belongs to this stripe."""
         index, size = self.stripes_of(slot).index(stripe), chunk_bytes(self, length)
         return Chunk(min(length, index * size), min(length, (index + 1) * size))
 
@@ -101,7 +101,7 @@ def dealt(nodes: int) -> list[tuple[int, ...]]:
 
 
 def groups_of(nproc: Sequence[int], level: int) -> list[tuple[tuple[int, ...], Group]]:
-    """Of nodes with so many ranks each: who is in a group, and the group.
+    """The groups of nodes with so many ranks each: the members, and the group.
 
     None of a single node, and none if no loss of a node is to be survived. Of two nodes only one
     may be lost.

@@ -1,4 +1,4 @@
-"""What a restart of all ranks begins from: decided by what is there, not by what was heard before.
+"""The beginning of a restart of all ranks: decided by what is there, not by what was heard before.
 
 A snapshot can be had if each rank finds its own part in the memory of its own node, or that part is
 on another node, or can be rebuilt from what the others of its group have. Of those the newest is
@@ -27,8 +27,8 @@ def plan(nodes: Sequence[Node]) -> SnapshotId | None:
 
 
 def arranged(nodes: Sequence[Node]) -> Sequence[int]:
-    """In which order nodes are given their ranks, that each finds its parts of the newest snapshot
-    in its own directory; as they came where no order helps.
+    """The order in which nodes are given their ranks, so that each finds its parts of the newest
+    snapshot in its own directory; as they came where no order helps.
     """
     world, came = sum(nproc for nproc, _, _ in nodes), range(len(nodes))
     held = {SnapshotId(*one[:2]) for _, parts, _ in nodes for one in parts if one[2] == world}
@@ -41,7 +41,7 @@ def arranged(nodes: Sequence[Node]) -> Sequence[int]:
 
 
 def sources(nodes: Sequence[Node], of: SnapshotId) -> tuple[Source, ...] | None:
-    """Where the parts lie that are not on the nodes of their ranks; None if one cannot be had."""
+    """The nodes with parts that are not on the nodes of their ranks; None if one is lost."""
     world = sum(nproc for nproc, _, _ in nodes)
     parts = [{h[3] for h in held if h[:3] == (*of, world)} for _, held, _ in nodes]
     lacking = list(missing([nproc for nproc, _, _ in nodes], parts))
@@ -103,7 +103,7 @@ _TEXT = re.compile(r"([0-9]{1,12}):([0-9]{1,12})(?:@([0-9]{1,12}))?", re.ASCII)
 
 
 def written(found: SnapshotId | None) -> str:
-    """As `Start.restore` has it."""
+    """The name of a snapshot in `Start.restore`."""
     if found is None:
         return ""
     start = start_of(found)
@@ -111,12 +111,14 @@ def written(found: SnapshotId | None) -> str:
 
 
 def read(text: str) -> SnapshotId | None:
-    """What `written` has made, as it is kept once it is in memory; None of anything else."""
+    """The snapshot that `written` has named, as it is kept once it is in memory; None of anything
+    else.
+    """
     match = _TEXT.fullmatch(text)
     return None if match is None else SnapshotId(int(match[1]), int(match[2]))
 
 
 def start_in(text: str) -> int:
-    """Which start has written it to a directory; -1 if it is in memory."""
+    """The start that has written it to a directory; -1 if it is in memory."""
     match = _TEXT.fullmatch(text)
     return -1 if match is None or match[3] is None else int(match[3])

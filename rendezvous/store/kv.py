@@ -99,7 +99,7 @@ class Store:
         return answers
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         while self._expiries and self._expiries[0][1] not in self._waiters:
             heappop(self._expiries)
         return self._expiries[0][0] if self._expiries else None
@@ -245,7 +245,7 @@ class Store:
 
 
 def _malformed(call: StoreCall) -> str:
-    """What is wrong with the shape of a call, or ""."""
+    """The fault in the shape of a call, or ""."""
     keys, values = len(call.keys), len(call.values)
     wanted = {"set": 1, "append": 1, "cas": 2, "mset": keys}.get(call.op, 0)
     many = call.op in ("wait", "check", "mset", "mget", "count")
@@ -284,7 +284,9 @@ def _add(space: dict[str, bytes], call: StoreCall) -> StoreAnswer:
 
 
 def _compare_and_set(space: dict[str, bytes], call: StoreCall) -> StoreAnswer:
-    """As in TCPStore: an empty expectation creates a key; without one, the key stays absent."""
+    """Compare and set as TCPStore does: an empty expectation creates a key; without one, the key
+    stays absent.
+    """
     key = call.keys[0]
     expected, desired = call.values
     if key not in space:

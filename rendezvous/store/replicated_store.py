@@ -94,7 +94,7 @@ class ReplicatedStore:
         return self._done(b"", generation, answers, now)
 
     def hear(self, sender: str, message: Copy | Whole | Copied, now: float) -> list[Effect]:
-        """What the launcher `sender` says about its copy or ours."""
+        """Follow what the launcher `sender` says about its copy or ours."""
         return self._replicated(replication.Heard(sender, message), now)
 
     def tick(self, now: float) -> list[Effect]:
@@ -106,7 +106,7 @@ class ReplicatedStore:
         return [*effects, *self._replicated(replication.Tick(), now)]
 
     def deadline(self) -> float | None:
-        """When it next needs a `tick`, or None."""
+        """The time at which `tick` is next needed, or None."""
         times = [self._replication.deadline()]
         if self._replication.leads:
             times.append(self._store.deadline())

@@ -112,7 +112,7 @@ class Replication:
     """Machine of one launcher. The founder's store, being empty, is as good as anybody's."""
 
     def __init__(self, *, founder: bool) -> None:
-        self.complete = founder  # could we lead with what we hold?
+        self.complete = founder  # True if we could lead with what we hold
         self.term = 0
         self.leader = ""  # "": we lead
         self.index = 0
@@ -145,7 +145,7 @@ class Replication:
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         return self.resend_at
 
     def check(self) -> None:
@@ -196,7 +196,7 @@ class Replication:
         return effects + self._release()
 
     def _release(self) -> list[Effect]:
-        """What every follower has may be known to all."""
+        """Release answers to changes that every follower has."""
         least = min(self.acked.values(), default=self.index)
         ready: list[StoreAnswer] = []
         while self.held and self.held[0][0] <= least:
@@ -232,7 +232,7 @@ class Replication:
         return []
 
     def _forget(self) -> None:
-        """Of the term before. Who was not answered in it will ask again."""
+        """Forget the term before. Callers that were not answered in it will ask again."""
         self.held.clear()
         self.acked.clear()
         self.log.clear()

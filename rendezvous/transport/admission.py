@@ -1,4 +1,4 @@
-"""Who may speak at a socket that other machines can reach, and how much.
+"""Admission to a socket that other machines can reach: who may speak, and how much.
 
 With a key: the owner of a public key that proves it (see `keys`). Without: whoever comes, under a
 name that is free. Both get a bucket of messages and one of bytes; whoever empties them is cut off,
@@ -82,7 +82,7 @@ class Admission:
         return self._incarnation(peer.routing_id)
 
     def routing_id(self, incarnation: bytes) -> bytes:
-        """What the socket calls this peer."""
+        """The socket's name of this peer."""
         peer = self._peers.get(incarnation)
         return incarnation if peer is None else peer.routing_id
 

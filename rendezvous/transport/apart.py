@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 
 def told_apart(said: Mapping[int, str]) -> str:
-    """Which ranks say what, most of them first; "" if all say the same."""
+    """The ranks by what they say, most of them first; "" if all say the same."""
     ranks_by_words: dict[str, list[int]] = {}
     for rank, words in sorted(said.items()):
         ranks_by_words.setdefault(words, []).append(rank)

@@ -1,4 +1,4 @@
-"""What the launchers of a job derive from its key, and how one proves to have it.
+"""The keys that the launchers of a job derive from its key, and the proof of having it.
 
 A job has one secret, the *key*. It never travels. Each launcher derives two things from it: the key
 pair with which it listens, the same in all of them, and the proof that goes with its own key pair,
@@ -41,12 +41,14 @@ class JobKey:
         return self._derived(b"listener", b"")
 
     def routing_id(self, public: bytes) -> bytes:
-        """What the owner of a public key calls itself, with the proof that it has this key."""
+        """The name that the owner of a public key gives itself, with the proof that it has this
+        key.
+        """
         proof = self._derived(b"caller", public).hex()[:_PROOF_CHARS]
         return f"{incarnation_of(public)}.{proof}".encode()
 
     def incarnation(self, routing_id: bytes, public: bytes) -> bytes:
-        """Who speaks, if the one with this public key may call itself so; else b""."""
+        """The incarnation of the owner of this public key, if it may call itself so; else b""."""
         expected = self.routing_id(public)
         return expected[:INCARNATION_CHARS] if hmac.compare_digest(routing_id, expected) else b""
 

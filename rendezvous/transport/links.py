@@ -82,7 +82,7 @@ class Hub:
 
     @property
     def port(self) -> int:
-        """Where it listens, since last."""
+        """The port at which it listened last."""
         endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return int(endpoint.strip("\0").rpartition(":")[2])
 
@@ -165,7 +165,9 @@ class Dealer:
 
     @property
     def strangers(self) -> int:
-        """How often in a row the other end accepted us, and then we did not come to terms."""
+        """The number of times in a row that the other end accepted us, and we did not come to
+        terms.
+        """
         return self._strangers
 
     def new_strangers(self) -> int:
@@ -185,7 +187,7 @@ class Dealer:
             resend_soon(value)  # here it is the descriptor
         elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._shaking, self._strangers, self._met, self._up = False, 0, True, True
-        elif self._shaking:  # What follows a failure is the end of the connection.
+        elif self._shaking:  # The end of the connection follows a failure.
             self._shaking = False
             self._strangers += 1
             self._given_up = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

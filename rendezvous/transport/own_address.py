@@ -4,7 +4,9 @@ import socket
 
 
 def address_towards(host: str, port: int) -> str:
-    """That from which this place would be called; "*" if none is known. `host` is an address."""
+    """The address from which this place would be called; "*" if none is known. `host` is an
+    address.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

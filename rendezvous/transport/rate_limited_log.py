@@ -1,4 +1,4 @@
-"""What strangers and broken peers do, told in few lines: counted, and never more than one a minute.
+"""The log of what strangers and broken peers do: counted, and never more than one line a minute.
 
 Whoever sends garbage sends much of it, and a log that an attacker can fill is a fault of its own.
 The first of a kind is told at once, the rest as a number.

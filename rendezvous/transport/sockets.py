@@ -202,7 +202,7 @@ class Guests:
 
 
 def tcp(host: str, port: int) -> str:
-    """What ZeroMQ calls this place."""
+    """ZeroMQ's name of this place."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 

@@ -130,7 +130,7 @@ class Station:
         del self._owners[fd]
 
     def wait(self, timeout_s: float) -> set[Router | Hub | Dealer | int]:
-        """What is readable; empty after `timeout_s` seconds, or sooner."""
+        """The readable sockets; empty after `timeout_s` seconds, or sooner."""
         # Rounded up: waking early would turn the rest of the time into a busy loop.
         ready = [item for item, _ in self._poller.poll(max(0, int(timeout_s * 1000 + 0.999)))]
         if self._door.socket in ready:

@@ -96,7 +96,7 @@ class DemoConfig:
         return max(1, self.steps // 10)
 
     def options(self, *, losses: bool) -> list[str]:
-        """Of the launcher."""
+        """The options of the launcher."""
         if self.snapshots:
             return [f"--snapshot-every={self.every}"]
         return ["--return"] if losses and self.returns else []
@@ -106,7 +106,7 @@ class DemoConfig:
         return self.replicas * self.shards
 
     def pace_s(self, start_s: float) -> float:
-        """What a step takes at least while a replica is away, for it to come back in time."""
+        """The least length of a step while a replica is away, so that it can come back in time."""
         last = max((kill.step for kill in self.kills), default=0)
         left = self.steps - 1 - last - LAST_STEPS
         if not self.returns or self.snapshots or left <= 0:
@@ -293,7 +293,7 @@ def _trial(
 
 
 def _steps(config: DemoConfig, trial: Trial) -> int:
-    """That were made: where nobody votes on them the script's log tells."""
+    """The number of steps made: where nobody votes on them the script's log tells."""
     return len(trial.losses) if config.snapshots else trial.steps
 
 
@@ -325,7 +325,7 @@ def compare(config: DemoConfig, reference: Trial, faulted: Trial) -> Comparison 
 def verdict(
     config: DemoConfig, reference: Trial, faulted: Trial, comparison: Comparison | None
 ) -> list[Point]:
-    """What the two runs have shown."""
+    """The findings of the two runs."""
     history = faulted.history
     made, expected = _steps(config, faulted), _steps(config, reference)
     steps = Point(held=made == expected, text=f"{made} of {plural(expected, 'step')} made")

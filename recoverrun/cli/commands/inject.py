@@ -199,7 +199,7 @@ def run(config: InjectConfig, console: Console) -> int:
 
 
 def verdict(config: InjectConfig, trial: Trial) -> list[Point]:
-    """What the run has shown."""
+    """The findings of the run."""
     absorbed = faults(config.kills, trial.history).absorbed
     worst = max((recovery.total_ms for recovery in trial.history.recoveries), default=0.0)
     points = [faults_point(config.kills, trial.history), ledger_point("the run", trial)]

@@ -143,7 +143,7 @@ def show(config: PostmortemConfig, console: Console) -> int:
 
 
 def _doctor() -> str:
-    """What would hinder a run on this machine."""
+    """The doctor's report on this machine."""
     from recoverrun.cli.examination import for_bundle  # Only a bundle holds it.
 
     return for_bundle()

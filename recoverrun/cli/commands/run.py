@@ -40,7 +40,7 @@ def run(config: RunConfig, options: Options) -> int:
 
 
 def _accompanied(config: RunConfig, options: Options) -> int | RunConfig:
-    """As `_take_part`, beside a process that tells others of it if there is anything to tell."""
+    """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
         return _take_part(config, lambda run_dir: None)
     # Not at the top: most runs have no companion.
@@ -117,7 +117,7 @@ def _comes_back(config: RunConfig, agent: Agent) -> bool:
 
 
 def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
-    """How a node that was left out asks for a place: whoever of the `others` it reaches.
+    """The configuration with which a node that was left out asks again: at any of the `others`.
 
     Not at the endpoint: it may have listened there itself, and would wait for others to come.
     """
@@ -126,7 +126,7 @@ def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
 
 
 def _survived(run_dir: Path) -> str:
-    """What a job says last that went well in spite of losses."""
+    """The last line of a job that survived losses."""
     from recoverrun.reports.survival import survival  # Not at the top, as below.
     from rendezvous.journal.reader import read_run
 
@@ -134,7 +134,7 @@ def _survived(run_dir: Path) -> str:
 
 
 def _ending(agent: Agent, run_dir: Path, code: int) -> str:
-    """What a failed job says last: the verdict that `postmortem` and `status` give, too."""
+    """The last line of a failed job: the verdict that `postmortem` and `status` give, too."""
     # Not at the top: a launcher that runs for weeks need not hold what only its end needs.
     from recoverrun.reports.failure_report import failure_report
     from rendezvous.journal.reader import read_run

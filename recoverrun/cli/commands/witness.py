@@ -20,7 +20,7 @@ ENDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where it listens, and with which key."""
+    """The address at which it listens, and its key."""
 
     endpoints: tuple[Endpoint, ...]
     key_file: str

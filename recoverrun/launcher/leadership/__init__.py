@@ -1,1 +1,1 @@
-"""Which launcher coordinates, and the coordinator that it hosts."""
+"""The launcher that coordinates, and the coordinator that it hosts."""

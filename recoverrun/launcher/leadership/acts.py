@@ -1,4 +1,4 @@
-"""What the leadership of one launcher wants done."""
+"""The acts that the leadership of one launcher orders."""
 
 from dataclasses import dataclass
 

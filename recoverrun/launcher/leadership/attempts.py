@@ -1,4 +1,4 @@
-"""How often all ranks may be started again, and what of that counts.
+"""The count of restarts of all ranks, and the ends that count.
 
 An attempt that ends because nodes come or go does not count. Neither does one that ends by a loss
 before recovery could help: all that is lost is the beginning. But a job that never comes beyond it
@@ -46,7 +46,7 @@ class Attempts:
     def judge(
         self, stop: Stop, job: Coordinator | None, *, enough: bool, changing: bool
     ) -> NextAttempt | None:
-        """What follows where `job` wants to stop; None: that is the end.
+        """The next attempt where `job` wants to stop; None: that is the end.
 
         `enough`: nodes are left for another attempt. `changing`: it is one of them that is gone.
         """

@@ -77,7 +77,7 @@ class CoordinatorHost(HostVoice):
     def receive(self, sender: str, message: Message, now: float) -> list[Envelope]:
         """A message of the launcher `sender`, or of a worker that it hosts."""
         if sender in self._members.evicted:
-            # What it says of its end needs no answer: that would be answered again.
+            # A message about its end needs no answer: that would be answered again.
             over = isinstance(message, Stop | Leaving)
             return [] if over else [Envelope(sender, NOBODY, self._members.eviction(sender))]
         if isinstance(message, Join):
@@ -126,7 +126,7 @@ class CoordinatorHost(HostVoice):
         return envelopes + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         machines = [self._detector.deadline(), self._store.deadline()]
         if self._coordinator is None:
             machines.append(self._newcomers.deadline())
@@ -291,7 +291,7 @@ class CoordinatorHost(HostVoice):
         return self.stop(Stop(exit_code=ExitCode.INVARIANT, reason=words, root_rank=-1))
 
     def answer(self, effects: Iterable[StoreEffect]) -> list[Envelope]:
-        """What the store wants sent: to its followers, or to whoever had called."""
+        """The messages of the store: to its followers, or to its callers."""
         return [envelope for effect in effects for envelope in self._members.answer(effect)]
 
     # --------------------------------------------------------------------------- taking over
@@ -368,7 +368,7 @@ class CoordinatorHost(HostVoice):
         """A user ends one node's part: whatever can go on without it does."""
         self._newcomers.part(sender)
         member = self._members.known.get(sender)
-        # Who takes over from us does not know of those who wait.
+        # A successor of ours does not know of the spares.
         waiting = len(self._newcomers.spares) if sender != self._own else 0
         left = len(self._members.present - {sender}) + waiting
         enough = left >= self._newcomers.least

@@ -1,4 +1,5 @@
-"""Where a launcher without a place waits, and where it asks once nobody answers there.
+"""The search of a launcher without a place: it waits at the coordinator, and asks elsewhere if that
+does not answer.
 
 A spare is told of other launchers of the job: they know who coordinates, or soon will.
 """
@@ -19,7 +20,7 @@ Place = tuple[str, int]
 
 
 class CoordinatorSearch:
-    """Of one launcher, until it has a place."""
+    """The search of one launcher, until it has a place."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._detector = Detector(heartbeat)
@@ -55,5 +56,5 @@ class CoordinatorSearch:
         return place
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return self._detector.deadline()

@@ -1,4 +1,4 @@
-"""Which of several ends was the cause, when a job that recovery does not cover fails.
+"""The cause among several ends, when a job that recovery does not cover fails.
 
 What is heard first need not have happened first. A rank that fails closes its connections before it
 has ended; a peer on another node may be gone of that, and known to be, while the rank that failed
@@ -118,7 +118,7 @@ class FirstFailure:
         return concluded
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         return self._conclude_at if self.pending else None
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What the members of a new configuration tell its leader, until that can coordinate.
+"""The statements of the members of a new configuration to its leader, until that can coordinate.
 
 Each member says what it remembers as a statement, in parts of a bounded size, and says it again
 until the leader speaks. What is said to the coordinator meanwhile is kept for it.
@@ -24,7 +24,7 @@ Told = tuple[tuple[str, tuple[Statement, ...]], ...]
 
 
 class Handover:
-    """At the leader of a term: the statements of its members."""
+    """The statements of a term's members, at its leader."""
 
     def __init__(self) -> None:
         self.pending = False  # we lead, and do not coordinate yet
@@ -89,7 +89,7 @@ def standing(parts: Sequence[Statement], hosts: Callable[[int], bool]) -> Standi
         try:
             message = codec.decode(frame)
         except codec.RemoteProtocolError:
-            continue  # What cannot be understood was not told.
+            continue  # A statement that cannot be read was not told.
         rank = getattr(message, "rank", NOBODY)
         entrusted = rank == NOBODY or isinstance(message, ContextBuffer)
         if isinstance(message, RETOLD) and (entrusted or hosts(rank)):

@@ -1,4 +1,4 @@
-"""What launchers hear of the host of the coordinator: that it lives, and that the job is over."""
+"""The messages of the coordinator's host to launchers: that it lives, and that the job is over."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from rendezvous.protocol.messages import Stop
 
 
 class HostVoice:
-    """That of the launcher `own`, to its `members` and to those who wait for a place."""
+    """The voice of the launcher `own`, to its `members` and to those who wait for a place."""
 
     def __init__(self, *, own: str, members: AttemptMembers, newcomers: Newcomers) -> None:
         self._own = own

@@ -1,4 +1,4 @@
-"""What the coordinator host knows of the launchers of a job, and how it judges where that ends."""
+"""The launchers of a job as the coordinator's host knows them, and how it judges their ends."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class Member:
         return Record("node.join", f"node {self.name} joins with {nproc} workers{how}", fields)
 
     def loss(self, reason: str) -> NodeLost:
-        """What the coordinator is told of it."""
+        """The event that tells the coordinator of it."""
         return NodeLost(node=self.name, ranks=tuple(self.ranks), reason=reason)
 
     def lost(self, reason: str) -> Record:
@@ -134,7 +134,7 @@ class AttemptMembers:
         return self.to_rank(effect.rank, effect)
 
     def carry_out(self, effect: ToRank | KillRanks | StartRanks | Inspection) -> list[Envelope]:
-        """What the coordinator wants said."""
+        """The messages that the coordinator's effect asks for."""
         match effect:
             case ToRank(rank=rank, message=message):
                 return self.to_rank(rank, message)
@@ -163,7 +163,9 @@ class AttemptMembers:
         return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
 
     def places(self, out: str) -> tuple[tuple[str, int], ...]:
-        """Where a spare may ask for another coordinator: places of some present, without `out`."""
+        """The addresses at which a spare may ask for another coordinator: some present launchers,
+        without `out`.
+        """
         peers = () if self.start is None else self.start.peers
         known = (peer for peer in peers if peer[0] not in self.evicted | {out})
         places = ((host, port) for _, host, port, _ in known if host and port)
@@ -187,7 +189,7 @@ def verdict(stop: Stop, tries: Sequence[str]) -> Stop:
 
 
 def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> str:
-    """What all ranks begin from, where anything is held at all."""
+    """The snapshot from which all ranks begin, if any is held."""
     if not any(held for _, held, _ in nodes):
         return ""
     from rendezvous.snapshots.restore_plan import planned  # what only snapshots need
@@ -196,7 +198,7 @@ def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -
 
 
 def _arranged(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> Sequence[int]:
-    """In which order they are given their ranks: that of the parts that they hold, if any."""
+    """The order in which they are given their ranks: that of the parts that they hold, if any."""
     if not any(held for _, held, _ in nodes):
         return range(len(nodes))
     from rendezvous.snapshots.restore_plan import arranged  # what only snapshots need
@@ -207,7 +209,7 @@ def _arranged(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) 
 def formation_of(
     config: RunConfig, own: str, *, folder: str, begun_at: float, over: bool = False
 ) -> Formation:
-    """How a job comes together, as the options of its launcher `own` describe it."""
+    """The rules by which a job forms, from the options of its launcher `own`."""
     return Formation(
         nnodes=config.nnodes,
         run_id=config.run_id,

@@ -1,4 +1,4 @@
-"""Who coordinates the job, as one launcher sees it, and how another one takes over.
+"""The coordinator of the job, as one launcher sees it, and the takeover by another one.
 
 It composes the view register, the copy of the store and the memory of what was said, none of which
 knows another. Every launcher of a job with several nodes has one; the `CoordinatorHost` is with
@@ -121,7 +121,7 @@ class Leadership:
         return acts
 
     def _agreement(self, configuration: Configuration, now: float) -> Register | LeasedRegister:
-        """By the votes of the launchers, or by what etcd holds."""
+        """The register: by the votes of the launchers, or by what etcd holds."""
         if self._etcd:
             return LeasedRegister(own=self.own, configuration=configuration, now=now)
         return Register(
@@ -183,7 +183,9 @@ class Leadership:
     # --------------------------------------------------------------------------- events
 
     def hear(self, sender: str, message: Message, now: float) -> list[Act]:
-        """What another launcher says that is not for workers, and not for a coordinator's ears."""
+        """The acts that follow a message of another launcher that is not for workers or the
+        coordinator.
+        """
         match message:
             case Copy() | Whole() | Copied():
                 acts = _stored(self.store.hear(sender, message, now))
@@ -218,7 +220,7 @@ class Leadership:
         return acts
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         if self._register is None:
             return None
         at = min(self._register.deadline(), self._outside_until)
@@ -369,7 +371,7 @@ def _first_configuration(start: Start, *, etcd: bool) -> Configuration:
 
 
 def _stored(effects: Iterable[StoreEffect]) -> list[Act]:
-    """What the store wants said, as envelopes."""
+    """The messages of the store, as envelopes."""
     return [
         Envelope(effect.to, NOBODY, effect.message) if isinstance(effect, Say) else effect
         for effect in effects

@@ -1,4 +1,4 @@
-"""What the journal and the user are told of who takes part and who leads."""
+"""The records and lines about who takes part and who leads."""
 
 from collections.abc import Callable, Iterable
 

@@ -22,7 +22,7 @@ SPARES_MOST = 256
 
 
 class Offer(NamedTuple):
-    """What a launcher is told that comes when the job has begun."""
+    """The answer to a launcher that comes when the job has begun."""
 
     message: Refusal | Spare
     spare: bool  # it may take a place
@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 
 class Newcomers:
-    """Of the job at the coordinator host `own`, whose `members` have a place."""
+    """The newcomers of the job at the coordinator host `own`, whose `members` have a place."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Newcomers:
 
     @property
     def least(self) -> int:
-        """As many nodes have to be there."""
+        """The least number of nodes."""
         return self._formation.least
 
     @property
     def most(self) -> int:
-        """As many nodes may be there."""
+        """The greatest number of nodes."""
         return self._formation.most
 
     @property
@@ -111,7 +111,7 @@ class Newcomers:
         return self._form(self._formation.step(formation.Tick(), now), now)
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return self._formation.deadline()
 
     def _form(self, effects: list[formation.Effect], now: float) -> list[Envelope]:
@@ -136,7 +136,7 @@ class Newcomers:
         return envelopes
 
     def _worded(self, refusal: Refusal) -> Refusal:
-        """Where all would have gone back to a snapshot: it is lost with those who have it."""
+        """The refusal, with a sentence where all would have gone back to a lost snapshot."""
         start, restart = self._members.start, self.restart
         back = -1 if restart is None else restart.back
         if back < 0 or start is None or refusal.exit_code != ExitCode.NEVER_FORMED:

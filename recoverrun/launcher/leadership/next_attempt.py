@@ -1,4 +1,4 @@
-"""That the job begins again."""
+"""The next attempt of a job."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a job client needs of the agent for which it speaks."""
+"""The interface that a job client needs of its agent."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ class Waits(Protocol):
     """Waits for a place in the job (`network.job_wait`)."""
 
     def be_spare_elsewhere(self) -> None:
-        """Who coordinates has changed while we wait as a spare."""
+        """The coordinator has changed while we wait as a spare: ask the new one."""
 
     def lose_sight(self, silent_s: float) -> None:
         """Nobody answers where we wait, nor anywhere else. Raises RecoverrunError as a spare."""
@@ -30,16 +30,16 @@ class NodeAgent(Protocol):
 
     @property
     def node(self) -> str:
-        """What this node is called."""
+        """The name of this node."""
 
     def host(self) -> None:
         """The others come to this launcher."""
 
     def join_message(self) -> Join:
-        """How this node asks for a place."""
+        """The request of this node for a place."""
 
     def take(self, rank: int, message: Message, now: float) -> None:
-        """From the coordinator, for one worker of this node or for its launcher."""
+        """Take a message of the coordinator, for one worker of this node or for its launcher."""
 
     def cut_off(self, reason: str, now: float) -> None:
         """This node has no part in the job any more."""

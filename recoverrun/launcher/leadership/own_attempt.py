@@ -18,7 +18,7 @@ MOVED_EVERY_S = 0.25
 
 
 class OwnAttempt:
-    """That of one launcher; without `start` it has no place yet."""
+    """The attempt of one launcher; without `start` it has no place yet."""
 
     def __init__(self) -> None:
         self.start: Start | None = None  # what we were told last
@@ -69,7 +69,9 @@ class OwnAttempt:
         return node is not None and rank in node.ranks
 
     def moved(self, message: Message, own: str, now: float) -> Moved | None:
-        """What a step that a worker of the launcher `own` has finished tells of the others."""
+        """The proof of life of the other nodes in a step that a worker of the launcher `own` has
+        finished.
+        """
         if not isinstance(message, Committed) or now < self._moved_at + MOVED_EVERY_S:
             return None
         view = self.memory.view(message.generation)
@@ -81,7 +83,7 @@ class OwnAttempt:
         return Moved(nodes - {own})
 
     def name(self, launcher: str) -> str:
-        """What the node of that launcher is called."""
+        """The name of that launcher's node."""
         member = self.nodes.get(launcher)
         return launcher[:8] if member is None else member.name
 
@@ -90,7 +92,7 @@ class OwnAttempt:
         return {self.name(launcher) for launcher in self.nodes.keys() - set(members)}
 
     def statement(self, term: int) -> list[Statement]:
-        """What this launcher remembers, in parts, for the coordinator of `term`."""
+        """The memory of this launcher, in parts, for the coordinator of `term`."""
         parts = statement(self.memory, term=term, attempt=self.number, begun=self._begun)
         start = self.start
         if start is None or not start.peers:
@@ -107,7 +109,7 @@ class OwnAttempt:
         members: Collection[str],
         dead: set[str],
     ) -> Vacancy:
-        """What the launcher `own` finds as the coordinator of `members`."""
+        """The state that the launcher `own` finds as the coordinator of `members`."""
         assert self.start is not None, "who never had a place has not begun"
         gone = ((name, node) for name, node in self.nodes.items() if name not in members)
         return Vacancy(
@@ -122,5 +124,5 @@ class OwnAttempt:
 
 
 def why_lost(dead: bool) -> str:
-    """Why a launcher takes no part any more."""
+    """The reason why a launcher takes no part any more."""
     return "its launcher has ended" if dead else "its launcher was silent for too long"

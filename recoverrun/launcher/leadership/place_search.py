@@ -9,7 +9,7 @@ from rendezvous.protocol.messages import Message
 
 
 class PlaceSearch:
-    """Of one launcher, until it has a place."""
+    """The search of one launcher, until it has a place."""
 
     def __init__(self, agent: NodeAgent, connections: Connections, heartbeat: Heartbeat) -> None:
         self._agent = agent
@@ -40,5 +40,5 @@ class PlaceSearch:
                 self._agent.waiting.lose_sight(silent_s)
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return self._search.deadline()

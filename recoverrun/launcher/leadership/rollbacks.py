@@ -1,4 +1,5 @@
-"""At the coordinator host: what launchers and workers say of snapshots, and what is done about it.
+"""The way back to snapshots, at the coordinator host: what launchers and workers say of them, and
+what follows.
 
 A loss that leaves no replica ends the attempt. Where a snapshot can be had, all ranks start again
 from it, and that is no failure: it does not count towards --max-restarts.
@@ -133,7 +134,7 @@ class Rollbacks:
             self._book.lose(launcher)
 
     def judge(self, stop: Stop) -> NextAttempt | None:
-        """What follows where the job would end; None if no snapshot changes that.
+        """The next attempt where the job would end; None if no snapshot changes that.
 
         Where too few nodes are left the next attempt waits for another one, as long as for those of
         the first: what a lost node had is kept by the others until then.

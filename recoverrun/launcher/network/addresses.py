@@ -1,4 +1,5 @@
-"""Where this launcher listens, or whom it calls: decided by who can bind the endpoint.
+"""The address at which this launcher listens, or which it calls: decided by who can bind the
+endpoint.
 
 A host name stands for one address that both ends find: IPv4 if it has one. Nothing is advertised
 that a user did not write: nodes reach each other under the name that is in their command line.
@@ -35,7 +36,7 @@ def open_hub(station: Station, config: RunConfig) -> Hub | None:
     """
     if config.endpoint is None or not (config.must_host or config.may_host):
         return None
-    # Where any node may serve, all must try the same place, or two of them would.
+    # If any node may serve, all must try the same place, or two of them would serve.
     for endpoint in config.endpoints if config.must_host else config.endpoints[:1]:
         for address in addresses(endpoint.host):
             try:
@@ -132,7 +133,7 @@ def master_address(config: RunConfig, *, hosts: bool) -> str:
 
 
 def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Content | None:
-    """What another launcher says, with its address; None for what is none: that is counted."""
+    """The message of another launcher, with its address; None, and a count, if it is none."""
     try:
         heads, message = opened(incoming.frames)
     except codec.RemoteProtocolError as error:

@@ -46,7 +46,7 @@ class BlockingCalls(Generic[T]):
         return True
 
     def take(self, ready: Collection[object]) -> list[T]:
-        """What has been returned, if that is what is `ready`."""
+        """The results that are there, if it is this one that is `ready`."""
         if self._fd not in ready:
             return []
         os.eventfd_read(self._fd)

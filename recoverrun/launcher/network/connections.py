@@ -84,8 +84,8 @@ class Connections:
         self._elsewhere: Place | None = None  # where to call instead of the endpoint
         self._over: set[str] = set()  # launchers that have ended
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
-        self.acquainted = False  # has any launcher ever answered us?
-        self.hosts = False  # do we listen at the endpoint?
+        self.acquainted = False  # True once any launcher has answered us
+        self.hosts = False  # True if we listen at the endpoint
         self._claim_at: float | None = None  # when to try that again
 
     def open(self, now: float) -> None:
@@ -129,7 +129,7 @@ class Connections:
 
     @property
     def port(self) -> int:
-        """Where other launchers reach this one, 0 if nowhere."""
+        """The port at which other launchers reach this one, 0 if there is none."""
         return self._hub.port if self._hub is not None else 0
 
     @property
@@ -161,7 +161,7 @@ class Connections:
                     self._calls[name] = _Call(dealer, place, name, None, Inquiry(now))
 
     def place(self, name: str) -> Place | None:
-        """Where this launcher is reached, if that is known."""
+        """The address of this launcher, if it is known."""
         call = self._calls.get(name)
         return self.places.get(name) or (call.place if call is not None else None)
 
@@ -195,12 +195,12 @@ class Connections:
         return reached
 
     def tell_endpoint(self, message: Message) -> None:
-        """To whoever listens at the endpoint: nobody else is known yet."""
+        """Send to whoever listens at the endpoint: nobody else is known yet."""
         if self._uplink is not None:
             self._uplink.dealer.send(codec.encode(message))
 
     def queue(self, message: Message, coordinator: str) -> None:
-        """To the coordinator; where nothing leads to it, as soon as something does."""
+        """Send to the coordinator; where nothing leads to it, as soon as something does."""
         self._backlog.append(codec.encode(message))
         self.flush(coordinator)
 
@@ -216,7 +216,9 @@ class Connections:
     # --------------------------------------------------------------------------- receiving
 
     def read(self, ready: Collection[object], now: float) -> Iterator[Word]:
-        """What has come, of what is `ready`. Raises RecoverrunError at a stranger's protocol."""
+        """The messages that have come, of what is `ready`. Raises RecoverrunError at a stranger's
+        protocol.
+        """
         if self._hub is not None and self._hub in ready:
             yield from self._read_hub(self._hub, now)
         calls = [*self._calls.values()]
@@ -286,7 +288,7 @@ class Connections:
         return ended
 
     def deadline(self) -> float | None:
-        """When `claim` or `ask` is next needed, or None."""
+        """The time at which `claim` or `ask` is next needed, or None."""
         calls = self._calls.values()
         times = [c.inquiry.due for c in calls if not c.dealer.up and c.place is not None]
         if self._claim_at is not None:

@@ -116,7 +116,7 @@ class EtcdClient:
 
 
 def _post(endpoint: Endpoint, path: str, body: str) -> object:
-    """What an etcd answers. Raises OSError, HTTPException, NotEtcd, _Refused, _Unable."""
+    """The answer of an etcd. Raises OSError, HTTPException, NotEtcd, _Refused, _Unable."""
     connection = HTTPConnection(endpoint.host, endpoint.port, timeout=TIMEOUT_S)
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -135,7 +135,7 @@ def _post(endpoint: Endpoint, path: str, body: str) -> object:
         return content
     words = str(content.get("message") or error or status)
     if "lease not found" in words and path.startswith("/v3/lease/"):
-        return {"result": {}}  # What was to be renewed or revoked has lapsed: no error to us.
+        return {"result": {}}  # The lease to renew or revoke has lapsed: no error to us.
     if status in (401, 403) or content.get("code") in REFUSALS:
         raise _Refused(words)
     if error is not None:

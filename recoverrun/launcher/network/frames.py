@@ -47,7 +47,9 @@ class Packet:
 
 
 def packets(envelopes: Iterable[Envelope]) -> Iterator[Packet]:
-    """In the order of `envelopes`; neighbours with one message for one launcher are one packet."""
+    """The packets in the order of `envelopes`; neighbours with one message for one launcher are one
+    packet.
+    """
     held = list(envelopes)  # So that no identity is given twice meanwhile.
     if len(held) == 1 and held[0].rank == NOBODY and not isinstance(held[0].message, Start):
         yield Packet(held[0].to, (codec.encode(held[0].message),))  # an answer, as most are
@@ -80,7 +82,7 @@ Content = tuple[Sequence[bytes], Message]
 
 
 def opened(frames: Sequence[bytes]) -> Content:
-    """What is in `frames`. Raises RemoteProtocolError."""
+    """The content of `frames`. Raises RemoteProtocolError."""
     if not frames:
         raise codec.RemoteProtocolError("a message has no frame")
     message = codec.decode(frames[-1])

@@ -23,7 +23,7 @@ _ANY_PORT = 9
 
 
 class WayToOthers:
-    """What workers of the launcher `own` (its incarnation) are told of the network."""
+    """The network variables for workers of the launcher `own` (its incarnation)."""
 
     def __init__(self, config: RunConfig, own: str) -> None:
         self._config = config
@@ -60,7 +60,7 @@ def gloo_interface(
 
 
 def _others(config: RunConfig, start: Start, own: str) -> Iterator[Endpoint]:
-    """Where other nodes are."""
+    """The addresses of the other nodes."""
     for name, host, _, _ in start.peers:
         if host and name != own:
             yield Endpoint(host=host, port=_ANY_PORT)

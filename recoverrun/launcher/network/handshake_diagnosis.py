@@ -1,4 +1,4 @@
-"""Why a rendezvous does not let us in: a look at how the other end introduces itself.
+"""The reason why a rendezvous does not let us in: a look at the other end's greeting.
 
 ZeroMQ tells that a handshake failed, hardly why, and tries again for ever. Whoever speaks ZMTP
 begins with 64 bytes that name its protocol and its mechanism, before any key is needed: with these
@@ -32,7 +32,7 @@ _GREETING_BYTES = 64
 def hopeless(
     config: RunConfig, keyring: Keyring, waited_s: float, failures: int, *, known: bool
 ) -> str:
-    """Why there is no use in waiting for the job to form any longer, or "".
+    """The reason why waiting for the job to form is useless, or "".
 
     `failures`: handshakes that failed in a row, 0 if there is no new one; `known`: whether a
     launcher ever answered.
@@ -82,7 +82,7 @@ def _is_zmtp(greeting: bytes) -> bool:
 
 
 def _greeting(endpoint: Endpoint) -> bytes:
-    """What the other end says first, up to 64 bytes; b"" if it says nothing in time."""
+    """The first bytes of the other end, up to 64; b"" if it says nothing in time."""
     heard = b""
     try:
         with socket.create_connection((endpoint.host, endpoint.port), PATIENCE_S) as connection:
@@ -93,7 +93,7 @@ def _greeting(endpoint: Endpoint) -> bytes:
                     break
                 heard += chunk
     except OSError:
-        pass  # What was heard until then has to do.
+        pass  # The bytes heard until then have to do.
     return heard
 
 

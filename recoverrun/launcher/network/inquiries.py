@@ -1,4 +1,4 @@
-"""When the host of a launcher is asked whether that has ended. It knows no sockets.
+"""The times at which a launcher's host is asked whether the launcher has ended. Knows no sockets.
 
 A call that breaks is asked about at once, and again until the host answers or the call is put
 through: at first it may not refuse yet, because a process that is killed loses its connections
@@ -35,5 +35,5 @@ class Inquiry:
 
     @property
     def due(self) -> float:
-        """When to look again, while there is no connection."""
+        """The time of the next look, while there is no connection."""
         return self.asked_at + self.wait_s

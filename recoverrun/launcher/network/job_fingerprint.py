@@ -1,4 +1,5 @@
-"""What the nodes of one job have in common, told when they join so that strangers are noticed.
+"""The things that the nodes of one job have in common, told when they join so that strangers are
+noticed.
 
 Two jobs with the same name at the same place, or two versions of torch in one job, fail late and
 far from their cause. Arguments may rightly differ from node to node, so they only cause a remark;
@@ -30,7 +31,7 @@ _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class JobFingerprint:
-    """What this launcher is about to run."""
+    """The fingerprint of the job that this launcher is about to run."""
 
     script: str
     arguments: str
@@ -91,9 +92,7 @@ def untried(torch: str) -> str:
 
 
 def differences(joins: Sequence[Join]) -> list[Record]:
-    """What somebody should know: torches that are new to us, and arguments, which may rightly
-    differ from node to node.
-    """
+    """Records of new torch versions, and of arguments, which may differ from node to node."""
     said = [untried(torch) for torch in sorted({join.torch for join in joins})]
     found = [notice(words) for words in said if words]
     for join in joins:
@@ -106,7 +105,7 @@ def differences(joins: Sequence[Join]) -> list[Record]:
 
 @cache
 def _torch_version() -> str:
-    """As its files say: the launcher never imports torch."""
+    """The version of torch by its files: the launcher never imports torch."""
     found = PathFinder.find_spec("torch", sys.path)
     if found is None or found.origin is None:
         return ""

@@ -14,7 +14,7 @@ from rendezvous.membership.formation import TELL_AFTER_S, TELL_AGAIN_S
 
 
 class JobWait:
-    """Of a launcher whose workers do not run."""
+    """The wait of a launcher whose workers do not run."""
 
     def __init__(self, config: RunConfig, say: Callable[[str], None], began_at: float) -> None:
         """`say` prints a line for the user."""
@@ -48,7 +48,7 @@ class JobWait:
             self._say(spare(self._config))
 
     def be_spare_elsewhere(self) -> None:
-        """Who coordinates has changed while we wait as a spare."""
+        """The coordinator has changed while we wait as a spare: ask the new one."""
         self._say("recoverrun: another launcher coordinates the job now; this one waits on")
 
     def give_up(self, connections: Connections, keyring: Keyring, now: float) -> None:

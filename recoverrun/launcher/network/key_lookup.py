@@ -1,4 +1,4 @@
-"""Where the key of a job comes from, and what holds without one.
+"""The source of a job's key, and the rules without one.
 
 In this order: --key-file (or RECOVERRUN_KEY_FILE), the file of a secret that a scheduler mounts,
 the user's own file. A rendezvous on a loopback address can only be reached from this machine; its
@@ -48,7 +48,7 @@ class Keyring:
 
 
 class Listener(Protocol):
-    """Who needs the key: where it listens or calls, and what its user has said about keys."""
+    """The use of a key: where a launcher listens or calls, and the user's options for keys."""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]: ...
@@ -87,7 +87,7 @@ def _found(config: Listener, environ: Mapping[str, str]) -> Keyring:
 
 
 def own_file(environ: Mapping[str, str]) -> Path | None:
-    """Where a user keeps a key for all jobs."""
+    """The file in which a user keeps a key for all jobs."""
     base = _base(environ, "XDG_CONFIG_HOME", ".config")
     return None if base is None else base / OWN
 

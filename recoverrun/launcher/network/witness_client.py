@@ -33,13 +33,13 @@ Word = WitnessSeen | Heard
 
 
 class WitnessClient(Protocol):
-    """Where the vote of a witness is had."""
+    """A client of the witness' vote."""
 
     def tell(self, vote: str, message: RegisterMessage) -> None:
         """Say something to its vote of that name; it may be lost."""
 
     def read(self, ready: Collection[object]) -> list[Word | Record]:
-        """What has come, of what is `ready`."""
+        """The messages that have come, of what is `ready`."""
 
     def ask(self) -> None:
         """Ask whether it is there."""
@@ -139,7 +139,7 @@ class OnFiles:
 
 
 class WitnessMonitor:
-    """When the witness is asked for, and what is said if it is not there."""
+    """The times at which the witness is asked, and the record if it is not there."""
 
     def __init__(self, witness_client: WitnessClient, began_at: float) -> None:
         self._witness_client = witness_client

@@ -59,7 +59,7 @@ class WitnessFiles:
             raise self._unusable(error) from error
 
     def hear(self, vote: str, message: RegisterMessage) -> RegisterMessage | None:
-        """What the vote of that name, witness/job, answers. Raises Unusable."""
+        """The answer of the vote of that name, witness/job. Raises Unusable."""
         name, _, job = vote.partition("/")
         if not (_WORD.fullmatch(name) and _WORD.fullmatch(job)):
             return None

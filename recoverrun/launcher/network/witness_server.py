@@ -33,7 +33,7 @@ class WitnessServer:
         self._votes: dict[str, Witness] = {}
 
     def answer(self, message: Message) -> Message | None:
-        """What to say to the launcher that said so."""
+        """The answer to the launcher that sent this."""
         if isinstance(message, Beat):
             return Beat(node="witness", incarnation=self._own)
         if not isinstance(message, Testimony):

@@ -35,7 +35,7 @@ class Bystanders:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Whom nobody may sweep away."""
+        """The processes that must not be swept away."""
         return self._pids if self.keeper is None else self._pids | self.keeper.pids
 
     @property
@@ -51,7 +51,7 @@ class Bystanders:
         return 0 if self._directory is None else self._directory.starts
 
     def look(self, config: RunConfig, script: str, arguments: str) -> list[str]:
-        """What of snapshots is on the disk, before the job forms; sentences for the user. `script`
+        """The sentences for the user about snapshots on the disk, before the job forms. `script`
         and a digest of its `arguments` tell which job it is.
 
         Raises RecoverrunError where it cannot be what the user wants.
@@ -72,7 +72,7 @@ class Bystanders:
         return () if self.keeper is None else self.keeper.shares
 
     def read(self, ready: Collection[object]) -> list[Message]:
-        """What the keeper has to tell, of what is `ready`; also while there are no workers."""
+        """The messages of the keeper, of what is `ready`; also while there are no workers."""
         return [] if self.keeper is None else self.keeper.read(ready)
 
     def begin(

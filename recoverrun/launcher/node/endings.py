@@ -97,5 +97,5 @@ def _age_s(last: LastWords, detected_s: float) -> float:
 
 
 def _bounded(contexts: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """At most one payload's limit in all: the newest if both are too much."""
+    """The contexts within one payload's limit in all: the newest if both are too much."""
     return contexts if sum(map(len, contexts)) <= shared_memory.MOST_BYTES else contexts[-1:]

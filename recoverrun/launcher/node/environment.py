@@ -38,7 +38,7 @@ OUR_WORKER = ("-u", "-m", "recoverrun.worker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What differs from worker to worker, or from launch to launch."""
+    """The values that differ from worker to worker, or from launch to launch."""
 
     local_rank: int
     incarnation: int
@@ -106,7 +106,9 @@ def worker_environ(
 
 
 def _watchdog(config: RunConfig, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What torch's NCCL may do, where models on CUDA are protected. Raises RecoverrunError."""
+    """The variables that keep torch's NCCL from ending survivors, where models on CUDA are
+    protected. Raises RecoverrunError.
+    """
     asked = inherited.get(CUDA, "")
     if asked not in ("", "host", "nccl"):
         sentence = f"{CUDA} must be host or nccl, not {asked[:40]!r}"

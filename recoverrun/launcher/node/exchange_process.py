@@ -53,7 +53,7 @@ class NodeExchange:
         return frozenset() if self._child is None else frozenset({self._child.pid})
 
     def read(self, ready: Collection[object]) -> list[Message]:
-        """What it has to tell the coordinator."""
+        """Its messages for the coordinator."""
         told: list[Message] = []
         if self._line is not None and self._line.fileno() in ready:
             told += self._listen()
@@ -147,7 +147,7 @@ class NodeExchange:
         return told
 
     def _say(self, message: Employ | Circle) -> None:
-        """Who does not read has stopped, and who has gone is found by its pidfd."""
+        """Send; a peer that does not read is stopped, one that is gone is found by its pidfd."""
         if self._line is not None:
             with suppress(BlockingIOError, Closed):
                 exchange_line.say(self._line, message)

@@ -38,8 +38,8 @@ LINGERS = (
 
 
 class HungWorkers:
-    """Of one node; `workers` by rank. `spy` is the path of py-spy, "" for none; None: the one on
-    PATH.
+    """The hung workers of one node; `workers` by rank. `spy` is the path of py-spy, "" for none;
+    None: the one on PATH.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class HungWorkers:
         self._deferred = [(at, _without(kill, worker.rank)) for at, kill in self._deferred]
 
     def deadline(self) -> float | None:
-        """When a kill that waits is due, or None."""
+        """The time at which a waiting kill is due, or None."""
         return min((at for at, _ in self._deferred), default=None)
 
     def lingering(self, now: float) -> list[EndOrder | KillOrder]:
-        """What becomes of workers whose process does not end: asked to first, and then ended."""
+        """The orders for workers whose process does not end: a request first, then a kill."""
         orders: list[EndOrder | KillOrder] = []
         for worker, quiet_s in self.watch.lingering(now):
             worker.ends_asked += 1

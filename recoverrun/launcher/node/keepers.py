@@ -116,7 +116,7 @@ class NodeKeeper:
     # --------------------------------------------------------------------------- events
 
     def read(self, ready: Collection[object]) -> list[Message]:
-        """What its descriptors in `ready` have to tell: for the coordinator, what is held here."""
+        """The messages of its descriptors in `ready`: for the coordinator, what is held here."""
         before, now = self.holding, time.monotonic()
         if self._line is not None and self._line.fileno() in ready:
             self._listen(now)
@@ -141,7 +141,7 @@ class NodeKeeper:
         return [self.holding] if again else []
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return None if self._child is None else self._ask_at
 
     def begin(self, start: Start, *, parity: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What a launcher has for the snapshots of its node: the keeper, and where nodes make parity for
+"""The part of a launcher for the snapshots of its node: the keeper, and where nodes make parity for
 each other an exchange beside it.
 """
 
@@ -47,7 +47,7 @@ class NodeSnapshots:
 
     @property
     def path(self) -> str:
-        """Where workers call the keeper."""
+        """The socket at which workers call the keeper."""
         return self._keeper.path
 
     @property
@@ -62,7 +62,7 @@ class NodeSnapshots:
 
     @property
     def holding(self) -> Holding:
-        """What the keeper has told last."""
+        """The newest statement of the keeper."""
         return self._keeper.holding
 
     @property
@@ -72,7 +72,7 @@ class NodeSnapshots:
 
     @property
     def standing(self) -> list[Message]:
-        """What another coordinator does not know."""
+        """The messages for another coordinator."""
         exchange = self._exchange
         told = None if exchange is None else exchange.standing
         return [self._keeper.holding, *([] if told is None else [told])]
@@ -128,7 +128,7 @@ class NodeSnapshots:
                 self._exchange.join(order, self._start, host)
 
     def read(self, ready: Collection[object]) -> list[Message]:
-        """What there is to tell the coordinator."""
+        """The messages for the coordinator."""
         told = self._keeper.read(ready)
         if self._exchange is None:
             return told
@@ -145,7 +145,7 @@ class NodeSnapshots:
         return self._keeper.tick(now)
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         return self._keeper.deadline()
 
     def end(self) -> None:

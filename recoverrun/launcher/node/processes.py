@@ -8,7 +8,7 @@ from recoverrun.launcher.node.worker_messages import Worker
 
 
 class Processes:
-    """Of one attempt; `newest` is by rank."""
+    """The processes of one attempt; `newest` is by rank."""
 
     def __init__(self, spares: Spares) -> None:
         self._spares = spares
@@ -17,7 +17,7 @@ class Processes:
 
     @property
     def pids(self) -> dict[int, int]:
-        """By rank, of workers that are not reaped yet."""
+        """The pids by rank, of workers that are not reaped yet."""
         return {rank: w.child.pid for rank, w in self.newest.items() if not w.ended}
 
     @property

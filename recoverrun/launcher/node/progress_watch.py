@@ -1,4 +1,4 @@
-"""Where the workers of this node stand: read from their pages and from /proc, at each beat.
+"""The state of the workers of this node, read from their pages and from /proc, at each beat.
 
 Nothing of a worker runs for it, so it works for one that is stopped, that keeps Python's global
 lock, or that the kernel does not let go.
@@ -31,7 +31,7 @@ _NO_WAIT = Wait(0, 0, 0, 0, (0, 0, 0), "")
 
 @dataclass(slots=True)
 class _Told:
-    """What was last said of a worker that stands still."""
+    """The newest message about a worker that stands still."""
 
     serial: int
     at: float
@@ -46,7 +46,7 @@ class _Over:
 
 
 class ProgressWatch:
-    """Of `workers`, by rank."""
+    """The watch over `workers`, by rank."""
 
     def __init__(
         self, workers: Mapping[int, Worker], clock: Callable[[], int] = time.monotonic_ns

@@ -38,8 +38,8 @@ OTHER_WORLD = (
 
 class SnapshotDir:
     def __init__(self, wanted: SnapshotOptions, script: str, arguments: str) -> None:
-        """Of a job with this `script` and a digest of its `arguments`. Raises RecoverrunError where
-        nothing can be written, or what must be there is not.
+        """For a job with this `script` and a digest of its `arguments`. Raises RecoverrunError
+        where nothing can be written, or what must be there is not.
         """
         assert wanted.directory is not None, "only made where there is one"
         directory = self.path = wanted.directory
@@ -84,7 +84,7 @@ class SnapshotDir:
         raise RecoverrunError(words, ExitCode.REQUEUE)
 
     def loads(self, attempt: int, restore: str, ranks: Iterable[int]) -> list[Load]:
-        """What the keeper has to have from there as an attempt begins from `restore`."""
+        """The parts that the keeper has to load as an attempt begins from `restore`."""
         wanted = read(restore)
         if attempt != FIRST or wanted is None:
             return []
@@ -100,7 +100,7 @@ class SnapshotDir:
         ]  # fmt: skip
 
     def order(self, persist: Persist, world: int) -> WriteOut:
-        """What the keeper is told to write."""
+        """The order to the keeper to write."""
         found = SnapshotId(persist.attempt, persist.step)
         told = part_files.manifest(
             script=self._script,

@@ -215,7 +215,7 @@ class Supervisor:
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """The time of the next `Tick`, or None."""
         times = [late.told_at for late in self._late.values()]
         times += [at for at in (self._kill_at, self._abandon_at) if at is not None]
         return None if self._left else min(times, default=None)

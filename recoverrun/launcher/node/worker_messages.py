@@ -77,7 +77,9 @@ class Worker:
 
 
 class WorkerMessages:
-    """Of the `workers` of one node, by rank. What a worker may not send is dropped."""
+    """The messages of the `workers` of one node, by rank. A message that a worker may not send is
+    dropped.
+    """
 
     def __init__(
         self, router: Router, workers: Mapping[int, Worker], record: Callable[[Record], None]
@@ -116,7 +118,7 @@ class WorkerMessages:
             worker.held.append(frame)
 
     def unanswered(self) -> list[StoreCall]:
-        """What workers asked the store and still wait for."""
+        """The store calls of workers that wait for an answer."""
         workers = (worker for worker in self._workers.values() if not worker.ended)
         return [call for worker in workers for _, call in worker.asked.values()]
 

@@ -177,7 +177,7 @@ class LocalWorkers:
     # --------------------------------------------------------------------------- messages
 
     def listen(self, now: float, most: int = BATCH) -> list[Message]:
-        """What workers sent, checked, for the coordinator."""
+        """The checked messages of workers, for the coordinator."""
         up: list[Message] = []
         for worker, message in self._messages.received(most):
             up += self._noted(worker, message, now)
@@ -188,8 +188,8 @@ class LocalWorkers:
         self._messages.deliver(rank, message)
 
     def unanswered(self) -> list[Message]:
-        """What another coordinator does not know: what workers asked the store and still wait for,
-        and the snapshots that are here.
+        """The messages for another coordinator: the store calls that workers wait for, and the
+        snapshots that are here.
         """
         held = [] if self._keeper is None else self._keeper.standing
         return [*held, *self._messages.unanswered()]
@@ -247,7 +247,7 @@ class LocalWorkers:
         return self._tell(Ended(worker.rank, code, complete), now)
 
     def stands(self, now: float) -> list[Message]:
-        """Who stands still, or moves again, for the coordinator."""
+        """The workers that stand still, or move again, for the coordinator."""
         up: list[Message] = [*self._hangs.watch.stands(now)]
         ends = (
             self._config.recovery_policy.on_hang == "recover"
@@ -257,7 +257,7 @@ class LocalWorkers:
         return up
 
     def obey(self, order: Order, now: float) -> list[Message]:
-        """Do what the coordinator wants done with these ranks."""
+        """Carry out the coordinator's order for these ranks."""
         match order:
             case Inspect():
                 return self.inspect(order)
@@ -307,7 +307,7 @@ class LocalWorkers:
         return [*held, *up, *self._tell(Tick(), now)]
 
     def deadline(self) -> float | None:
-        """When `tick` is next needed, or None."""
+        """The time at which `tick` is next needed, or None."""
         keeper_at = None if self._keeper is None else self._keeper.deadline()
         times = (self._supervisor.deadline(), self._hangs.deadline(), keeper_at)
         return min((at for at in times if at is not None), default=None)
@@ -361,7 +361,7 @@ class LocalWorkers:
 
 
 def _passed_on(stop: Stop) -> Signals:
-    """What workers are told to end with: the signal that the launcher was sent, if it was one."""
+    """The signals that end workers: the one that the launcher was sent, if it was one."""
     number = stop.exit_code - 128
     known = stop.root_rank < 0 and number in (SIGINT, SIGHUP, SIGQUIT)
     return Signals(number) if known else SIGTERM

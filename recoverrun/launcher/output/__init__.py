@@ -1,1 +1,1 @@
-"""What a launcher writes: log files, the console, the journal, the run directory."""
+"""The outputs of a launcher: log files, the console, the journal, the run directory."""

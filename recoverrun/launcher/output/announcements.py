@@ -1,4 +1,4 @@
-"""What a launcher announces on the console: how it began, then each loss and its recovery.
+"""The announcements of a launcher on the console: its start, then each loss and its recovery.
 
 What is said of a loss is a function of the journal's records, so that the console never knows what
 the journal does not.
@@ -75,13 +75,13 @@ def started(pids: Mapping[int, int]) -> str:
 
 
 def begun(config: RunConfig, start: Start, run_dir: Path, pids: Mapping[int, int]) -> str:
-    """What begins here: a job, another attempt of it, or nothing yet where others had the place."""
+    """The line at a start: a job, another attempt, or nothing yet where others had the place."""
     again = start.attempt and not start.succeeds
     return started(pids) if again else _starting(config, start, run_dir, pids)
 
 
 def starts_again(restart: Restart) -> str:
-    """Why an attempt is over, and whence the next one goes on."""
+    """The line at the end of an attempt: why, and whence the next one goes on."""
     why, attempt = sanitize(named_signals(restart.reason)), f"(attempt {restart.attempt})"
     if restart.back < 0:
         return f"⟲ {why}: all ranks start again {attempt}"
@@ -190,7 +190,7 @@ def _line(record: Record) -> str:
 
 
 def _as_read(record: Record) -> Entry:
-    """What a reader of the journal will make of a record, but for when and where it was written."""
+    """The entry that a reader of the journal makes of a record, but for time and node."""
     fields, reason = record.fields, record.reason
     return Entry(ts=0, mono=0, seq=0, node="", event=record.event, reason=reason, fields=fields)
 

@@ -1,4 +1,4 @@
-"""What a worker leaves for people: its streams and its last words.
+"""The traces of a worker for people: its streams and its last words.
 
 The streams are inherited and never touched: what the script prints arrives as it printed it, in its
 order, also when it draws on a terminal. So there is no copy to quote from; the last words of a
@@ -36,7 +36,7 @@ NONE = LastWords("", ())
 
 
 def last_words(error_file: str) -> LastWords:
-    """What stands in the error file; empty if there is none, or none that can be read."""
+    """The content of the error file; empty if there is none, or none that can be read."""
     try:
         with Path(error_file).open("rb") as file:
             changed_at = os.fstat(file.fileno()).st_mtime

@@ -1,4 +1,4 @@
-"""What the console says of a disk that does not take the journal: when it begins, when it is over.
+"""The console lines about a disk that does not take the journal: at the beginning, and at the end.
 
 Training goes on meanwhile, so there is one line for each, however long it lasts.
 """

@@ -1,4 +1,5 @@
-"""Where the streams and the last words of this node's workers go: the tree of files of torchrun.
+"""The targets of the streams and the last words of this node's workers: the tree of files of
+torchrun.
 
     <base>/<run id>_<8 random>/attempt_<restart>/<local rank>/{stdout.log,stderr.log,error.json}
     <base>/<run id>_<8 random>/attempt_<restart>/<local rank>/return_<n>/{stdout.log,...}
@@ -101,7 +102,7 @@ class Outlets:
         return Console(write_to(stream), copies)
 
     def open(self, rank: int, local_rank: int, incarnation: int) -> Outlet:
-        """Where this process of `rank` writes; what is wanted on the console is shown from now on.
+        """The outlet of this process of `rank`; what is wanted on the console is shown from now on.
 
         Raises OSError if its files cannot be had.
         """
@@ -145,7 +146,7 @@ class Outlets:
         )
 
     def begin(self) -> None:
-        """From now on show what the workers write, in a thread: a log file may stall."""
+        """Show what the workers write from now on, in a thread: a log file may stall."""
         if any(not console.idle for console in self._consoles.values()):
             self._thread = threading.Thread(target=self._pump, name="outlets", daemon=True)
             self._thread.start()

@@ -1,4 +1,4 @@
-"""What this launcher's own workers tell of the run, in the journal, unless all of it is written."""
+"""The journal records of this launcher's own workers, unless all of the run is written."""
 
 from collections.abc import Callable, Iterable
 

@@ -20,7 +20,7 @@ class Patience(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def ask(self, call: Callable[[], T], otherwise: T) -> T:
-        """What `call` returns, or `otherwise` where that takes too long. `call` raises nothing.
+        """The result of `call`, or `otherwise` if it takes too long. `call` raises nothing.
 
         While one call hangs no other one is made: they would hang as well, each for a while.
         """

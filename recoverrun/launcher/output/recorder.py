@@ -1,4 +1,4 @@
-"""What this launcher has to tell: to the journal as records, to the console as lines.
+"""The reports of this launcher: to the journal as records, to the console as lines.
 
 A node learns its name only when the job is formed, and its journal is named after it: what happens
 before is kept and written behind the journal's first line.
@@ -61,7 +61,7 @@ class Recorder:
             "folder": self._folder.name,
         }
         start = Record("run.start", f"run {config.run_id} of {config.name}", fields)
-        # What was recorded while there was no journal belongs behind its first line.
+        # Records from before there was a journal belong behind its first line.
         first = early[0][1:] if early else (time.monotonic(), time.time())
         for record, mono, wall in [(start, *first), *early]:
             self._journal.append(record, mono=mono, wall=wall)

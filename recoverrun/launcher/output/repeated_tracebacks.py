@@ -27,7 +27,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 class RepeatedTracebacks:
-    """Of the workers that share one stream of the console."""
+    """The tracebacks of workers that share one stream of the console."""
 
     def __init__(self) -> None:
         self._open: dict[int, list[Line]] = {}  # by rank
@@ -61,7 +61,7 @@ class RepeatedTracebacks:
         first = self._told.setdefault(key, block[0])
         self._left_out.discard(rank)
         if first.rank == rank:
-            return block  # What one rank says again is said again.
+            return block  # A rank that repeats itself is repeated.
         self._left_out.add(rank)
         self._again[key] = self._again.get(key, 0) + 1
         if self._again[key] > LINES_MOST:

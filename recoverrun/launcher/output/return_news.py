@@ -1,4 +1,4 @@
-"""What the console says of replicas that were started again: that they are back, or are not."""
+"""The console lines about replicas that were started again: that they are back, or are not."""
 
 from dataclasses import replace
 

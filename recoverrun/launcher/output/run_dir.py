@@ -82,7 +82,7 @@ def _try_room(path: Path, folder: int) -> None:
 
 
 def base_of_runs() -> Path:
-    """Where runs go that nobody has named a directory for."""
+    """The folder of runs without a directory of their own."""
     return Path("runs") if _can_hold_runs() else _temporary_base()
 
 

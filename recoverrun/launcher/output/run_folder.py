@@ -49,7 +49,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """What the job calls it, wherever it is: a suggestion until there is an agreement."""
+        """The run's name within the job: a suggestion until there is an agreement."""
         return self._name
 
     @property

@@ -1,1 +1,1 @@
-"""What the script's sources say, without running them. Pure `ast`."""
+"""The meaning of the script's sources, without running them. Pure `ast`."""

@@ -26,7 +26,7 @@ DYNAMIC = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What a block does to the names of its scope."""
+    """The effects of a block on the names of its scope."""
 
     assigned: frozenset[str]
     live_in: frozenset[str]

@@ -83,7 +83,7 @@ class _FunctionIndex:
 
 @dataclass(frozen=True, slots=True)
 class SliceNames:
-    """What a microbatch may depend on: `variables` around it, and `attributes`, by name."""
+    """The names that a microbatch may depend on: `variables` around it, and `attributes`."""
 
     variables: frozenset[str]
     attributes: frozenset[str]

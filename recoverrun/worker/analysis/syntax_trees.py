@@ -62,7 +62,7 @@ def blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
 
 
 def visit_statements(visitor: ast.NodeTransformer, node: ast.AST) -> None:
-    """Do as `visitor.generic_visit(node)` does, without visiting expressions."""
+    """Visit the statements as `visitor.generic_visit(node)` does, without expressions."""
     for _, block in blocks(node):
         statements: list[ast.stmt] = []
         for statement in block:

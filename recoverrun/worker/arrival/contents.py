@@ -1,4 +1,4 @@
-"""What travels to a newcomer."""
+"""The contents of a transfer to a newcomer."""
 
 from dataclasses import dataclass
 from typing import Any

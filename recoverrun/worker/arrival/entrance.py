@@ -1,4 +1,4 @@
-"""Where newcomers come in: a socket that listens, and a token that only one of them was told.
+"""The entrance for newcomers: a socket that listens, and a token that only one of them was told.
 
 Whoever connects shows the token first. Several may stand at the door at once, so that one who says
 nothing keeps nobody out; each has a few seconds.
@@ -69,7 +69,7 @@ class Entrance:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the selector
 
     def _patience_s(self) -> float | None:
-        """Until the next stranger has to go; those whose time is over go now."""
+        """The time until the next stranger has to go; those whose time is over go now."""
         now = time.monotonic()
         while self._strangers and self._strangers[0].until <= now:
             self._send_away(self._strangers[0])

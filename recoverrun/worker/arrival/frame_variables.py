@@ -22,7 +22,7 @@ WRITES_THROUGH = sys.version_info >= (3, 13)
 
 @dataclass(frozen=True, slots=True)
 class FrameVariables:
-    """Of one frame: what the loops of the path bind in it, the outermost frame first."""
+    """The variables of one frame that the loops of the path bind, the outermost frame first."""
 
     loops: tuple[str, ...]  # ids of these loops
     local: dict[str, Any]

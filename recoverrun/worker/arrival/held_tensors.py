@@ -23,7 +23,7 @@ def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, 
     """Parameters and buffers of modules that are not trained: averages of weights, say."""
     found: dict[str, torch.Tensor] = {}
     known = {id(one) for one in trained(made)}
-    # What FSDP1 shows are parts of its flat parameters.
+    # FSDP1 shows parts of its flat parameters.
     held = {one.untyped_storage().data_ptr() for one in model(strategy).values() if one.numel()}
     for path, module in there.modules:
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
@@ -47,14 +47,14 @@ def trained(made: MadeObjects) -> list[torch.Tensor]:
 
 
 def gradients(made: MadeObjects) -> list[torch.Tensor | None]:
-    """Of the trained parameters, where the script goes on adding to them."""
+    """The gradients of the trained parameters, where the script goes on adding to them."""
     if made.stepped:
         return []
     return [None if one.grad is None else local(one.grad) for one in trained(made)]
 
 
 def frozen(made: MadeObjects) -> list[torch.Tensor]:
-    """What no code changes before the step is committed."""
+    """The tensors that no code changes before the step is committed."""
     found = [local(one) for one in trained(made)]
     for optimizer in made.of("optimizers"):
         for state in optimizer.state.values():

@@ -81,7 +81,7 @@ def held_iterator(
 
 
 def at_path(path: Path, visible: Mapping[str, Any]) -> Any:
-    """What is there; None if nothing is."""
+    """The object there; None if there is none."""
     if len(path) < 2:
         return visible.get(path[0]) if path else None
     return members(resolve(visible, path)).get(path[-1])
@@ -99,7 +99,7 @@ def _path_of(loader: Any, visible: Mapping[str, Any], modules: frozenset[str]) -
 
 
 def items_given(value: Any) -> int | None:
-    """How many items an iterator has given. None if it does not know, or is at its end."""
+    """The number of items that an iterator has given. None if unknown, or at its end."""
     if isinstance(value, LoaderIterator | GeneratorSource | CycleSource):
         return value.count
     if isinstance(value, GeneratorType):
@@ -117,7 +117,7 @@ def items_given(value: Any) -> int | None:
 
 
 def source_of(value: Any) -> LoaderIterator | GeneratorSource | CycleSource | None:
-    """What counts the items that an iterator gives, if the script's data come from there."""
+    """The source that counts the items of an iterator, if the script's data come from there."""
     if isinstance(value, LoaderIterator | GeneratorSource | CycleSource):
         return value
     below = value.gi_yieldfrom if isinstance(value, GeneratorType) else None

@@ -1,4 +1,4 @@
-"""What the worker has learned of the script and of the other ranks since the run began.
+"""The knowledge that the worker has of the script and of the other ranks since the run began.
 
 A fresh process has seen none of it. One table for both sides: what is read of a survivor at the top
 of a step, and put into the process that takes a lost rank's place there.
@@ -23,7 +23,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceParts:
-    """Of recovery in one worker, as far as a place is made of them."""
+    """The parts of recovery in one worker of which a place is made."""
 
     worker: WorkerState
     driver: PlaceTaker
@@ -36,7 +36,7 @@ class PlaceParts:
 
 
 class Gives(Returns, Protocol):
-    """What a process is once it has taken its place: it may give others theirs."""
+    """The interface of a process that has taken its place, and may give others theirs."""
 
     def know(self, before: list[list[Any]]) -> None:
         """Digests of plain values as the run began."""

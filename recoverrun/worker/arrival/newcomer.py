@@ -59,7 +59,7 @@ NOTHING = "the others have not told where in the script they are"
 
 
 class Newcomer:
-    """In a process that was started after its rank was lost."""
+    """The newcomer's side: a process that was started after its rank was lost."""
 
     def __init__(self, parts: PlaceParts, survivor: Gives, record: PrologueRecord) -> None:
         """`survivor` is what this process is once it has taken its place."""
@@ -100,7 +100,7 @@ class Newcomer:
 
     @property
     def prefix(self) -> str:
-        """Of the store in which this process meets the ranks of its replica."""
+        """The prefix of the store in which this process meets the ranks of its replica."""
         env = self._parts.worker.env
         return f"arrival/{self.layout.slot(env.rank)}/{env.incarnation}/"
 
@@ -164,7 +164,7 @@ class Newcomer:
                 leave(worker, MISSED, again=True)
 
     def restore(self, index: int) -> None:
-        """Here the random streams of our slot are read as the iteration begins."""
+        """Restore the random streams of our slot as the iteration begins."""
         assert self._parcel is not None, "fetched"
         self._parts.worker.failpoints.comes("wind")
         packed = self._parcel.manifest["starts"][index]
@@ -269,7 +269,7 @@ class Newcomer:
     # --------------------------------------------------------------------------- other lost ranks
 
     def wants(self, top: Top) -> bool:
-        """Not before it has taken its place."""
+        """True once it has taken its place."""
         return False
 
     def first_forward(self) -> None:

@@ -8,7 +8,7 @@ VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
 def node_address() -> str:
-    """Of the interface that gloo was told, else the one that gloo takes by itself."""
+    """The address of the interface that gloo was told, or takes by itself."""
     name = os.environ.get(VARIABLE, "").partition(",")[0]
     try:
         return address_of(name) if name else own_name_leads_to()

@@ -105,7 +105,7 @@ class Packing:
         self._path: list[str | tuple[object]] = []  # keys are written only if somebody asks
 
     def pack(self, value: object, name: str = "value") -> Plain:
-        """As the function `pack`."""
+        """Pack as the function `pack` does."""
         self._path = [name]
         return self._packed(value)
 
@@ -145,7 +145,7 @@ class Packing:
         return [self._within((number,), one) for number, one in enumerate(parts)]
 
     def _entries(self, entries: dict[Any, Any]) -> list[Plain]:
-        """As a list: keys may be of any kind that is packed, and have an order."""
+        """Pack entries as a list: keys may be of any kind that is packed, and have an order."""
         return [
             [self._within(".keys()", key), self._within((key,), one)]
             for key, one in entries.items()
@@ -202,7 +202,7 @@ class Packing:
 
 
 def unsendable(tensor: torch.Tensor) -> str:
-    """What keeps `tensor` from being sent as the bytes of its elements; "" if nothing does."""
+    """The reason why `tensor` cannot be sent as the bytes of its elements; "" if it can."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return _kind_of(tensor)
     if tensor.layout is not torch.strided or tensor.is_nested:
@@ -310,7 +310,7 @@ def _of(kind: type[Any], value: object) -> Any:
 
 
 def _array(packed: Any) -> Any:
-    """As `values` packs it, and nothing else that numpy would take for a dtype."""
+    """The array that `values` has packed, and nothing else that numpy would take for a dtype."""
     (body,) = packed.values()
     dtype, _, _ = body
     if not _NUMPY_DTYPE.fullmatch(_of(str, dtype)):

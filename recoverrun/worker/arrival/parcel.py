@@ -1,4 +1,4 @@
-"""What a process needs to begin a step in a lost rank's place: made by a survivor.
+"""The parcel with which a process begins a step in a lost rank's place: made by a survivor.
 
 It is made at the top of the step's loop, before anything of the step is done. What may change
 before the step commits (buffers, values, untrained modules) is copied; parameters and the state of
@@ -86,7 +86,7 @@ def made(
 def common(
     parts: PlaceParts, top: Top, here: Context, before: Mapping[Place, int]
 ) -> tuple[dict[str, Any], Packing]:
-    """What any rank would be told; tensors by reference. Raises NotReachable."""
+    """The parts that are the same for any rank; tensors by reference. Raises NotReachable."""
     worker, frame = parts.worker, sys._getframe(1)
     strategy = worker.protection.strategy
     plan = strategy.plan()
@@ -124,7 +124,7 @@ def common(
 
 
 def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
-    """Where lost `rank` stands. Raises NotReachable if nobody can tell."""
+    """The context of lost `rank`. Raises NotReachable if nobody can tell."""
     parts.left.await_contexts(rank)
     parts.left.absorb()
     lost = parts.executor.lost.get(rank)
@@ -135,32 +135,34 @@ def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
     unknown = [key for key in state.unknown if matters(key, own.get(key))]
     if state.torch_known or unknown:
         raise NotReachable(state.torch_known or f"{last(unknown[0])} of rank {rank} is not known")
-    # What is not known of it, and bears on no microbatch, is the survivor's.
+    # Unknown values that bear on no microbatch are the survivor's.
     known = {key: one for key, one in state.context.values.items() if key not in state.unknown}
     return state.context.with_values(known)
 
 
 def _own_to_ranks(slot: Context | None, here: Context) -> frozenset[Key] | None:
-    """What the slot has otherwise than this rank at this moment; None where nobody follows it."""
+    """The keys in which the slot differs from this rank at this moment; None where nobody follows
+    it.
+    """
     return None if slot is None else frozenset(differing(slot, here))
 
 
 def _known(parts: PlaceParts, rank: int, loop_frame: LoopFrame) -> State | None:
-    """Where `rank` stood as the present iteration began, its header included; None if unknown."""
+    """The state of `rank` as the present iteration began, its header included; None if unknown."""
     lost = parts.executor.lost.get(rank)
     context = loop_frame.top.context if loop_frame.top is not None else None
     return None if lost is None or context is None else lost.states.get(context.point)
 
 
 def _apart(parts: PlaceParts, rank: int) -> list[Any]:
-    """What `rank` had otherwise than this one when it was lost, by name."""
+    """The values in which `rank` differed from this one when it was lost, by name."""
     parts.left.absorb()
     lost = parts.executor.lost.get(rank)
     return [] if lost is None else sorted(map(key_told, lost.parted), key=str)
 
 
 def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:
-    """Where those stand that stay lost, and what of it is not known."""
+    """The positions of ranks that stay lost, and what of these is not known."""
     points, lost = parts.executor.captures.points, sorted(parts.executor.lost.items())
     found = []
     for other, one in lost:
@@ -172,7 +174,7 @@ def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:
 
 
 def _shares(parts: PlaceParts, top: Top) -> list[Any]:
-    """Of all ranks, if they have told each other; their names first."""
+    """The shares of all ranks, if they have told each other; their names first."""
     worker, shares = parts.worker, parts.executor.shares
     return shares.told(worker.env.rank, {**top.globals, **top.names})
 
@@ -196,7 +198,9 @@ def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
 def _variables(
     packing: Packing, stack: Sequence[LoopFrame], frame: FrameType, data: frozenset[int]
 ) -> list[Any]:
-    """Of each function on the stack, what its loops bind: locals, and variables of its module."""
+    """The variables that the loops bind in each function on the stack: locals, and variables of its
+    module.
+    """
     return [
         [list(one.loops), _values(packing, one.local, data), _values(packing, one.module, data)]
         for one in frame_variables.read_all(stack, frame)

@@ -1,4 +1,4 @@
-"""What the body of an outer loop finds, as its present iteration began.
+"""The values that the body of an outer loop finds, as its present iteration began.
 
 Between two loops of the path code runs once in a fresh process, too: it may take the batches of a
 step from an iterator, or ask a counter whether it is time to evaluate. So before that code runs the
@@ -41,10 +41,10 @@ def told(
     slots: Sequence[State | None],
     apart: frozenset[Key] | None,
 ) -> list[Told]:
-    """Of each loop of `stack`, the innermost apart. `start` is below their frames; `slots` tell
-    where the lost rank stood as these iterations began: what differs there is its own, as the rank
-    that a sampler carries. Where that is not known (it was lost before), all is told but what
-    differs now, `apart`; None if nobody has followed it.
+    """The values of each loop of `stack`, the innermost apart. `start` is below their frames;
+    `slots` tell where the lost rank stood as these iterations began: what differs there is its own,
+    as the rank that a sampler carries. Where that is not known (it was lost before), all is told
+    but what differs now, `apart`; None if nobody has followed it.
     """
     return [
         _told(one, list(stack[: place + 1]), start, own, slots[place], apart)
@@ -97,7 +97,7 @@ def _held(source: Source) -> Source | None:
 
 
 def put(told_here: Told, frame: FrameType, hold: Hold) -> None:
-    """In a fresh process, in the `frame` of the loop. Raises NotReachable."""
+    """Put the values into the `frame` of the loop, in a fresh process. Raises NotReachable."""
     variables, iterators, attributes = told_here
     frame_variables.write(frame, dict(variables))
     _put_attributes(attributes, {**frame.f_globals, **frame.f_locals})

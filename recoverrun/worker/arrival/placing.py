@@ -44,7 +44,9 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
 
 
 def put_states(made: MadeObjects, parcel: Parcel) -> None:
-    """Of optimizers, schedulers and scalers. Raises NotReachable where they do not fit."""
+    """Put in place the states of optimizers, schedulers and scalers. Raises NotReachable where they
+    do not fit.
+    """
     told, tensors = parcel.manifest, parcel.tensors
     for name in made.names():
         own = made.of(name)
@@ -58,7 +60,7 @@ def put_states(made: MadeObjects, parcel: Parcel) -> None:
 
 
 def put_constants(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
-    """What other ranks hold otherwise outside of their loops. Raises NotReachable."""
+    """Place values in which other ranks differ outside of their loops. Raises NotReachable."""
     own = parts.worker.runtime.own_modules
     missing = parts.executor.constants.learn(parcel.manifest["constants"], there, own)
     if missing:
@@ -66,7 +68,7 @@ def put_constants(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
 
 
 def put_shares(parts: PlaceParts, parcel: Parcel, visible: Mapping[str, Any]) -> None:
-    """What ranks hold each for itself: this one has its own from its first lines. Raises
+    """Place the shares of other ranks; this one has its own from its first lines. Raises
     NotReachable.
     """
     told = unpack(parcel.manifest["shares"], parcel.tensors)
@@ -76,7 +78,7 @@ def put_shares(parts: PlaceParts, parcel: Parcel, visible: Mapping[str, Any]) ->
 
 
 def put_variables(parcel: Parcel, stack: list[LoopFrame], frame: FrameType) -> None:
-    """What the loops of each function bind."""
+    """Place the variables that the loops of each function bind."""
     found, tensors = [], parcel.tensors
     told = parcel.manifest["frames"]
     for (loops, *values), mine in zip(told, frame_variables.read_all(stack, frame), strict=True):
@@ -123,8 +125,8 @@ def put_context(
 
 
 def own_values(parcel: Parcel, visible: Mapping[str, Any]) -> dict[Key, Any]:
-    """What the slot had otherwise than others when it was lost, as this process has it: where other
-    samples are taken nobody knows more of it.
+    """The values in which the slot differed from others when it was lost, as this process has them:
+    with other samples nobody knows more of them.
     """
     keys = [key_of(said) for said in parcel.manifest["apart"]]
     found = ((key, shares.value_of(visible, key)) for key in keys)
@@ -173,7 +175,7 @@ def _fill(what: str, mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
 
 
 def put_gradients(made: MadeObjects, gradients: list[torch.Tensor | None]) -> None:
-    """Of all parameters of all optimizers."""
+    """Put in place the gradients of all parameters of all optimizers."""
     for param, gradient in zip(held_tensors.trained(made), gradients, strict=False):
         if gradient is None:
             param.grad = None

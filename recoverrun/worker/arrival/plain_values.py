@@ -1,4 +1,5 @@
-"""What the script has changed beside its loops: histories, counters of its modules, meters, caches.
+"""Values that the script has changed beside its loops: histories, counters of its modules, meters,
+caches.
 
 All that hangs on its frames and modules is walked through (`object_graph`). As the run begins a
 digest is taken of each plain list, and of each plain value that an object or a dict holds. What has
@@ -77,7 +78,9 @@ def found(frames: Iterable[FrameType], own: frozenset[str]) -> Holdings:
 
 
 def digests(there: Holdings, *, of_process: bool = False) -> dict[Place, int]:
-    """Of everything, as it is now; with `of_process` also of what belongs to this process alone."""
+    """The digests of everything, as it is now; with `of_process` also of what belongs to this
+    process alone.
+    """
     return {entry.place: entry.digest for entry in _entries(there, of_process)}
 
 
@@ -88,7 +91,7 @@ def changed(
     *,
     of_process: bool = False,
 ) -> Iterator[Entry]:
-    """What is not as it was, or was not there. Left out is what holds one of these parts of `data`:
+    """The values that have changed or are new. Left out is what holds one of these parts of `data`:
     those are this rank's.
     """
     left = ALL_BYTES

@@ -1,4 +1,5 @@
-"""What the script's collectives gave before it trained, for a fresh process that runs it again.
+"""The record of results of the script's collectives before it trained, for a fresh process that
+runs it again.
 
 A newcomer is alone in every group between replicas. What its first lines ask the other ranks (the
 name of a run, the longest sentence, who is where) is answered by what they have told each other
@@ -83,7 +84,7 @@ def _plain(kind: Any, shape: Any, content: Any) -> Plain:
 
 
 class PrologueRecord:
-    """Of one process. Implements `call_record.CallRecord`."""
+    """The record of one process. Implements `call_record.CallRecord`."""
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self._runtime = runtime
@@ -165,7 +166,7 @@ class PrologueRecord:
         ]
 
     def pack(self, layout: Layout) -> bytes:
-        """What another rank of this rank's shard would be told on its way to where we are."""
+        """The record for another rank of this rank's shard, as it comes to where we are."""
         self._look(sys._getframe(1))
         self._layout = layout
         groups = {group.ranks for group in ElasticGroup.instances if self._spans(group.ranks)}
@@ -176,8 +177,8 @@ class PrologueRecord:
     # --------------------------------------------------------------------------- in a newcomer
 
     def answer_from(self, packed: bytes, layout: Layout) -> None:
-        """From now on calls are answered, those that were answered already apart. A survivor may
-        tell more later: the calls of iterations that have begun since.
+        """Answer calls from now on, those that were answered already apart. A survivor may tell
+        more later: the calls of iterations that have begun since.
 
         Raises ValueError if `packed` is not what `pack` makes.
         """

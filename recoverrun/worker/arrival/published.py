@@ -1,4 +1,4 @@
-"""What a fresh process finds in the job's store before the script's first line.
+"""The entries of the job's store for a fresh process, before the script's first line.
 
 | key | holds |
 |---|---|
@@ -19,7 +19,7 @@ PATH = "arrival/path"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the others train."""
+    """The place at which the others train."""
 
     strategy: str  # its name
     layout: Layout

@@ -63,7 +63,7 @@ class SlotSources:
                 one.own = taken(one, place.opening, self._passing)
 
     def opens(self, number: int) -> Callable[[LoaderIterator], Iterator[Any]] | None:
-        """How iterator `number` begins late; None if it begins as it is made."""
+        """A function that begins iterator `number` late; None if it begins as it is made."""
         if self._passing.under_way:
             return self._begin_unnamed
         place = None if self._settled and self._making != number else self._told.get(number)
@@ -202,8 +202,9 @@ class SlotSources:
             source.begin_step(source.count)
 
     def _begin_unnamed(self, source: LoaderIterator) -> LateItems:
-        """Which one of the slot's it is shows as all items are passed. Until then it is taken for
-        the last one, so that an item which is held back when its reader has passed is the slot's.
+        """Begin an iterator of the slot before it is known which: that shows as all items are
+        passed. Until then it is taken for the last one, so that an item which is held back when its
+        reader has passed is the slot's.
         """
         self._unnamed += 1
         source.number = source.opening.number = -self._unnamed
@@ -276,7 +277,7 @@ def _kind(items: Any) -> str:
 
 
 class _Clock:
-    """How long `count` items may take."""
+    """The time limit of `count` items."""
 
     def __init__(self, kind: str, count: int) -> None:
         self._kind, self._count = kind, count

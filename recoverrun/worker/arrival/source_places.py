@@ -1,4 +1,4 @@
-"""Where the data iterators of a slot stand, told by a survivor, for a fresh process of that slot.
+"""The positions of a slot's data iterators, told by a survivor, for a fresh process of that slot.
 
 Counts are equal on all ranks. What orders the data of a slot is what its iterator began with
 (`Origin`); between that and the first item a survivor has drawn as many numbers as the slot.
@@ -27,7 +27,7 @@ OriginOf = Callable[[LoaderIterator], Origin | None]
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where one iterator over a loader stands."""
+    """The position of one iterator over a loader."""
 
     number: int
     before: int  # items that it had given when the header of the held iteration began
@@ -108,12 +108,12 @@ def told_sources(
 
 
 def origins_of(lost: LostRank, own: Sequence[Context]) -> OriginOf:
-    """Of a slot whose rank is lost; `own` are our points (`Captures.points`)."""
+    """The origins of a slot whose rank is lost; `own` are our points (`Captures.points`)."""
     return lambda one: lost.origin(one.number, one.origin, own)
 
 
 def before_header(source: Source, held: LoopFrame) -> int:
-    """How many items `source` had given before the header of the present iteration of `held`."""
+    """The number of items of `source` before the header of the present iteration of `held`."""
     if held.loop.kind == "for":
         return held.counts.get(id(source), 0)
     return max(0, source.count - (held.tested or {}).get(id(source), 0))
@@ -135,7 +135,9 @@ def told_opening(one: LoaderIterator, origin: Origin | None) -> SlotOpening:
 
 
 def _moved(created: LoaderState, started: LoaderState, origin: Origin) -> Moment:
-    """As far from the slot's `origin` as this rank's first item was from where it made its own."""
+    """The moment as far from the slot's `origin` as this rank's first item was from where it made
+    its own.
+    """
     generators = None
     if origin.generators is not None:
         generators = advanced_generators(

@@ -1,4 +1,4 @@
-"""What a slot is at the top of one step, from whoever has it: a live donor, or what was kept of it.
+"""The state of a slot at the top of one step, from its holder: a live donor, or a snapshot.
 
 A manifest holds all that is no tensor; tensors stand beside it as numbered pieces, so that they can
 be received into the memory where they will stay.
@@ -27,7 +27,7 @@ class Piece:
 
 
 class StateSource(Protocol):
-    """What a slot is at the top of one step. Each method may raise StateLost."""
+    """A source of a slot's state at the top of one step. Each method may raise StateLost."""
 
     @property
     def attempt(self) -> int:

@@ -38,7 +38,7 @@ PROVED = 2
 """Transactions after which the run has said what it promises."""
 
 NEVER = "a lost replica does not come back: {}"
-UNTOLD = "what it needs cannot be told: {error}"
+UNTOLD = "its state cannot be sent: {error}"
 
 
 class Survivor:
@@ -55,7 +55,9 @@ class Survivor:
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
 
     def wants(self, top: Top) -> bool:
-        """Of the loops around the one that trains: code in their bodies runs in a fresh process."""
+        """True for the loops around the one that trains: code in their bodies runs in a fresh
+        process.
+        """
         return not self._refused and top.loop.id in self._path[:-1]
 
     def first_forward(self) -> None:
@@ -237,6 +239,6 @@ def _packed(value: Any) -> bytes:
 
 
 def donor_of(layout: Layout, live: tuple[int, ...], rank: int) -> int:
-    """Which survivor gives `rank` its place: donors are spread over the replicas that live."""
+    """The survivor that gives `rank` its place: donors are spread over the replicas that live."""
     slot, shard = layout.place(rank)
     return layout.replicas[live[(slot + shard) % len(live)]][shard]

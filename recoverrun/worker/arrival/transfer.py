@@ -53,7 +53,7 @@ END_S = 5.0
 
 
 class Address(NamedTuple):
-    """Where an offer can be fetched, and by whom: whoever knows the token."""
+    """The address of an offer, and the token without which nobody can fetch it."""
 
     host: str
     port: int
@@ -61,7 +61,7 @@ class Address(NamedTuple):
 
 
 class Offer:
-    """What a donor gives to one newcomer, served by threads of its own until it is closed.
+    """The data that a donor gives to one newcomer, served by threads of its own until it is closed.
 
     The newcomer whose connection broke may come again, and takes its own former place.
     """
@@ -145,7 +145,7 @@ class Offer:
             thread.start()
 
     def _end_service(self) -> None:
-        """Of the newcomer, which has come again, or does not get any more."""
+        """End the service of the newcomer, which has come again, or does not get any more."""
         with self._lock:
             line, server = self._line, self._server
             if line is not None:

@@ -48,7 +48,7 @@ class LoopPlace:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a survivor is: at the top of the last one of `loops`, the outermost first."""
+    """The position of a survivor: at the top of the last one of `loops`, the outermost first."""
 
     loops: tuple[LoopPlace, ...]
     sources: tuple[SourcePlace, ...]
@@ -77,7 +77,7 @@ def _place(loop_id: Any, iteration: Any, item: Any, opened: Any) -> LoopPlace:
 
 
 class Arrives(Protocol):
-    """Who puts in place what a fresh process needs, as it comes there."""
+    """The interface that puts in place what a fresh process needs, as it comes there."""
 
     def before(self, loop_id: str) -> Standing:
         """The outermost loop is about to begin: wait for a place, and return it."""
@@ -129,7 +129,9 @@ def standing(
 
 
 def unreachable(runtime: ScriptRuntime) -> str:
-    """Why a fresh process cannot come to where this one stands, as far as its loops say; or ""."""
+    """The reason why a fresh process cannot come to where this one stands, as far as its loops say;
+    or "".
+    """
     if not runtime.stack:
         return NO_LOOP
     trained = runtime.loop_stack.trained_before()
@@ -137,14 +139,14 @@ def unreachable(runtime: ScriptRuntime) -> str:
 
 
 def over_for_good(runtime: ScriptRuntime) -> str:
-    """Why a fresh process can come to none of the places that are still to come, or ""."""
+    """The reason why a fresh process can come to none of the later places, or ""."""
     ended = runtime.loop_stack.trained.items()
     loops = [loop for number, loop in ended if number != runtime.stack[0].number]
     return TRAINED.format(loop=loops[0]) if loops else ""
 
 
 class Winding:
-    """Of a fresh process, until it has arrived. Implements `tracking.winds.Winds`."""
+    """The winding of a fresh process, until it has arrived. Implements `tracking.winds.Winds`."""
 
     def __init__(self, runtime: ScriptRuntime, outermost: str, arrives: Arrives) -> None:
         """`outermost` is the id of the loop before which a place is waited for."""

@@ -1,4 +1,4 @@
-"""What the script forks: data workers, above all. They are no ranks."""
+"""Processes that the script forks: data workers, above all. They are no ranks."""
 
 import os
 

@@ -36,7 +36,7 @@ INTERRUPTED_CODE = 128 + signal.SIGINT
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be run: a script file, a module, or a folder or archive with a `__main__`."""
+    """The program to run: a script file, a module, or a folder or archive with a `__main__`."""
 
     kind: Literal["script", "module", "container"]
     name: str  # as given on the command line
@@ -51,7 +51,7 @@ class Target:
 
     @property
     def first_path(self) -> str:
-        """What Python puts at the front of sys.path."""
+        """The entry that Python puts at the front of sys.path."""
         match self.kind:
             case "script":
                 return os.path.dirname(os.path.realpath(self.path))
@@ -76,7 +76,7 @@ class _Interruption:
 
 
 def flush() -> None:
-    """What the script has printed goes out, as where the interpreter ends (flush_std_files).
+    """Write out what the script has printed, as the interpreter does at its end (flush_std_files).
 
     A script may have put an object of its own there, which knows no more than `write` and `flush`.
     """
@@ -112,7 +112,7 @@ def _parse(arguments: Sequence[str]) -> Target:
         case ["-m", module, *rest]:
             return Target("module", module, tuple(rest))
         case [script, *rest] if not script.startswith("-"):
-            # The question that Python asks: is there a path hook that can import from it?
+            # As Python does: look for a path hook that can import from it.
             kind: Literal["script", "container"] = (
                 "container" if pkgutil.get_importer(script) is not None else "script"
             )

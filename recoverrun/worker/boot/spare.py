@@ -154,7 +154,7 @@ def _started(start: Start, environ: Mapping[str, str], copies: list[Copy]) -> St
 
 
 def _quieten() -> dict[int, int]:
-    """What imports print is not the script's. Returns copies of the launcher's streams."""
+    """Silence what imports print. Returns copies of the launcher's streams."""
     copies = {number: os.dup(number) for number in (1, 2)}
     null = os.open(os.devnull, os.O_WRONLY)
     for number in copies:

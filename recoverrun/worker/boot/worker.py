@@ -113,7 +113,7 @@ class _Worker:
 
 
 def _end_threads_and_exit_functions() -> None:
-    """What the interpreter does first when it ends: the script may count on it."""
+    """Do what the interpreter does first when it ends: the script may count on it."""
     shutdown: Any = getattr(threading, "_shutdown", None)
     if shutdown is not None:
         shutdown()

@@ -24,7 +24,7 @@ WRAPPERS = ("torch.nn.parallel", "torch.distributed")
 
 
 class Attached:
-    """Of this process."""
+    """The attached state of this process."""
 
     def __init__(self) -> None:
         self.training = False  # what is written to modules is noted from now on

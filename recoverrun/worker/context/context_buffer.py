@@ -1,4 +1,5 @@
-"""What this rank leaves in shared memory for those who would take over its microbatches.
+"""The shared memory in which this rank leaves its contexts for those that would take over its
+microbatches.
 
 Contexts: as the first microbatch of the present transaction began, as the last one of the
 transaction before ended, as the first one of that began, by which it can be proved that this rank
@@ -43,17 +44,17 @@ class ContextWriter:
         self._write()
 
     def mark(self, step: int, index: int, mark: Mark) -> None:
-        """What is known of a microbatch of the script's own."""
+        """Leave the mark of a microbatch of the script's own."""
         if self._writer is not None:
             self._writer.mark(step, index, *mark)
 
     def unmark(self, step: int) -> None:
-        """What was left of the microbatches of this transaction is not to be relied on."""
+        """Invalidate the marks of this transaction's microbatches."""
         if self._writer is not None:
             self._writer.unmark(step)
 
     def enters(self, which: Which) -> None:
-        """From now on this rank computes that microbatch, its own or a lost slot's."""
+        """Note that this rank computes that microbatch from now on, its own or a lost slot's."""
         self._at = which
         if self._writer is not None:
             self._writer.do((*which, 0))

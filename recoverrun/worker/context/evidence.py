@@ -1,4 +1,4 @@
-"""What shows that a microbatch is the one it should be: its inputs, and the bits of its loss.
+"""The evidence that a microbatch is the right one: its inputs, and the bits of its loss.
 
 Each rank notes, as it trains, a digest of all that enters its model in a microbatch, and the loss
 with which the backward begins. Who executes that microbatch again must note the same. Large tensors
@@ -29,7 +29,7 @@ Mark = tuple[int, int]
 
 
 class Evidence:
-    """Of what was done since an iteration began, by the script itself or executed again."""
+    """The evidence since an iteration began, by the script itself or executed again."""
 
     def __init__(self) -> None:
         self.inputs = 0
@@ -38,7 +38,7 @@ class Evidence:
         self.entered: list[int] = []  # `inputs`, after each forward
 
     def enters(self, digest: int, streams: Streams | None) -> None:
-        """What has this digest enters the model; the streams matter at the first forward."""
+        """Note an input of the model by its digest; the streams matter at the first forward."""
         self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
         self.entered.append(self.inputs)
@@ -85,7 +85,7 @@ def _digested(value: Any, crc: int, depth: int) -> int:
 
 
 def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
-    """Of kind and shape, and of the content where it lies in the memory of the host."""
+    """The checksum of kind and shape, and of the content where it lies in host memory."""
     local = getattr(tensor, "_local_tensor", tensor)
     crc = zlib.crc32(f"{local.dtype} {tuple(local.shape)}".encode(), crc)
     if not local.is_cpu or local.layout is not torch.strided or local.is_quantized:
@@ -95,7 +95,7 @@ def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
 
 
 def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
-    """Of the content of a contiguous tensor of the host; of larger ones evenly spread parts."""
+    """The checksum of a contiguous tensor of the host; of larger ones of evenly spread parts."""
     assert tensor.is_cpu, f"memory of {tensor.device} has no address here"
     size = tensor.numel() * tensor.element_size()
     if not size:
@@ -131,7 +131,7 @@ def crc_of_named(name: str, gradient: torch.Tensor, dtype: torch.dtype | None) -
 
 
 def crc_of_gradient(place: int, gradient: torch.Tensor | None, like: torch.Tensor) -> int:
-    """Of a whole gradient, of the parameter at this place; none is as good as zeros.
+    """The checksum of a whole gradient, of the parameter at this place; none is as good as zeros.
 
     Those of several parameters are put together by `^`, in any order.
     """

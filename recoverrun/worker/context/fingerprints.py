@@ -47,7 +47,7 @@ def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
 
 
 def find(mark: str, names: Mapping[str, Any]) -> Any:
-    """What has this mark, among containers in `names` and what was marked before; else None."""
+    """The container with this mark, in `names` or marked before; else None."""
     for value in names.values():
         inner = value.values() if type(value) is dict else value
         if type(value) in (list, tuple, dict) and len(value) <= FEW:
@@ -104,7 +104,7 @@ def mark_of(value: Any) -> str:
 
 
 def _sampled(value: Any) -> list[Any]:
-    """Of a list evenly spread elements, of other kinds the first and the last ones."""
+    """A sample: of a list evenly spread elements, of other kinds the first and the last ones."""
     if type(value) is list:
         return [value[place] for place in _places(len(value))]
     entries = value.items() if type(value) in DICTS else value

@@ -72,7 +72,7 @@ def copied_iterator(value: Any) -> Any:
 
 
 def iterator_digest(value: Any) -> int:
-    """Of where an iterator of Python's own stands, in what; of other parts, their types."""
+    """The digest of an iterator of Python's own: its place; of other parts, their types."""
     if is_simple(value) or type(value) is list and all(map(is_simple, value)):
         return zlib.crc32(bits(value))
     parts: Any = ()

@@ -42,7 +42,7 @@ class MadeObjects:
 
 
 def _watch(kind: Any, made: list[weakref.ref[Any]]) -> None:
-    """By `__new__`: a subclass need not call the `__init__` of its base."""
+    """Watch a class by `__new__`: a subclass need not call the `__init__` of its base."""
 
     def new(cls: Any, *_: Any, **__: Any) -> Any:
         one = object.__new__(cls)

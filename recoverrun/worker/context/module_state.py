@@ -77,7 +77,9 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
 
 
 def _has_own_code(module: nn.Module) -> bool:
-    """Not torch's alone: what a wrapper notes of its passes is true of re-executed ones, too."""
+    """True if it has code besides torch's: what a wrapper notes of its passes is true of
+    re-executed ones, too.
+    """
     return any(
         kind.__module__.partition(".")[0] != "torch"
         for kind in type(module).__mro__

@@ -18,7 +18,7 @@ def hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
 
 
 def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
-    """What has become of them."""
+    """Their values now."""
     held: dict[Key, Any] = {}
     for key in bulk:
         if isinstance(key, str):
@@ -29,7 +29,8 @@ def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
 
 
 def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
-    """What the body of `loop` may read: the module's variables, and those around it that it uses.
+    """The names that the body of `loop` may read: the module's variables, and those around it that
+    it uses.
 
     Other variables of the function (a stopwatch, say) are nobody's business; what the header of the
     loop binds comes with its item.
@@ -41,7 +42,7 @@ def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> 
 
 
 def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the script's objects are looked for, apart from what an iteration makes.
+    """The names in which the script's objects are looked for, apart from what an iteration makes.
 
     As at the top of the loop's body (`loop_tracker`), whether or not the body has a use for the
     name: an object that goes by several must be found by the same one each time.

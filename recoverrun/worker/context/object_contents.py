@@ -1,4 +1,4 @@
-"""What an object of any kind holds, in one layer, noted and put back in place.
+"""The contents of an object of any kind, in one layer, noted and put back in place.
 
 A dict of whatever class, a class with its variables, a function with its cells and defaults, the
 arguments of a partial, an object with slots, a list, a set, an array: `object_graph` finds them.
@@ -20,7 +20,7 @@ Content = tuple[list[Any], list[Any]] | bytes | torch.Tensor
 
 
 class Kept:
-    """What `held` hold now, and how to set right what has changed."""
+    """The present contents of `held`, and how to restore what has changed."""
 
     def __init__(self, held: Iterable[Any]) -> None:
         self._before = [(one, content(one)) for one in held]
@@ -39,7 +39,7 @@ class Kept:
 
 
 def content(one: Any) -> Content:
-    """As it is now; objects in it are not copied."""
+    """The content as it is now; objects in it are not copied."""
     if isinstance(one, torch.Tensor):
         return one.detach().clone()
     if is_array(one):
@@ -87,7 +87,7 @@ def _put(one: Any, before: Content) -> None:
 
 
 def _refill(one: Any, entries: list[Any]) -> None:
-    """By the methods of the plain kind: those of a class of its own may do more."""
+    """Refill by the methods of the plain kind: those of a class of its own may do more."""
     kind: Any = next(kind for kind in (list, set, deque) if isinstance(one, kind))
     kind.clear(one)
     (kind.update if kind is set else kind.extend)(one, entries)

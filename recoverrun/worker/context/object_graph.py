@@ -127,7 +127,7 @@ class _Walk:
         return way
 
     def _way(self, kind: Any) -> Way | None:
-        """What is done with objects of that type."""
+        """The treatment of objects of that type."""
         own = is_defined_in(kind, self._own)
         for base in CONTAINERS:
             if issubclass(kind, base):
@@ -201,7 +201,9 @@ class _Walk:
         self._number(path, gc.get_referents(one))
 
     def _at_container(self, plain: Any, own: bool, path: str, one: Any) -> None:
-        """By the methods of the `plain` kind: those of a class of the script's may do more."""
+        """Note a container by the methods of the `plain` kind: those of a class of the script's may
+        do more.
+        """
         size = plain.__len__(one)
         if size <= VERY_LONG and plain not in (tuple, frozenset):
             self._hold(path, one)

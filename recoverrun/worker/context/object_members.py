@@ -1,4 +1,4 @@
-"""What the script's objects hold, each by a name: attributes, slots, entries, free variables.
+"""The members of the script's objects, each by a name: attributes, slots, entries, free variables.
 
 A path leads from a variable through such names to a value: `state` and `["step"]` to an entry of a
 dict, `fetch` and `position` to a variable of a closure or to an attribute of a function. Whatever
@@ -128,7 +128,9 @@ class _View(MutableMapping[str, Any]):
 
 
 class Entries(_View):
-    """Of a dict, under the text of each key in brackets; those with other keys are not there."""
+    """The entries of a dict, under the text of each key in brackets; those with other keys are not
+    there.
+    """
 
     def __init__(self, owner: dict[Any, Any]) -> None:
         self._owner = owner
@@ -137,7 +139,7 @@ class Entries(_View):
         return iter(self._named())
 
     def items(self) -> ItemsView[str, Any]:
-        """Of which many are asked for in every microbatch."""
+        """The items; they are asked for often in every microbatch."""
         owner, named = self._owner, self._named()
         found = {name: owner[key] for name, key in named.items() if name != ORDER}
         return ({ORDER: list(owner), **found} if ORDER in named else found).items()
@@ -183,7 +185,7 @@ def _key(name: str) -> Any:
 
 
 class Slots(_View):
-    """Of an object whose class has slots, beside attributes that it has otherwise."""
+    """The slots of an object, beside attributes that it has otherwise."""
 
     def __init__(self, owner: Any, slots: tuple[str, ...]) -> None:
         self._owner = owner
@@ -223,7 +225,7 @@ class Slots(_View):
 
 
 class Free(_View):
-    """Of a function: the variables that it shares with the one around it, and its attributes."""
+    """The attributes of a function, and the variables that it shares with the one around it."""
 
     def __init__(self, owner: FunctionType) -> None:
         names = owner.__code__.co_freevars
@@ -327,7 +329,7 @@ def resolve(names: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def spelt(path: tuple[str, ...]) -> str:
-    """As code would say it: `state["step"]`, `fetch.position`."""
+    """The path as code would say it: `state["step"]`, `fetch.position`."""
     if path[-1] == ORDER:
         return f"list({spelt(path[:-1])})"
     return path[0] + "".join(name if name.startswith("[") else f".{name}" for name in path[1:])

@@ -22,7 +22,7 @@ RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
 
 
 def named_in(one: Any) -> MutableMapping[Any, Any]:
-    """What it holds, each by a name or a place."""
+    """Its members, each by a name or a place."""
     kind: Any = type(one)
     slots = slots_of(kind)
     if isinstance(one, dict):
@@ -46,7 +46,7 @@ def is_view(one: Any) -> bool:
 
 
 class Function(MutableMapping[str, Any]):
-    """Of a function: its cells and attributes, and the defaults of its arguments, as `width=`."""
+    """The cells and attributes of a function, and the defaults of its arguments, as `width=`."""
 
     def __init__(self, owner: FunctionType) -> None:
         self._owner, self._free = owner, Free(owner)
@@ -85,7 +85,9 @@ class Function(MutableMapping[str, Any]):
 
 
 class Arguments(MutableMapping[int, Any]):
-    """Of a partial: those that are given by position. Those by name are in a dict of its own."""
+    """The arguments of a partial that are given by position. Those by name are in a dict of its
+    own.
+    """
 
     def __init__(self, owner: "functools.partial[Any]") -> None:
         self._owner = owner
@@ -111,7 +113,7 @@ class Arguments(MutableMapping[int, Any]):
 
 
 class Sequence(MutableMapping[int, Any]):
-    """Of a list or a deque, by place."""
+    """The items of a list or a deque, by place."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -136,7 +138,9 @@ class Sequence(MutableMapping[int, Any]):
 
 
 class _Entries(MutableMapping[Any, Any]):
-    """Of a dict of whatever class, which may do more than a dict when it is read or written."""
+    """The entries of a dict of whatever class, which may do more than a dict when it is read or
+    written.
+    """
 
     def __init__(self, owner: dict[Any, Any]) -> None:
         self._owner = owner
@@ -159,7 +163,7 @@ class _Entries(MutableMapping[Any, Any]):
 
 
 class _Class(MutableMapping[Any, Any]):
-    """Of a class: what was defined in it, and variables that its objects share."""
+    """The definitions in a class, and variables that its objects share."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -200,7 +204,9 @@ class Variables(MutableMapping[Any, Any]):
 
 
 def array_kinds() -> tuple[Any, ...]:
-    """Of numpy, if it is there. One that maps a file has to be put right where it is written to."""
+    """The array types of numpy, if it is there. One that maps a file has to be put right where it
+    is written to.
+    """
     numpy = sys.modules.get("numpy")
     return () if numpy is None else (numpy.ndarray, numpy.memmap)
 

@@ -1,4 +1,4 @@
-"""What the runtime can see of a process once the script has imported torch."""
+"""The observer of a process in which the script has imported torch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

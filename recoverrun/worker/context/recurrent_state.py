@@ -1,4 +1,5 @@
-"""What one iteration computes with gradients and hands to the next: a recurrent network's state.
+"""Tensors that one iteration computes with gradients and hands to the next: a recurrent network's
+state.
 
 A script that trains on long sequences in pieces keeps the hidden state from piece to piece, and
 cuts its graph off where the next piece begins. So the state travels without its graph.

@@ -1,4 +1,5 @@
-"""What makes a microbatch the microbatch of its slot: its context, captured as plain values.
+"""The context of a slot, captured as plain values: all that makes a microbatch the microbatch of
+its slot.
 
 A context is what a survivor needs to run code as another rank: where that rank's random streams and
 generators stand, the simple variables and small tensors that the region of code can see, the simple
@@ -120,7 +121,7 @@ class Context:
 
     @property
     def point(self) -> Point:
-        """When it was captured."""
+        """The point of the capture."""
         return self.step, self.index, KINDS.index(self.kind), self.attempt
 
     @property
@@ -178,8 +179,9 @@ def state_of(owner: Any) -> dict[str, Any]:
 def owners_of(
     names: Mapping[str, Any], modules: frozenset[str], data: Container[int] = ()
 ) -> Iterator[tuple[Path, Any]]:
-    """What has members of its own: instances of classes that the script's own `modules` define,
-    models apart, these classes, functions that keep something, and dicts that are no `data`.
+    """The objects with members of their own: instances of classes that the script's own `modules`
+    define, models apart, these classes, functions that keep something, and dicts that are no
+    `data`.
     """
     seen: set[int] = set()
     todo: deque[tuple[Path, Any]] = deque(
@@ -202,7 +204,7 @@ def owners_of(
 
 
 def host(name: str) -> tuple[str, str]:
-    """What a stream of `host_streams` is called among unknown values; no attribute is called so."""
+    """The name of a stream of `host_streams` among unknown values; no attribute is called so."""
     return (STREAM, name)
 
 

@@ -1,4 +1,4 @@
-"""What a script has around its loop, put back as it was after code was executed as another rank.
+"""The undo log: a script's surroundings, put back after code was executed as another rank.
 
 Re-executed code counts what it sees in dicts, appends to lists, moves schedulers and averages
 weights, as it does for its own microbatches; none of that may be counted twice. What is found from
@@ -82,14 +82,16 @@ def _nowhere() -> TextIO:
 
 @contextmanager
 def training(wanted: bool = True) -> Iterator[None]:
-    """As around the script's loop: it may turn to its gradients where none are recorded."""
+    """Set modules to training as around the script's loop: it may turn to its gradients where none
+    are recorded.
+    """
     with torch.inference_mode(False), torch.set_grad_enabled(wanted):
         yield
 
 
 @contextmanager
 def schedules_rest() -> Iterator[None]:
-    """While this lasts, schedules of learning rates stand still."""
+    """Hold schedules of learning rates still."""
     kinds = [
         kind
         for kind in vars(torch.optim.lr_scheduler).values()
@@ -107,7 +109,7 @@ def schedules_rest() -> Iterator[None]:
 
 @contextmanager
 def optimizers_rest(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
-    """While this lasts, an update does no more than the closure that it is given.
+    """Reduce an update to the closure that it is given.
 
     Code that is executed again may come by an update of the transaction before (a discriminator's,
     or the first half of SAM), which has been made.

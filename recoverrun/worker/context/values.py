@@ -46,7 +46,7 @@ def is_numpy(value: Any) -> bool:
 
 
 def is_simple(value: Any, depth: int = DEPTH) -> bool:
-    """Of exactly the types that come back: an enum would come back as its number."""
+    """True for exactly the types that come back: an enum would come back as its number."""
     kind: Any = type(value)
     if kind is str:
         return len(value) <= LONG_TEXT and (value.isascii() or _is_unicode(value))
@@ -63,7 +63,7 @@ def is_simple(value: Any, depth: int = DEPTH) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it can be sent: the file system's undecodable bytes cannot."""
+    """True if it can be sent: the file system's undecodable bytes cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -109,7 +109,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _listed(value: set[Any]) -> list[str]:
-    """In an order that all processes have; the text of a number is its kind, too."""
+    """A list in an order that all processes have; the text of a number is its kind, too."""
     return sorted(map(repr, value))
 
 
@@ -220,7 +220,7 @@ def _array(dtype: str, shape: list[int] | None, raw: bytes) -> Any:
 
 
 def _copied(raw: bytes) -> bytearray:
-    """Of a number, `bytearray` would make as many bytes."""
+    """A copy of a buffer; of a number, `bytearray` would make as many bytes."""
     if type(raw) is not bytes:
         raise ValueError("elements that are not bytes")
     return bytearray(raw)

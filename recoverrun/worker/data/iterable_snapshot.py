@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from recoverrun.worker.data.object_copy import NotCopyable, copied, position_digest
 from recoverrun.worker.errors import NotReplayable
 
-MOVES_BY_ITSELF = "goes on from pass to pass, and where it stands on another rank cannot be told"
+MOVES_BY_ITSELF = "goes on from pass to pass, and its position on another rank is unknown"
 
 
 class IterableSnapshot:

@@ -33,7 +33,7 @@ from recoverrun.worker.rng.streams import CPU_BYTES, Streams
 T = TypeVar("T")
 
 UNKNOWN = (
-    "a lost rank never made one of this rank's data iterators, and {} cannot be told from those "
+    "a lost rank never made one of this rank's data iterators, and {} cannot be derived from those "
     "that it made"
 )
 KEPT_PAIRS = 32

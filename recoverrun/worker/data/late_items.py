@@ -61,7 +61,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class SlotOpening:
-    """How a slot opened one of its iterators."""
+    """The way in which a slot opened one of its iterators."""
 
     kind: str  # of the loader and its data
     origin: Origin | None  # None: not told
@@ -288,7 +288,7 @@ def _begun_before(
 
 
 def kind_of(loader: "DataLoader[Any]") -> str:
-    """What an iterator is known by beside its number."""
+    """The identity of an iterator beside its number."""
     samplers = ", ".join(type(sampler).__name__ for sampler in samplers_of(loader))
     return f"{type(loader).__name__} of {type(loader.dataset).__name__} by {samplers}"
 

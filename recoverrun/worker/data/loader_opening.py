@@ -1,4 +1,4 @@
-"""How another rank's iterator over a data loader begins.
+"""The beginning of another rank's iterator over a data loader.
 
 Two moments decide the order of a loader's data: when its iterator is created (a seed is drawn, and
 worker processes begin to fetch) and, without workers, when its first item is asked for (the sampler
@@ -36,7 +36,7 @@ SPARE_EPOCHS = 1_000_003
 
 RESUMED = "the loader's worker processes go on from a state that was loaded"
 
-UNSEEDED = "the data set {} depends on the seeds of worker processes, which cannot be told"
+UNSEEDED = "the data set {} depends on the seeds of worker processes, which are unknown"
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class RankIterator:
 
 @dataclass(slots=True, eq=False)
 class LoaderOpening:
-    """How this process began its iterator number `number` over `loader`."""
+    """The state with which this process began its iterator number `number` over `loader`."""
 
     loader: "DataLoader[Any]"
     make: Callable[[Any], Iterator[Any]]

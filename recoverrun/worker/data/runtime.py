@@ -1,4 +1,4 @@
-"""What data sources ask the process that they are in: whom it stands for, and what was drawn."""
+"""The interface of data sources to their process: the rank that it stands for, and the draws."""
 
 from collections.abc import Container
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ from rendezvous.protocol.layout import Layout
 
 
 class DataRuntime(Protocol):
-    """What an iterator asks at every draw."""
+    """The interface that an iterator uses at every draw."""
 
     @property
     def acting_rank(self) -> int | None:
@@ -37,7 +37,7 @@ class DataRuntime(Protocol):
         """True if the item was drawn before the code that is executed again."""
 
     def created_at(self, number: int, rank: int) -> Origin | None:
-        """Where `rank` stood when it created its iterator `number`, if it said so."""
+        """The origin of iterator `number` of `rank`, if that rank told it."""
 
     def drawn(self, source: Source, index: int, item: Any) -> None:
         """Note a draw of normal work."""
@@ -52,11 +52,11 @@ class DataRuntime(Protocol):
         """Raises NotReplayable if the other rank's workers may have drawn other numbers."""
 
     def speaking_as(self, rank: int) -> AbstractContextManager[None]:
-        """In here, and in processes that begin here, code that asks for its rank gets `rank`."""
+        """Give `rank` to code that asks for its rank, here and in processes that begin here."""
 
 
 class GeneratorRuntime(DataRuntime, Protocol):
-    """What a generator source asks beside that."""
+    """The further interface of a generator source."""
 
     @property
     def drawn_so_far(self) -> int:

@@ -1,4 +1,4 @@
-"""What a worker process of a loader gives: an item, and what it drew for it."""
+"""The result of a worker process of a loader: an item, and its draws."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -41,7 +41,7 @@ Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 
 class SeedCheck:
-    """What proofs have shown about loaders that have worker processes."""
+    """The results of proofs about loaders that have worker processes."""
 
     def __init__(self) -> None:
         self._judged = False
@@ -98,8 +98,8 @@ class SeedCheck:
 
 
 def forget(sources: Iterable[Source], partner: int) -> None:
-    """Of `partner`'s copies only what they read from now on is observed: this rank may have made up
-    for it before, and its process may be one that has come back since.
+    """Forget `partner`'s copies but for what they read from now on: this rank may have made up for
+    it before, and its process may be one that has come back since.
     """
     for iterator in _with_workers(sources).values():
         iterator.traces.pop(partner, None)

@@ -1,4 +1,4 @@
-"""Whether and how a model on CUDA is served: switched on by RECOVERRUN_CUDA, off without it.
+"""Support for models on CUDA: switched on by RECOVERRUN_CUDA, off without it.
 
 It has run on one GPU so far, in small runs (docs/gpu.md), so nobody gets it unasked.
 
@@ -41,7 +41,9 @@ def way() -> str:
 
 
 def may_be_replaced(group: Any) -> bool:
-    """Is this a group over NCCL, with gloo for the CPU or without, that an elastic one may wrap?"""
+    """True if this is a group over NCCL, with gloo for the CPU or without, that an elastic one may
+    wrap.
+    """
     if not way():
         return False
     nccl = getattr(c10d, "ProcessGroupNCCL", ProcessGroupGloo)  # the CPU's torch has none
@@ -55,7 +57,7 @@ def makes_replaceable(backend: str) -> bool:
 
 
 def refusal(module: torch.nn.parallel.DistributedDataParallel, *, exact: bool, alone: bool) -> str:
-    """Why this model cannot be served, or "". `alone`: each rank is a replica by itself."""
+    """The reason why this model is not served, or "". `alone`: each rank is a replica by itself."""
     devices = {param.device for param in module.parameters()}
     kinds = {device.type for device in devices}
     if kinds <= {"cpu"}:
@@ -96,7 +98,7 @@ def settle_autograd() -> None:
 
 
 def staging(device: torch.device) -> torch.device:
-    """Where gradients of a model on `device` are reduced."""
+    """The device on which gradients of a model on `device` are reduced."""
     return device if device.type == "cuda" and way() == NCCL else torch.device("cpu")
 
 

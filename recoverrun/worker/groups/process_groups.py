@@ -66,7 +66,7 @@ def wrapping(original: Helper) -> Helper:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What becomes of groups from now on: those over several replicas outlive losses."""
+    """The rule for groups from now on: those over several replicas outlive losses."""
 
     fabric: Fabric
     layout: Layout
@@ -145,7 +145,7 @@ def release(layout: Layout) -> None:
 
 
 def is_gloo(group: Any) -> bool:
-    """Can the communicator of this group be replaced for a generation?
+    """True if the communicator of this group can be replaced for a generation.
 
     `init_process_group("gloo")` registers one gloo backend for every kind of device.
     """
@@ -154,7 +154,9 @@ def is_gloo(group: Any) -> bool:
 
 
 def _replace(old: Any, new: Any, held: bool = False) -> None:
-    """With `held` torch goes on to know the old one, too: the script or FSDP may have kept it."""
+    """Replace a group; with `held` torch goes on to know the old one, too: the script or FSDP may
+    have kept it.
+    """
     world: Any = c10d._world
     if c10d.GroupMember.WORLD is old:
         c10d.GroupMember.WORLD = new

@@ -1,4 +1,4 @@
-"""What the script's first lines meet before it trains."""
+"""The interface to collectives of the script's first lines, before it trains."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ def _same(one: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Prologue:
-    """As ever, but for a process that takes a lost rank's place."""
+    """The prologue as ever, but for a process that takes a lost rank's place."""
 
     store: Callable[[Any], Any] = _same  # of the default group, given the launcher's
     objects: Callable[[Any], Any] = _same  # `broadcast_object_list`, given torch's

@@ -54,7 +54,7 @@ def layout_of_mesh(world: int, mesh: Any, sharded: bool) -> Layout | None:
 
 
 def _layout(world: int, held_alike: Sequence[Sequence[int]]) -> Layout | None:
-    """Of groups of ranks that hold the same part of the model, one in each replica."""
+    """The layout by groups of ranks that hold the same part of the model, one in each replica."""
     try:
         layout = Layout(tuple(zip(*held_alike, strict=True)))
     except ValueError:

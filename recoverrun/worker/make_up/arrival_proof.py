@@ -83,7 +83,7 @@ def prove(worker: WorkerState, executor: Executor, generation: int, execute: Wit
 
 
 def _own(worker: WorkerState, executor: Executor) -> Report:
-    """Of this rank's own first microbatch."""
+    """The report on this rank's own first microbatch."""
     microbatches, strategy = worker.runtime.microbatches, worker.protection.strategy
     after = executor.captures.at((worker.step, 0, AFTER, 0))
     if not microbatches or after is None:

@@ -48,7 +48,7 @@ Witness = Callable[[Identity, int], Made]
 
 
 class Audits:
-    """Of the survivors of a worker."""
+    """The audits of a worker's survivors."""
 
     def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
@@ -60,7 +60,9 @@ class Audits:
 
     @property
     def due(self) -> bool:
-        """As this rank counts, in the present transaction: others may have begun one later."""
+        """True if one is due as this rank counts, in the present transaction: others may have begun
+        one later.
+        """
         machine = self._worker.machine
         return machine is not None and self._since + 1 >= self._at
 
@@ -113,12 +115,12 @@ class Audits:
 
 
 def report_of(worker: WorkerState, made: Made | None) -> Report:
-    """What one survivor has to say of its execution; nothing if there was none."""
+    """The report of one survivor on its execution; empty if there was none."""
     layout, strategy = worker.protection.layout, worker.protection.strategy
     if made is None or made.executed is None or made.executed.after is None:
         return []
     inputs, loss = made.executed.mark
-    # Where threads share the sums bits may differ; so they may where other shards do.
+    # Bits may differ if several threads or other shards share the sums.
     bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
     alone = strategy.alone and layout.shards == 1
     gradient = gradient_of(made.pieces) if bitwise and alone else 0
@@ -138,7 +140,7 @@ def gradient_of(pieces: list[tuple[Reducer, Piece]]) -> int:
 
 
 def difference(reports: Sequence[Report]) -> str:
-    """In what they are not the same, in words; "" if they are, or there is only one."""
+    """The difference between reports, in words; "" if there is none, or only one report."""
     for what, values in zip(WHAT, zip(*reports, strict=True), strict=False):
         if len(set(values) - {0}) > 1:
             return what

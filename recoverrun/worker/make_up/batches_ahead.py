@@ -15,7 +15,7 @@ PLACE = "the batches of a step"
 def batches_of(
     worker: WorkerState, left: LeftContexts, executor: Executor, rank: int, own: list[Any]
 ) -> list[Any] | None:
-    """What lost `rank` would have drawn where we drew `own`; None if that cannot be told.
+    """The items that lost `rank` would have drawn where we drew `own`; None if that cannot be told.
 
     Then what is made of it is not exact, and the run says so.
     """

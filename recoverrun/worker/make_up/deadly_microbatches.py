@@ -1,4 +1,4 @@
-"""Which microbatches ranks have died in, and so which are not executed any more.
+"""The microbatches that ranks have died in, which are not executed any more.
 
 Code that ends a process by a signal (a decoder that crashes on one sample, a record that takes all
 memory) ends everybody who executes it. One death may be anything, and the microbatch is executed
@@ -26,14 +26,16 @@ def which(step: int, identity: Identity) -> Which:
 
 
 class DeadlyMicrobatches:
-    """What this rank has heard of deaths, and of microbatches that were given up."""
+    """The deaths, and the microbatches given up, that this rank has heard of."""
 
     def __init__(self) -> None:
         self._died: dict[Which, set[int]] = {}
         self._given_up: dict[Which, str] = {}
 
     def learn(self, left: Iterable[tuple[int, Doing]]) -> None:
-        """What lost ranks were at as they died; it may be said again. Other forms are ignored."""
+        """Note the microbatches that lost ranks died in; it may be said again. Other forms are
+        ignored.
+        """
         for rank, doing in left:
             match doing:
                 case (slot, step, index, given_up):
@@ -46,7 +48,7 @@ class DeadlyMicrobatches:
         self._given_up.setdefault(which, why)
 
     def forbid(self, which: Which) -> str:
-        """Why that microbatch is not executed again, "" if it may be."""
+        """The reason why that microbatch is not executed again, "" if it may be."""
         died = sorted(self._died.get(which, ()))
         if len(died) >= MOST:
             return DIED.format(" and ".join(map(str, died)))

@@ -1,13 +1,13 @@
-"""Reasons not to believe what is executed as a lost rank. Each is asked before it counts:
+"""Reasons not to believe what is executed as a lost rank. Each is checked before it counts:
 
 - memory: before anything is executed for a rank that was just lost, our own microbatch is executed
-  once more; does it come out as it did?
-- precedent: where the rank has noted nothing of the transaction, what it had committed last is
-  executed again; does it come out as it did?
-- indifference: where a collective was met that no proof has met, does another answer give another
-  gradient?
-- ignorance: what is not known of the rank is believed not to matter; do our own values in its
-  place give the same? Whenever more of it is not known, and with each audit.
+  once more, and must come out as it did;
+- precedent: where the rank has noted nothing of the transaction, its last committed microbatch is
+  executed again, and must come out as it did;
+- indifference: where a collective was met that no proof has met, another answer must give the same
+  gradient;
+- ignorance: unknown values of the rank are believed not to matter: our own values in their place
+  must give the same. Checked whenever more is unknown, and with each audit.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -36,7 +36,7 @@ GUESSED = "something that is not known of all ranks of a lost replica changes it
 
 
 class Doubts:
-    """Of one survivor. What is asked raises NotReplayable where there is a doubt."""
+    """The doubts of one survivor. Each raises NotReplayable where it is justified."""
 
     def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
@@ -100,7 +100,9 @@ class Doubts:
             raise NotReplayable(why)
 
     def guessed(self, made: Made, microbatch: Microbatch) -> str:
-        """Why `made` is only a guess, or "": what is not known of the rank matters after all."""
+        """The reason why `made` is only a guess, or "": an unknown value of the rank matters after
+        all.
+        """
         layout, unknown = self._worker.protection.layout, self._unknown(made, microbatch)
         together = layout.shards > 1  # mates, whatever each of them does not know
         if not (unknown or together) or self._is_alike(made, microbatch, unknown):

@@ -1,4 +1,4 @@
-"""What lost ranks have left, and where they stand now: they are followed from point to point."""
+"""The contexts of lost ranks, and where these stand now: they are followed from point to point."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ Informs = Callable[[LostRank], LostRank]
 
 
 class LeftContexts:
-    """By lost rank, as the launcher passes it on."""
+    """The contexts that lost ranks left, by rank, as the launcher passes them on."""
 
     def __init__(self, worker: WorkerState, executor: Executor, informs: Informs) -> None:
         """`informs` lets what is known of all ranks hold for one that is lost."""
@@ -47,7 +47,7 @@ class LeftContexts:
         self._proved: set[int] = set()  # of those, who were compared with what survivors follow
 
     def inherit(self, left: LostContexts) -> None:
-        """From the control thread: what lost ranks left."""
+        """Take the contexts of lost ranks, on the control thread."""
         with self._came:
             for rank, packed in left.contexts:
                 if not self._unproved(rank):
@@ -152,7 +152,7 @@ class LeftContexts:
                     self._worker.guarantee.weaken(str(reason))
 
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
-        """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""
+        """The state of lost `rank` as this microbatch's iteration began. Raises NotReplayable."""
         self.absorb()
         lost, top = self._executor.lost.get(rank), microbatch.top.context
         if lost is None or top is None:
@@ -160,8 +160,8 @@ class LeftContexts:
         return lost.at(top.point, self._executor.captures.points)
 
     def _nothing(self, rank: int) -> str:
-        """Why nothing is known of lost `rank`: a silent launcher entrusts no contexts, while its
-        workers train on.
+        """The reason why nothing is known of lost `rank`: a silent launcher entrusts no contexts,
+        while its workers train on.
         """
         step = self._worker.step
         nothing = NOTHING.format(rank=rank, step=step)

@@ -1,4 +1,4 @@
-"""What a lost rank would have told the others, between transactions.
+"""The inputs of a lost rank to reductions between transactions.
 
     num_tokens += (labels != IGNORED).sum()              # in every microbatch
     ...
@@ -44,7 +44,7 @@ class LostOperands:
         self._said: set[str] = set()  # places of which it was said
 
     def find(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> FindLostInputs | None:
-        """What lost ones of `ranks` would give where this one gives `tensors`."""
+        """The inputs of the lost ones of `ranks` where this one gives `tensors`."""
         worker = self._worker
         if not worker.lost or not worker.guarantee.exact or worker.acting:
             return None
@@ -103,8 +103,8 @@ one that rests, such as the size of a batch, may happen to have the same value.
 
 
 def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers) -> Guess | None:
-    """What the rank at `state` would give where this one, at `mine`, gives `tensor`; `began` are
-    our own values at the beginning of the transaction.
+    """The input of the rank at `state` where this one, at `mine`, gives `tensor`; `began` are our
+    own values at the beginning of the transaction.
     """
     if tensor.numel() > LARGEST or tensor.is_complex() or not tensor.numel():
         return None

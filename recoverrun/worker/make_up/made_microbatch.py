@@ -23,7 +23,7 @@ class Made:
 
 
 class Apart:
-    """While this lasts, gradients are those of a microbatch that is made up."""
+    """A scope in which gradients are those of a microbatch that is made up."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._strategy = worker.protection.strategy
@@ -36,5 +36,5 @@ class Apart:
         self._strategy.put_back(self._kept)
 
     def pieces(self, *, carried: bool) -> list[tuple[Reducer, Piece]]:
-        """What has come together so far; with what all ranks had before, if `carried`."""
+        """The finished parts so far; with what all ranks had before, if `carried`."""
         return [(one, one.piece(carried)) for one in self._strategy.reducers()]

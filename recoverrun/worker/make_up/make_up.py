@@ -51,7 +51,7 @@ REPEATS = (
 
 
 class MakeUp:
-    """What this rank makes up for lost ones."""
+    """The microbatches that this rank makes up for lost ones."""
 
     def __init__(self, worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
         self._worker = worker
@@ -71,7 +71,7 @@ class MakeUp:
         return self._telling
 
     def learn(self, learned: bool) -> None:
-        """In a process that takes a lost rank's place: what the others do."""
+        """Learn what the others do, in a process that takes a lost rank's place."""
         self._telling = learned
 
     # --------------------------------------------------------------------------- computing
@@ -91,7 +91,7 @@ class MakeUp:
         return self._worker.runtime.microbatches[index]
 
     def _execute(self, made: Made) -> None:
-        """As the lost rank; `made.failed` says why not."""
+        """Execute as the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
         microbatch_id, context_buffer = which(step, made.identity), self._worker.context_buffer
@@ -130,7 +130,7 @@ class MakeUp:
             raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
 
     def _disproved(self, made: Made, step: int) -> str:
-        """Why what was executed is not what the lost rank had, or "", by its own mark."""
+        """The reason why the executed microbatch is not the lost rank's, or "", by its own mark."""
         known = self._left.marks.get(made.rank, {}).get((step, made.identity[1]))
         return noted_evidence.unlike(made, known, step) if known is not None else ""
 
@@ -170,7 +170,7 @@ class MakeUp:
         return []
 
     def _own_again(self, carried: bool) -> list[tuple[Reducer, Piece]]:
-        """What is left where the script's code gives nothing: the mean of own microbatches."""
+        """The last resort where the script's code gives nothing: the mean of own microbatches."""
         count, strategy = len(self._own_all), self._worker.protection.strategy
         return [(one, one.share(count, carried)) for one in strategy.reducers()]
 
@@ -209,8 +209,9 @@ class MakeUp:
                     reducer.add(identity, piece)
 
     def _exchange(self, generation: int) -> tuple[list[End], list[Start]]:
-        """What ranks of this shard position have executed, by lost rank and microbatch, and where
-        lost ranks began, as only those know who did in their place what they do alone.
+        """Tell and learn the ends of executed microbatches in this shard position, by lost rank and
+        microbatch, and the starts of lost ranks that only those know who did in their place what
+        they do alone.
         """
         protection = self._worker.protection
         ends = [end for one in self._made.values() if (end := self._positions.end_of(one))]
@@ -229,7 +230,7 @@ class MakeUp:
         )
 
     def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
-        """What is to become of what another survivor has executed, too."""
+        """The verdict on microbatches that another survivor has executed, too."""
         audited, why = self._audits.run(
             generation, self._executors, self._made, self._aside, self._guessed
         )
@@ -240,7 +241,9 @@ class MakeUp:
         return verdict, dict.fromkeys(bad, FRESH)
 
     def _guessed(self) -> str:
-        """Why what this rank has made up is only a guess, or "". Shard mates do the same."""
+        """The reason why this rank's made-up microbatches are only a guess, or "". Shard mates do
+        the same.
+        """
         reasons = []
         for identity, made in sorted(self._made.items()):
             if made.start is None or made.executed is None:
@@ -296,8 +299,8 @@ class MakeUp:
                     made.start = replace(made.start, assumed=False)
                     made.failed = self._disproved(made, step)
             if made.failed:
-                # Where its start was not known, those may have told of it that executed what was
-                # before: it is as far as they are, one more microbatch in each round.
+                # If its start was not known, those that executed the microbatch before may have
+                # told it by now: one more microbatch in each round.
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
                 later = before and not known and rounds <= len(self._own_all)

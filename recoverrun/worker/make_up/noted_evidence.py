@@ -1,4 +1,4 @@
-"""What a lost rank had noted of its own microbatches: is what is executed here the same?
+"""The comparison of an executed microbatch with what the lost rank had noted of it.
 
 Of a microbatch that it had begun there is a mark. A rank that dies before its data enter the model
 has noted nothing of the struck transaction; then its first microbatch of the one before is executed
@@ -22,7 +22,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 OTHERWISE = (
     "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
-    "something that it depends on cannot be told"
+    "it depends on something that is not captured"
 )
 UNEQUAL = (
     "had other inputs than rank {rank} itself had noted",
@@ -30,7 +30,7 @@ UNEQUAL = (
 )
 COMMITTED = (
     "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
-    "inputs than when it is executed again here: something that it depends on cannot be told"
+    "inputs than when it is executed again here: it depends on something that is not captured"
 )
 
 OWN = (
@@ -41,8 +41,8 @@ OWN = (
 
 
 def disowned(worker: WorkerState, executor: Executor) -> str:
-    """Why this rank cannot be trusted with the microbatches of another one, or "": its own of the
-    present transaction does not come out as it did.
+    """The reason why this rank cannot execute the microbatches of another one, or "": its own of
+    the present transaction does not come out as it did.
     """
     strategy, step = worker.protection.strategy, worker.step
     microbatch = worker.runtime.microbatches[0] if worker.runtime.microbatches else None
@@ -76,8 +76,8 @@ def disowned(worker: WorkerState, executor: Executor) -> str:
 def disproved(
     worker: WorkerState, executor: Executor, rank: int, marks: dict[tuple[int, int], Mark]
 ) -> str:
-    """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
-    rank still has of its microbatch of the same transaction.
+    """The reason not to believe the context of lost `rank`, or "": by its own `marks`, and what
+    this rank still has of its microbatch of the same transaction.
     """
     microbatch = worker.runtime.previous
     top = microbatch.top.context if microbatch is not None else None
@@ -103,7 +103,9 @@ def disproved(
 
 
 def unlike(made: Made, known: Mark, step: int) -> str:
-    """In what this microbatch is not the one of which the lost rank has noted `known`, or ""."""
+    """The difference between this microbatch and the one of which the lost rank has noted `known`,
+    or "".
+    """
     if made.executed is None:
         return ""
     inputs, loss = made.executed.mark

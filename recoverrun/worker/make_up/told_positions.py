@@ -1,4 +1,4 @@
-"""What survivors tell each other of where lost ranks stand, and what each makes of it."""
+"""The messages of survivors about where lost ranks stand, and their use."""
 
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
@@ -25,7 +25,7 @@ Start = tuple[int, bytes, Words]
 
 
 class ToldPositions:
-    """Of lost ranks, as this rank knows them."""
+    """The positions of lost ranks, as this rank knows them."""
 
     def __init__(self, worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
         self._worker = worker
@@ -33,7 +33,7 @@ class ToldPositions:
         self._left = left
 
     def starts(self) -> list[Start]:
-        """Of lost ranks in whose place this one has drawn since the transaction before."""
+        """The starts of lost ranks in whose place this one has drawn since the last transaction."""
         microbatches = self._worker.runtime.microbatches
         top = microbatches[0].top.context if microbatches else None
         if top is None:
@@ -61,7 +61,7 @@ class ToldPositions:
         return news
 
     def end_of(self, made: Made) -> End | None:
-        """What is told of a microbatch that was executed exactly, as far as this rank knows."""
+        """The end of a microbatch that was executed exactly, as far as this rank knows."""
         if made.executed is None or made.executed.after is None or made.start is None:
             return None
         start, after = made.start.context, made.executed.after

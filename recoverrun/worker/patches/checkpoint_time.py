@@ -1,4 +1,4 @@
-"""How long saving and loading of checkpoints takes, told apart from what a script does besides."""
+"""The time of saving and loading checkpoints, told apart from the script's other work."""
 
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ CALLS = {
 
 
 def watches(progress: ProgressWriter) -> dict[str, PostImportHook]:
-    """What to do with each of these modules when it is imported."""
+    """The hooks for these modules when they are imported."""
 
     def watch(module: ModuleType) -> None:
         for name in CALLS[module.__name__]:

@@ -40,7 +40,7 @@ TRANSFORMERS_LEAD = ("should_save", "should_log")
 
 
 def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
-    """What to do with each module of a framework when it is imported."""
+    """The hooks for the modules of frameworks when they are imported."""
     from recoverrun.worker.rank0.failover import of_rank_zero
 
     def lightning_epoch(module: ModuleType) -> None:
@@ -88,7 +88,7 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
 
 
 def _unless_acting(parts: "Parts", original: Any) -> Any:
-    """Of Lightning: do nothing in re-executed code, which would only count, or talk to nobody."""
+    """For Lightning: do nothing in re-executed code, which would only count, or talk to nobody."""
     from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ def _unless_acting(parts: "Parts", original: Any) -> Any:
 
 
 def _closure_only(parts: "Parts", original: Any) -> Any:
-    """Of Lightning: an optimizer step in re-executed code is the microbatch that it begins with."""
+    """For Lightning: a re-executed optimizer step is the microbatch that it begins with."""
 
     def wrapper(loop: Any, batch_idx: int, closure: Any) -> None:
         if parts.worker.acting:
@@ -124,7 +124,8 @@ def agreed(original: Any) -> Any:
 
 
 def counting(parts: "Parts", original: Any) -> Any:
-    """Of transformers' Trainer: the tokens in all ranks' batches of a step, which divide the loss.
+    """For transformers' Trainer: count the tokens in all ranks' batches of a step, which divide the
+    loss.
 
     A lost rank's are counted in its batches, which a clone of the loader gives.
     """

@@ -24,7 +24,9 @@ def replace(owner: Any, name: str, wrapper: Wrapper) -> None:
 
 
 def replace_copies(owner: ModuleType, name: str, original: Any, stand_in: Any) -> None:
-    """In the modules of that package, which have imported the name from `owner` by now."""
+    """Replace the copies in the modules of that package that have imported the name from `owner` by
+    now.
+    """
     package = owner.__name__.partition(".")[0]
     for module_name, module in list(sys.modules.items()):
         copied = module_name.startswith(package) and isinstance(module, ModuleType)

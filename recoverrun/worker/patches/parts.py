@@ -1,4 +1,4 @@
-"""What the table needs to call: the parts of recovery, as `boot.assembly` has put them together."""
+"""The parts of recovery that the table calls, as `boot.assembly` has put them together."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""What a survivor does in the place of rank 0."""
+"""The work of rank 0, done by a survivor in its place."""

@@ -1,4 +1,4 @@
-"""Broadcasts of the script, also those whose root is lost: who else knows what it would say?
+"""Broadcasts of the script, also those whose root is lost: sent by a survivor that knows the value.
 
 Survivors do who have always held there what the root then said (`substitutes.CallSite`), and the
 deputy of rank 0, if what is sent comes of code that it executes in rank 0's place
@@ -32,8 +32,8 @@ from recoverrun.worker.rank0 import failover
 from recoverrun.worker.rank0.shared_values import named, within
 from recoverrun.worker.step.worker_state import WorkerState
 
-SPEAKS = "{}: in the place of lost rank {} this rank says what is broadcast there"
-GOES_ON = "{}: nobody knows what lost rank {} would say; going on with what it always said: {}"
+SPEAKS = "{}: in the place of lost rank {} this rank sends the broadcast"
+GOES_ON = "{}: the value of lost rank {} is unknown; going on with the one it always sent: {}"
 
 SIMPLE = (str, int, float, bool, type(None))
 """Objects that can be compared with those of an earlier call."""
@@ -142,7 +142,7 @@ class Broadcasts:
             self._worker.reporter.notice(sentence)
 
     def _does(self, caller: FrameType, said: Any, group: ElasticGroup, root: int) -> bool:
-        """Has this rank, as the deputy, done to `said` what rank 0 does before it speaks?"""
+        """True if this rank, as the deputy, has done to `said` what rank 0 does before it sends."""
         worker, runtime = self._worker, self._worker.runtime
         if root or group.ranks[0] or not failover.is_deputy(worker):
             return False
@@ -178,13 +178,13 @@ class Call:
 
     @property
     def alive(self) -> bool:
-        """Is its root?"""
+        """True if its root is alive."""
         fabric = self.group.fabric
         return fabric is None or self.group.ranks[self.root] in fabric.view.live_ranks
 
 
 def is_torch_itself(caller: FrameType) -> bool:
-    """Does torch ask, to find its place in a group that is there? Samplers ask for the script."""
+    """True if torch asks, to find its place in a group. Samplers ask for the script."""
     return str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
 
 
@@ -208,7 +208,7 @@ def _called(
 
 
 def _stack(frame: FrameType | None) -> "Stack":
-    """Where we are: a helper that broadcasts may be called from many places."""
+    """The stack of the caller: a helper that broadcasts may be called from many places."""
     found = []
     while frame is not None:
         found.append((frame.f_code, frame.f_lineno))
@@ -217,7 +217,7 @@ def _stack(frame: FrameType | None) -> "Stack":
 
 
 def _say(said: Sequence[Any], group: ElasticGroup, root: int, device: Any) -> None:
-    """As torch does on the root itself (`distributed_c10d.broadcast_object_list`)."""
+    """Send as torch does on the root itself (`distributed_c10d.broadcast_object_list`)."""
     device = device or torch.device(c10d._get_object_coll_device(group))
     contents, sizes = zip(
         *[c10d._object_to_tensor(one, device, group) for one in said], strict=True
@@ -231,7 +231,7 @@ def _names(frame: FrameType, names: Iterable[str], said: Any) -> bool:
 
 
 def _is(value: Any, said: Any) -> bool:
-    """Are they the same list, or share their memory?"""
+    """True if they are the same list, or share their memory."""
     if not isinstance(value, torch.Tensor) or not isinstance(said, torch.Tensor):
         return value is said and isinstance(said, list)
     mine, sent = value.untyped_storage(), said.untyped_storage()

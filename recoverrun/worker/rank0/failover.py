@@ -20,7 +20,7 @@ from rendezvous.protocol.progress_page import Phase
 
 LEADS = "does rank 0's work from here on (checkpoints, logging)"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
-DRAWS = "what rank 0 does alone draws random numbers, and so its numbers cannot be told any more"
+DRAWS = "code for rank 0 alone draws random numbers: from here on rank 0's stream is unknown"
 
 
 class StandingIn:
@@ -100,7 +100,7 @@ def _lost(executor: Executor, left: LeftContexts) -> LostRank | None:
 
 
 def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
-    """From now on the runtime knows who the deputy is."""
+    """Tell the runtime from now on who the deputy is."""
 
     runtime, env = worker.runtime, worker.env
     points = executor.captures
@@ -114,7 +114,7 @@ def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
 
 
 def is_deputy(worker: WorkerState) -> bool:
-    """Is this rank the deputy of rank 0?"""
+    """True if this rank is the deputy of rank 0."""
     view, layout, runtime = worker.view, worker.layout, worker.runtime
     if view is None or layout is None or not runtime.active or runtime.acting_rank is not None:
         return False

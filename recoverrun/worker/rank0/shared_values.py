@@ -1,4 +1,4 @@
-"""What only rank 0 knows of what it does alone, and its deputy needs in its place.
+"""The values that only rank 0 has and its deputy needs in its place.
 
     if rank == 0:
         folder = make_folder()                      # no other rank has this name, or holds None
@@ -66,7 +66,9 @@ def held(places: Mapping[str, Lone], frame: FrameType | None) -> dict[str, Any]:
 
 
 class Supply:
-    """What the deputy gets, or makes, of what only rank 0 had: `supply` before each lone block."""
+    """The values that the deputy gets, or makes anew, of what only rank 0 had: `supply` before each
+    lone block.
+    """
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
@@ -81,7 +83,7 @@ class Supply:
                 self._get(frame, name)
 
     def _read_in(self, code: CodeType) -> frozenset[str]:
-        """What lone code in this function reads."""
+        """The names that lone code in this function reads."""
         places = self._worker.runtime.places
         known, names = self._reads.get(code, (0, frozenset()))
         if known != len(places):
@@ -101,7 +103,7 @@ class Supply:
             _bind(frame, name, told)
 
     def _made(self, frame: FrameType, recipe: Recipe) -> Any:
-        """What rank 0 has made there, made once more; None if that is not possible."""
+        """The object that rank 0 has made there, made once more; None if that is not possible."""
 
         if any(one is recipe for one in self._under_way):
             return None
@@ -141,7 +143,7 @@ class Supply:
 
 
 def said_of(code: CodeType, name: str, told: Told) -> Any:
-    """What rank 0 has told of `name` in a function or its module; None if it has not."""
+    """The value that rank 0 has told of `name` in a function or its module; None if it has not."""
     for function in (code.co_qualname, ""):
         if (value := told.get(_key(code, function, name))) is not None:
             return _unpacked(value)
@@ -149,7 +151,7 @@ def said_of(code: CodeType, name: str, told: Told) -> Any:
 
 
 def within(code: CodeType, place: str) -> bool:
-    """Is `place`, a file and a line, in this function?"""
+    """True if `place`, a file and a line, is in this function."""
     filename, _, line = place.rpartition(":")
     if filename != code.co_filename:
         return False
@@ -164,7 +166,7 @@ def _span(code: CodeType) -> tuple[int, int]:
 
 
 def named(frame: FrameType, name: str) -> Any:
-    """What `name`, which may be dotted, is in `frame`; None if that cannot be seen."""
+    """The value of `name`, which may be dotted, in `frame`; None if that cannot be seen."""
     first = name.partition(".")[0]
     own = first in frame.f_locals
     return _resolved(frame.f_locals if own else frame.f_globals, name)

@@ -1,4 +1,4 @@
-"""Where this rank stands, point by point: as iterations begin, and as backwards end.
+"""The contexts of this rank, point by point: as iterations begin, and as backwards end.
 
 Every rank captures at the same points, so that what a lost rank left can be held against what this
 one had there (`lost_rank`).
@@ -65,7 +65,7 @@ class Captures:
         return self.keep(self.present(step, index, top, look_again=look_again))
 
     def present(self, step: int, index: int, top: Top, *, look_again: bool = True) -> Context:
-        """Where this rank stands now, after the backward of a microbatch that began at `top`."""
+        """The context now, after the backward of a microbatch that began at `top`."""
         frame = find_frame(top.frame_id, sys._getframe(1))
         local = frame.f_locals if frame is not None and not top.loop.module_level else {}
         names = seen_by(top.loop, top.globals, local)
@@ -158,7 +158,7 @@ def capture(
 def captured_after(
     names: dict[str, Any], microbatch: Microbatch, step: int, own_modules: frozenset[str]
 ) -> Context:
-    """Where the rank stands that a microbatch was executed as; `names` are those of the region."""
+    """The context of the rank that was executed; `names` are those of the region."""
     top, loop = microbatch.top, microbatch.top.loop
     return capture(
         point=(step, microbatch.index, "after", 0),

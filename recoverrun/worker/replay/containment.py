@@ -1,4 +1,4 @@
-"""What is executed as another rank may neither end this process nor hold it for ever.
+"""Code that is executed as another rank may neither end this process nor hold it for ever.
 
 Ends that the code asks for are refused (`exit_calls`), exceptions that would end a script end the
 execution, and so does a time limit (`time_limits`). What is left are signals: who dies of one has
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class GivenUp(NotReplayable):
-    """That microbatch is not tried again, by nobody."""
+    """A microbatch that nobody tries again."""
 
 
 class Spoils(Modules, Protocol):
@@ -40,7 +40,7 @@ class Spoils(Modules, Protocol):
     spoiled: str
 
     def spoil(self, reason: str) -> None:
-        """It is not, for this reason; the first one counts."""
+        """Mark the execution as no microbatch, for this reason; the first one counts."""
 
 
 class Containment:
@@ -100,11 +100,11 @@ class Containment:
         raise (NotReplayable if isinstance(error, Exception) else GivenUp)(words) from error
 
     def failure(self) -> NotReplayable:
-        """What became of an execution that was left by Unwind, and is no microbatch."""
+        """The error of an execution that was left by Unwind, and is no microbatch."""
         return (GivenUp if self._given_up else NotReplayable)(self._script.spoiled)
 
     def _late(self, thread: int, took_s: float) -> Never:
-        """From the control thread: the script's thread cannot be interrupted."""
+        """End the process from the control thread: the script's thread cannot be interrupted."""
         where = script_locations.of_thread(thread, self._script.own_modules) or SOMEWHERE
         self._end(LATE.format(self._region, self._rank, took_s, where))
 

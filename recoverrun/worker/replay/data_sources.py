@@ -75,7 +75,7 @@ class DataSources:
         return feed
 
     def cycle(self, original: Callable[..., Iterator[Any]], iterable: Any) -> Iterator[Any]:
-        """What `itertools.cycle(iterable)` makes; only the script's own code gets a stand-in."""
+        """The iterator for `itertools.cycle(iterable)`; only the script's code gets a stand-in."""
         runtime = self._runtime
         caller = sys._getframe(2).f_globals.get("__name__")
         if runtime.quiet or caller not in runtime.own_modules:
@@ -131,7 +131,7 @@ class DataSources:
         return None if lost is None else lost.origin(number, own_origin, captures.points)
 
     def _created_now(self, own: Origin, rank: int) -> Origin:
-        """Where `rank` stands as it creates one in the microbatch that is executed now."""
+        """The origin of an iterator that `rank` creates in the microbatch that is executed now."""
         lost = self._executor.lost.get(rank)
         return own if lost is None else lost.pairs.derive(own, None)
 

@@ -1,4 +1,4 @@
-"""What transactions earlier in an iteration left, for code that goes on from there.
+"""The gradients of transactions earlier in an iteration, for code that goes on from there.
 
     loss(model(x)).backward()                        # one transaction
     for p in model.parameters():
@@ -149,7 +149,7 @@ class Weights:
 
     @contextmanager
     def _uncounted(self) -> Iterator[None]:
-        """What is written in here is no change that a backward would complain of."""
+        """Write without counting: a backward does not complain of these changes."""
         with ExitStack() as counters:
             preserve = vars(torch.autograd)["_unsafe_preserve_version_counter"]
             for param, _, _ in self._kept:  # older versions of torch take them one by one
@@ -171,6 +171,6 @@ def held_weights(
 
 
 def _at(tensor: Tensor) -> int:
-    """Where the memory of this rank's part is."""
+    """The address of this rank's part."""
     local: Tensor = getattr(tensor, "_local_tensor", tensor)
     return local.data_ptr()

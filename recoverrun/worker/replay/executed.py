@@ -1,4 +1,4 @@
-"""What comes of a microbatch that is executed as another rank."""
+"""The result of a microbatch that is executed as another rank."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from recoverrun.worker.rng.registry import MAX_GENERATORS
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
-    "gradient, and a lost rank's word cannot be told"
+    "gradient, and a lost rank's value is unknown"
 )
 
 
@@ -22,7 +22,7 @@ class NothingReached(NotReplayable):
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What came of a microbatch that was executed as another rank."""
+    """The result of a microbatch that was executed as another rank."""
 
     mark: Mark
     entered: frozenset[int]  # digests of inputs up to each forward

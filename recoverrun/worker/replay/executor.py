@@ -113,7 +113,7 @@ class Executor:
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
     ) -> Context | None:
-        """Where this rank stands, if a microbatch may be executed again from here. It is noted,
+        """The context of this rank, if a microbatch may be executed again from here. It is noted,
         too, if that is `wanted` for a proof.
         """
         region = self.runtime.is_region(top)
@@ -145,7 +145,7 @@ class Executor:
         self.earlier.ended(self.runtime.microbatches, self.optimizers)
 
     def last_after(self) -> Context | None:
-        """Where this rank stood as its last backward ended."""
+        """The context of this rank as its last backward ended."""
         points = self.captures.points
         return points[-1] if points and points[-1].kind == "after" else None
 

@@ -1,4 +1,4 @@
-"""What would end this process is refused, while its thread executes code for another rank.
+"""Calls that would end this process are refused, while its thread executes code for another rank.
 
 A script may end its process on purpose: a sample that must not be, a record that is damaged. That
 is meant for the rank whose sample it is. `SystemExit` and `KeyboardInterrupt` are exceptions, which
@@ -67,7 +67,7 @@ TABLE: tuple[tuple[ModuleType, str, Callable[..., bool]], ...] = (
 
 @contextmanager
 def refused(refuse: Refuse, own: Collection[str]) -> Iterator[None]:
-    """In this thread of this process, calls of `TABLE` go to `refuse`; `own` are module names."""
+    """Send calls of `TABLE` in this thread of this process to `refuse`; `own` are module names."""
     originals = [(module, name, vars(module)[name]) for module, name, _ in TABLE]
     stand_ins = {
         id(original): _stand_in(original, f"{module.__name__}.{name}", ends, refuse)

@@ -1,4 +1,4 @@
-"""Which variables and attributes of the script can bear on a microbatch's gradient."""
+"""The variables and attributes of the script that can bear on a microbatch's gradient."""
 
 from typing import Any, Protocol
 
@@ -47,7 +47,7 @@ class Influence:
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
 
     def _reads_of(self, region: Loop) -> SliceNames | None:
-        """What is read before the backward of `region`, by the modules that are loaded now."""
+        """The names read before the backward of `region`, by the modules that are loaded now."""
         modules = self._script.own_modules
         known = self._reads.get(region.id)
         if known is None or known[0] != modules:

@@ -1,4 +1,4 @@
-"""What is known of another rank at one of our points, and what it takes to execute as that rank."""
+"""The known state of another rank at one of our points, and what executing as that rank needs."""
 
 import zlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -24,14 +24,14 @@ from recoverrun.worker.rng.streams import tensor_bytes
 
 NUMBERS_MOVE = (
     "random numbers of Python or numpy are drawn after a backward or between steps, and "
-    "microbatches draw some, too: where the stream of another rank stands cannot be told"
+    "microbatches draw some, too: the position of another rank's stream is unknown"
 )
 
 
 UNTOLD = (
     "torch's random numbers are seeded anew between microbatches (or single normal numbers are "
     "drawn there, or tens of millions), and a microbatch draws some before it seeds them itself: "
-    "the stream of another rank cannot be told"
+    "the stream of another rank is unknown"
 )
 
 
@@ -40,7 +40,7 @@ ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of a rank at one of our points."""
+    """The known state of a rank at one of our points."""
 
     context: Context
     unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
@@ -56,8 +56,8 @@ NONE: Lacking = frozenset(), ""
 
 
 def lacking(start: State, after: Context) -> Lacking:
-    """What of `start` is not known, and still is not `after` the microbatch that began there: what
-    it makes of unknown values is not known either.
+    """The unknown parts of `start` that are still unknown `after` the microbatch that began there:
+    what it makes of unknown values is not known either.
     """
     began, ended = start.context.streams, after.streams
     rested = (began.torch_cpu, began.torch_cuda) == (ended.torch_cpu, ended.torch_cuda)
@@ -106,7 +106,9 @@ def merged(
 
 
 def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
-    """What differs in another rank's context from ours at the same point, marks included."""
+    """The values in which another rank's context differs from ours at the same point, marks
+    included.
+    """
     ours = mine.values
     return {
         key: value
@@ -144,7 +146,7 @@ def require(
     if untold or lacking:
         raise NotReplayable(
             f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "
-            "another rank, and where cannot be told"
+            "another rank, and where is unknown"
         )
     if state.torch_known and moved.torch and not moved.seeded:
         raise NotReplayable(state.torch_known)
@@ -152,7 +154,7 @@ def require(
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a microbatch of ours drew from, up to its backward."""
+    """The streams that a microbatch of ours drew from, up to its backward."""
 
     torch: bool
     seeded: bool  # torch's streams, before it drew
@@ -177,7 +179,7 @@ class Moved:
 
     @property
     def names(self) -> list[str]:
-        """As they travel."""
+        """The names as they travel."""
         return [
             *(["torch"] if self.torch else []),
             *(key[1] for key in self.hosts),
@@ -186,7 +188,7 @@ class Moved:
 
 
 def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, Any], bool]) -> int:
-    """Of a start: of what a microbatch drew from, and of the values that may bear on it."""
+    """The digest of a start: of the streams drawn from, and of the values that may matter."""
     streams = context.streams
     known = {"torch": streams.torch_cpu + b"".join(streams.torch_cuda), **streams.hosts}
     crc = 0
@@ -204,7 +206,7 @@ def generator_key(key: str) -> Key:
 
 
 def parted(keys: Iterable[Key], where: str) -> str:
-    """In one sentence, of what differs and moves, the first few."""
+    """A sentence on the first few keys that differ and move."""
     names = [named(key) for key in keys]
     first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
     s = "s" if len(names) == 1 else ""

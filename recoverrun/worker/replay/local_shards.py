@@ -26,7 +26,7 @@ MOST_HEARD_BYTES = 256 << 20
 
 
 class LocalShards:
-    """What other ranks hold under the names of `keys`, and what this one held when they told."""
+    """The values of other ranks under the names of `keys`, and this rank's own when they told."""
 
     def __init__(self) -> None:
         self._keys: tuple[Key, ...] = ()
@@ -92,7 +92,7 @@ class LocalShards:
         return ""
 
     def of(self, rank: int, visible: Mapping[str, Any]) -> dict[Key, Any]:
-        """What `rank` holds. Raises NotReplayable if we hold something else since they told."""
+        """The shares of `rank`. Raises NotReplayable if we hold something else since they told."""
         theirs = self._theirs.get(rank, {})
         for key in theirs:
             value = value_of(visible, key)
@@ -108,7 +108,7 @@ def unmarked(key: Key) -> Key:
 
 
 def value_of(visible: Mapping[str, Any], key: Key) -> Any:
-    """What stands there now, None if nothing does."""
+    """The present value there, None if there is none."""
     if isinstance(key, str):
         return visible.get(key)
     owner = resolve(visible, key)
@@ -142,7 +142,7 @@ def size_of(value: Any) -> int:
 
 
 def packed(value: Any) -> list[Any]:
-    """What it is, its type, its shape, and its content."""
+    """Its kind, type, shape, and content."""
     if type(value) is torch.Tensor:
         kind = str(value.dtype).removeprefix("torch.")
         return ["tensor", kind, list(value.shape), tensor_bytes(value)]

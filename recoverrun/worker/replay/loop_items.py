@@ -9,7 +9,7 @@ from recoverrun.worker.tracking.microbatches import Top
 
 
 class LoopItems:
-    """Of all loops that are executed again."""
+    """The items of all loops that are executed again."""
 
     def __init__(self) -> None:
         self.fed: dict[str, bool] = {}  # by region: an item is what some iterator gave

@@ -1,4 +1,4 @@
-"""Where a lost rank stands: told by whoever executes its microbatches, followed in between.
+"""The state of a lost rank: told by whoever executes its microbatches, followed in between.
 
 A lost rank left its context at a point at which this rank captured its own. From there on its state
 is what the execution of its microbatches makes of it; the executor tells all survivors before the
@@ -73,7 +73,9 @@ class LostRank:
     def learn(
         self, theirs: Context, mine: Context, *, assumed: bool = False, lacking: Lacking = NONE
     ) -> None:
-        """It stood at `theirs` where we stood at `mine`: as it left, or as its executor tells."""
+        """Learn that it stood at `theirs` where we stood at `mine`: as it left, or as its executor
+        tells.
+        """
         self.states = {p: s for p, s in self.states.items() if p < theirs.point}
         self.states[theirs.point] = State(theirs, *lacking, assumed)
         self.loops.add(theirs.loop)
@@ -82,8 +84,8 @@ class LostRank:
             self._reset_to(theirs.values, mine.values)
 
     def end_as_left(self, left: Iterable[Context], own: Mapping[Point, Context]) -> None:
-        """It came back, and was lost before it had committed: where it has `left` the end of its
-        microbatches. What is known of these or later ones by their execution counts more.
+        """Take the end of microbatches that it has `left`: it came back, and was lost before it had
+        committed. What is known of these or later ones by their execution counts more.
         """
         for theirs in sorted(left, key=lambda context: context.point):
             mine, newest = own.get(theirs.point), max(self.states, default=None)
@@ -93,7 +95,7 @@ class LostRank:
                 self.learn(theirs, mine)
 
     def at(self, point: Point, own: Sequence[Context]) -> State:
-        """Where it stands at our own `point`; `own` are our points, oldest first.
+        """Its state at our own `point`; `own` are our points, oldest first.
 
         Raises NotReplayable if that point is none that can be reached.
         """
@@ -222,7 +224,7 @@ class LostRank:
         return found | (moved & self.alone)
 
     def created(self, own: Origin, state: State, mine: Context) -> Origin:
-        """Where it would have stood as it made an iterator that we made at `own`."""
+        """Its state as it would have made an iterator that we made at `own`."""
         streams = None
         if own.streams is not None and not state.torch_known:
             streams = skip_ahead(
@@ -231,7 +233,7 @@ class LostRank:
         return self.pairs.derive(own, streams)
 
     def origin(self, number: int, own: Origin | None, points: Sequence[Context]) -> Origin | None:
-        """Where it made its iterator `number`, or would have where we made our `own`."""
+        """The origin of its iterator `number`, or the one it would have where we made our `own`."""
         known = [one for one in points if one.point in self.states]
         if not known:
             return None
@@ -252,7 +254,9 @@ class LostRank:
         return None if moved is None else moved.hosted(theirs.hosts)
 
     def stood_in(self, mine: Context, own: Streams, began: Streams, ended: Streams) -> None:
-        """In its place we drew what it alone draws, from `began` to `ended`; ours are `own`."""
+        """Note that in its place we drew what it alone draws, from `began` to `ended`; ours are
+        `own`.
+        """
         count = draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
         cpu, *cuda = began.private
         self.drawn = mine.point, ended.with_private([cpu + count, *cuda]), own
@@ -262,7 +266,7 @@ class LostRank:
 
 
 def _torch_moved(before: Streams, after: Streams) -> set[str]:
-    """Which of torch's streams have moved, by the names that votes give them."""
+    """The streams of torch that have moved, by the names that votes give them."""
     cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
     moved = {f"cuda{number}" for number, (was, now) in cuda if was != now}
     return moved | ({"torch"} if before.torch_cpu != after.torch_cpu else set())
@@ -296,7 +300,7 @@ def lost_rank(
         return None
     met.sort(key=lambda one: one.point)
     theirs, mine = any(met[-1].streams.private), any(own[met[-1].point].streams.private)
-    # Whether numbers were drawn alone tells more than `apart`, which only guesses.
+    # Numbers drawn alone tell more than `apart`, which only guesses.
     lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
     for context in met:
         lost.learn(context, own[context.point])

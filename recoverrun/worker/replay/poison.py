@@ -1,4 +1,4 @@
-"""What a collective answers in code of another rank: nothing that it could take for the truth.
+"""Answers of collectives in code of another rank: nothing that it could take for the truth.
 
 In a proof whatever depends on the answer is far off then, and the proof shows it: with NaN, with a
 very small and with a very large figure. Where no proof

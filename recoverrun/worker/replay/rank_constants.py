@@ -177,7 +177,7 @@ class RankConstants:
 
     @contextmanager
     def of(self, rank: int) -> Iterator[None]:
-        """In here this process holds what `rank` does. Raises NotReplayable."""
+        """Hold in this process what `rank` holds. Raises NotReplayable."""
         awake = [leaf.spelt for leaf, digest in self._resting if leaf.digest != digest]
         if awake:
             raise NotReplayable(AWAKE.format(name=min(awake, key=len)))
@@ -306,7 +306,7 @@ def _tells(name: str, value: Any, most: int) -> bool:
 
 
 def _sums(digests: Mapping[int, int]) -> list[int]:
-    """In whatever order leaves are found."""
+    """The sums, in whatever order leaves are found."""
     sums = [0] * BUCKETS
     for number, crc in digests.items():
         sums[number % BUCKETS] ^= zlib.crc32(b"%d %d" % (number, crc))
@@ -314,7 +314,7 @@ def _sums(digests: Mapping[int, int]) -> list[int]:
 
 
 def _digest(value: Any) -> int:
-    """Of a plain value or of data; 0 where it is neither. Large data are sampled."""
+    """The digest of a plain value or of data; 0 where it is neither. Large data are sampled."""
     if is_simple(value):
         return zlib.crc32(bits(value)) or 1
     if not travels(value):

@@ -1,4 +1,4 @@
-"""What a launcher tells a rank of its place, for code that asks for it in the midst of training."""
+"""The variables that a launcher gives a rank, for code that reads them in the midst of training."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def as_rank(rank: int) -> Iterator[None]:
-    """In here `os.environ` names `rank`, and its place on its node if all nodes are alike."""
+    """Name `rank` in `os.environ`, and its place on its node if all nodes are alike."""
     before = {name: os.environ[name] for name in ("RANK", "LOCAL_RANK") if name in os.environ}
     os.environ.update(_of(rank, before))
     try:

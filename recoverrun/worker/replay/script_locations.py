@@ -1,4 +1,4 @@
-"""Where in the script something happened, in words: a file and line, and the sample if known.
+"""Places in the script, in words: a file and line, and the sample if known.
 
 Of the frames of a stack those of the script's own modules count, the innermost of them first. A
 data set that was asked for one sample tells which: it is the argument of its `__getitem__`.
@@ -14,17 +14,19 @@ Spot = tuple[FrameType, int]
 
 
 def of_error(error: BaseException, own: Collection[str]) -> str:
-    """Where in modules `own` the error was raised: " at FILE:LINE", or "" if nowhere there."""
+    """The place in modules `own` where the error was raised: " at FILE:LINE", or "" if nowhere
+    there.
+    """
     return _told(list(traceback.walk_tb(error.__traceback__))[::-1], own)
 
 
 def of_frame(frame: FrameType | None, own: Collection[str]) -> str:
-    """Where in modules `own` the code stands that has `frame` as its innermost one."""
+    """The place in modules `own` of the code that has `frame` as its innermost one."""
     return _told(list(traceback.walk_stack(frame)), own)
 
 
 def of_thread(number: int, own: Collection[str]) -> str:
-    """Where in modules `own` another thread stands now."""
+    """The place in modules `own` where another thread stands now."""
     return of_frame(sys._current_frames().get(number), own)
 
 

@@ -94,14 +94,16 @@ def alike(mine: Counts, theirs: Counts) -> bool:
 
 
 def apart(reason: NotReplayable, mates: list[int]) -> str:
-    """Why this process ends, where `mates` have not left at the same place as it has."""
+    """The reason why this process ends, where `mates` have not left at the same place as it has."""
     plural = len(mates) > 1
     who = f"rank{'s' * plural} {', '.join(map(str, mates))}"
     return APART.format(reason, who, "are" if plural else "is")
 
 
 def _counts(groups: list[ElasticGroup]) -> Counts:
-    """What was begun in each, between two ranks as well; c10d counts it for its debug output."""
+    """The number of operations begun in each, between two ranks as well; c10d counts them for its
+    debug output.
+    """
     return {
         f"{one.native.group_name}/{one.ranks[0]}": one.native._get_sequence_number_for_group()
         for one in groups

@@ -1,4 +1,4 @@
-"""What is a lost rank's, in the place of what is ours, while its microbatch is executed here.
+"""The substitution of a lost rank's values for ours, while its microbatch is executed here.
 
 Variables and attributes that differ, lists that were changed in place since the iteration began,
 large data and shares of data, and copies of the script's plain iterators. `revert` puts all back.
@@ -31,7 +31,7 @@ from recoverrun.worker.tracking.microbatches import Top
 
 @dataclass(slots=True)
 class UndoRecord:
-    """What a re-execution changed and has to put back."""
+    """The changes of a re-execution that have to be put back."""
 
     streams: Streams
     generators: dict[str, Any]
@@ -52,7 +52,7 @@ class UndoRecord:
         return True
 
     def refill(self) -> None:
-        """What was filled gets back what it held."""
+        """Give filled containers back what they held."""
         for changed, content in reversed(self.filled):
             _fill(changed, content)
 

@@ -1,4 +1,4 @@
-"""What the script has around a loop, which an execution of its body leaves as it was."""
+"""The surroundings of a loop, which an execution of its body leaves as they were."""
 
 import sys
 from collections.abc import Collection, Iterator

@@ -43,7 +43,7 @@ class NumpyMemo(Memo):
         self.places = (0, 0)  # of its words, and of the cached Gaussian
 
 
-# What the generators of this process were last packed to: only a memory of their own states.
+# The last packed states of this process' generators: only a memory of them.
 _python = Memo()
 _numpy = NumpyMemo()
 
@@ -77,7 +77,7 @@ def restore_python(packed: bytes) -> None:
 
 
 def python_bytes(generator: random.Random, memo: Memo) -> bytes:
-    """As `pack_python` has them; `memo` is of this generator."""
+    """The bytes that `pack_python` packs; `memo` is of this generator."""
     image = _python_image(generator)
     if not image or image != memo.image:
         memo.packed, memo.image = pack_python(generator.getstate()), image
@@ -96,7 +96,7 @@ def _python_image(generator: Any) -> bytes:
 
 
 def _random_at() -> int | None:
-    """Where the position and the words of a `Random` lie behind its address, if as expected."""
+    """The offsets of position and words of a `Random` behind its address, if as expected."""
     offset = object.__basicsize__
     made = random.Random(1)
     if sys.implementation.name != "cpython" or made.__sizeof__() < offset + 4 * 625:
@@ -156,8 +156,8 @@ def _numpy_image(numpy: Any) -> bytes:
 
 @functools.cache
 def _gauss_at(random_state: Any) -> int | None:
-    """Where `has_gauss` and `gauss` lie behind the address of a `RandomState`, an int and a double
-    (aug_bitgen_t in numpy/random/src/legacy), if they can be found there.
+    """The offsets of `has_gauss` and `gauss` behind the address of a `RandomState`, an int and a
+    double (aug_bitgen_t in numpy/random/src/legacy), if they can be found there.
     """
     made = random_state(1)
     places = set(range(object.__basicsize__, random_state.__basicsize__ - 15, 8))

@@ -20,7 +20,7 @@ draw_sites: set[str] = set()  # mutable: it grows with the script's run, like it
 
 
 class Runtime(Protocol):
-    """What private draws need of the process that they are made in."""
+    """The interface of private draws to their process."""
 
     @property
     def active(self) -> bool: ...

@@ -76,13 +76,14 @@ class Registry:
             object_generators.put_state(alive[key], states[key])
 
     def numbers(self) -> dict[str, list[Any]]:
-        """By place: how many generators were made there, and the numbers of those still held."""
+        """The number of generators made at each place, and the numbers of those still held."""
         alive = self._numbers()
         return {place: [made, alive.get(place, [])] for place, made in self._made.items()}
 
     def renumber(self, told: dict[str, list[Any]]) -> None:
-        """In a process that has not run what the others have: the newest generators of a place are
-        theirs of the same place, and so are the numbers of those that will be made.
+        """Number generators as others have them, in a process that has not run what they have: the
+        newest generators of a place are theirs of the same place, and so are the numbers of those
+        that will be made.
         """
         for place, mine in self._numbers().items():
             made, theirs = told.get(place, [0, []])
@@ -95,7 +96,7 @@ class Registry:
             self._made[place] = max(made, self._made[place])
 
     def _numbers(self) -> dict[str, list[int]]:
-        """Of generators that are still held, in their order."""
+        """The numbers of generators that are still held, in their order."""
         found: dict[str, list[int]] = {}
         for key in self.alive():
             place, _, number = key.rpartition("#")
@@ -141,7 +142,7 @@ class Registry:
 
         class Kind(type(original)):  # type: ignore[misc]  # of whatever metaclass it is
             def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-                # What is made is of torch's or numpy's own class: it pickles, and C code knows it.
+                # The result is of torch's or numpy's own class: it pickles, and C code knows it.
                 make = original if cls is stand_in else super().__call__
                 made = make(*args, **kwargs)
                 registry.note(made, sys._getframe(1))

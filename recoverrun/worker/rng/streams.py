@@ -54,8 +54,8 @@ class Streams:
 
     @property
     def private(self) -> tuple[int, ...]:
-        """How many numbers of torch's CPU generator and of each of CUDA's were drawn privately
-        since these were seeded.
+        """The count of numbers of torch's CPU generator and of each of CUDA's that were drawn
+        privately since these were seeded.
         """
         states = (self.torch_cpu, *self.torch_cuda)
         known = [*self.private_counts, *[(b"", 0)] * len(states)]
@@ -125,7 +125,7 @@ class Streams:
 
 
 class _Process:
-    """What this process has drawn privately so far; `private_draws` counts it."""
+    """The private draws of this process so far; `private_draws` counts them."""
 
     private: PrivateCounts = ()
 

@@ -1,4 +1,4 @@
-"""What the script holds as the first loop that trains is about to begin.
+"""The values of the script as the first loop that trains is about to begin.
 
 What has changed since is told in a snapshot. The rest is made anew by the script's own first lines,
 which a process runs before it goes back to where a snapshot was taken.
@@ -16,7 +16,7 @@ from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 
 
 class Before:
-    """Of one process."""
+    """The former values of one process."""
 
     def __init__(
         self, digests: Mapping[Place, int], names: ModuleNames, marks: Mapping[Key, Mark]
@@ -38,5 +38,5 @@ class Before:
         return Before(digests, self.names, self.marks)
 
     def pack(self) -> list[list[Any]]:
-        """What another process can use of it: plain values for msgpack."""
+        """The part that another process can use: plain values for msgpack."""
         return [[*place, digest] for place, digest in self.digests.items()]

@@ -84,5 +84,5 @@ def copy_all(copies: Sequence[Copy], on_half: Callable[[], None] = lambda: None)
 
 
 def address_of(memory: memoryview) -> int:
-    """Where writable `memory` lies. It must be held while the address is used."""
+    """The address of writable `memory`, which must be held while the address is used."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory.nbytes else 0

@@ -1,4 +1,5 @@
-"""What the script changes in place and keeps where neither a module nor a loop would tell of it.
+"""Values that the script changes in place and keeps where neither a module nor a loop tells of
+them.
 
 An average of weights in a dict, a buffer of past samples in an array, a history that has grown too
 long for a plain value (`arrival.plain_values`). Each is known by its path, and by a mark that tells
@@ -45,14 +46,14 @@ Spaces = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def spaces_of(frames: Sequence[FrameType], own: frozenset[str]) -> Spaces:
-    """Of functions that run, and of the script's `own` modules."""
+    """The namespaces of functions that run, and of the script's `own` modules."""
     local = [(f"<{one.f_code.co_qualname}>", one.f_locals) for one in frames]
     known = sorted(own & sys.modules.keys())
     return [*local, *((f"<{name}>", vars(sys.modules[name])) for name in known)]
 
 
 def marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
-    """Of all that may change."""
+    """The marks of all that may change."""
     return {key: mark for key, _, mark in _all(there, spaces)}
 
 
@@ -63,8 +64,8 @@ def told(
     bound: frozenset[str],
     packing: Packing,
 ) -> list[list[Any]]:
-    """What has changed since `before`, and is not in `packing` yet: plain values for msgpack.
-    Variables that loops have `bound` come by themselves, as data do.
+    """The values that have changed since `before`, and are not in `packing` yet: plain values for
+    msgpack. Variables that loops have `bound` come by themselves, as data do.
 
     Raises NotReachable if a list of it cannot be told.
     """
@@ -152,10 +153,10 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
 
 
 def _mark(value: Any) -> Mark:
-    """Of a tensor or an array that may change in place; () for all else."""
+    """The mark of a tensor or an array that may change in place; () for all else."""
     if is_distributed(value) and not value.requires_grad:
         value = local(value)
-    # Who asks a view in a graph for its function may get an error: is it a part of one?
+    # Asking a view in a graph for its function may raise an error.
     if type(value) is torch.Tensor and not value.requires_grad:
         plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
         return (value.data_ptr(), value.nbytes, value._version) if plain else ()

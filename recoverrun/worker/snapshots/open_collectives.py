@@ -14,7 +14,7 @@ from recoverrun.worker.snapshots.loose_values import Spaces
 
 
 def under_way(there: Holdings, spaces: Spaces) -> str:
-    """Where the script holds one, as a path; "" if it holds none."""
+    """The path of one that the script holds; "" if it holds none."""
     if not (dist.is_available() and dist.is_initialized()):
         return ""
     for _, variables in spaces:

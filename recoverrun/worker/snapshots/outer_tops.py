@@ -1,4 +1,4 @@
-"""What code between two loops finds: values as they were when the outer one's iteration began.
+"""The values that code between two loops finds: as they were when the outer one's iteration began.
 
 A snapshot is taken at the top of an inner loop, and a process that goes back to it runs the code
 between the loops once more: what begins an epoch, say, and asks a counter whether that is the first
@@ -24,7 +24,7 @@ Values = list[Any]
 
 
 class OuterTops:
-    """Of one process: the present iterations of loops around those whose iterations are steps."""
+    """The present iterations, in one process, of loops around those whose iterations are steps."""
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self._runtime = runtime
@@ -32,7 +32,7 @@ class OuterTops:
         self._noted: dict[int, tuple[int, Values]] = {}  # by loop: its iteration, and values then
 
     def step_begins(self, stack: Sequence[LoopFrame]) -> None:
-        """At the top of the last loop of `stack`."""
+        """Note the top of the last loop of `stack`."""
         self._around.update(one.loop.id for one in stack[:-1])
 
     def begins(
@@ -50,14 +50,16 @@ class OuterTops:
         self._keep(stack, last, values)
 
     def told(self, stack: Sequence[LoopFrame], start: FrameType) -> list[list[Any]]:
-        """Of each loop of `stack`, the innermost apart: plain values for msgpack."""
+        """The values of each loop of `stack`, the innermost apart: plain values for msgpack."""
         bodies = passed_bodies.told(
             stack, start, self._runtime.own_modules, [None for _ in stack[:-1]], frozenset()
         )
         return [[body, self._values(one)] for one, body in zip(stack[:-1], bodies, strict=True)]
 
     def put(self, told: list[Any], loop_frame: LoopFrame, start: FrameType, hold: Hold) -> None:
-        """In a process that goes back, before the body of `loop_frame`. Raises NotReachable."""
+        """Put values in place before the body of `loop_frame`, in a process that goes back. Raises
+        NotReachable.
+        """
         body, values = told
         stack = self._runtime.stack
         frame = find_frame(loop_frame.frame_id, start)

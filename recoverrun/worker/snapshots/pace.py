@@ -1,4 +1,4 @@
-"""How often a snapshot is taken: every so many steps, or as often as costs little.
+"""The interval of snapshots: fixed, or as short as costs little.
 
 All ranks have to take the same ones, and no vote joins them. With a fixed number they know. With
 `auto` one rank decides, in the step after a snapshot, which is the next one; the others ask in the
@@ -27,7 +27,7 @@ KEPT = 32
 
 
 class Pace(Protocol):
-    """Of one rank."""
+    """The pace of one rank."""
 
     def begins_at(self, step: int) -> None:
         """This process goes on from the snapshot of this step."""
@@ -58,12 +58,12 @@ class FixedPace:
 
 
 class AutoPace:
-    """As often as costs at most SHARE of the time."""
+    """A pace that costs at most SHARE of the time."""
 
     def __init__(
         self, tell: Callable[[int, int, str], None] | None, hear: Callable[[int], int]
     ) -> None:
-        """Of the rank that decides, `tell` says which snapshot follows that of a step, and why. The
+        """On the rank that decides, `tell` says which snapshot follows that of a step, and why. The
         others `hear` it.
         """
         self._tell = tell

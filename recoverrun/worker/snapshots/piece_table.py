@@ -1,4 +1,4 @@
-"""What a snapshot of one rank is made of: a scene, and tensors beside it by number."""
+"""The parts of a snapshot of one rank: a scene, and tensors beside it by number."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Placed:
 
 
 def placed(scene: Scene) -> tuple[list[Placed], int]:
-    """Where each tensor of `scene` is to lie, and how many bytes there are in all."""
+    """The place of each tensor of `scene`, and the number of bytes in all."""
     found, end = [], 0
     for name, tensor in zip(scene.names, scene.tensors, strict=True):
         dtype = str(tensor.dtype).removeprefix("torch.")

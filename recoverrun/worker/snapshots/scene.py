@@ -41,8 +41,8 @@ def made(
     passes: list[list[Plain]],
     gradients: bool,
 ) -> Scene:
-    """At `top`, where `context` was captured. With `gradients` their values are in it, too.
-    `passes` tells of each loop around what its body found.
+    """The scene at `top`, where `context` was captured. With `gradients` their values are in it,
+    too. `passes` tells of each loop around what its body found.
 
     Raises NotReachable where a process cannot come here again, or not with all that it needs.
     """
@@ -82,7 +82,7 @@ def made(
 
 
 def learned(parts: PlaceParts) -> dict[str, Any]:
-    """What this process has found out about the script's loops."""
+    """The knowledge that this process has gained about the script's loops."""
     runtime = parts.worker.runtime
     return {
         "regions": sorted(runtime.regions),
@@ -93,7 +93,7 @@ def learned(parts: PlaceParts) -> dict[str, Any]:
 
 
 def learn(parts: PlaceParts, said: Mapping[str, Any]) -> None:
-    """In a process that goes on from a snapshot."""
+    """Learn in a process that goes on from a snapshot."""
     runtime = parts.worker.runtime
     runtime.regions.update(said["regions"])
     runtime.training_loops.update(said["trains"])
@@ -117,7 +117,9 @@ def _iterators(frame: FrameType, own: frozenset[str], read: frozenset[str]) -> l
 
 
 def _variables(packing: Packing, stack: Sequence[LoopFrame], frame: FrameType) -> list[Any]:
-    """Of each function on the stack, what its loops bind: locals, and variables of its module."""
+    """The variables that the loops bind in each function on the stack: locals, and variables of its
+    module.
+    """
     carried = {name for one in stack for name in one.loop.carried}
     return [
         [list(one.loops), *(_values(packing, part, carried) for part in (one.local, one.module))]
@@ -144,8 +146,8 @@ def _values(packing: Packing, values: Mapping[str, Any], carried: set[str]) -> l
 
 
 def _gradients(packing: Packing, parts: PlaceParts, *, values: bool) -> list[Plain]:
-    """Of each trained parameter: None, its gradient, or False for one whose value is not used: the
-    script sets it to zero first.
+    """The gradient of each trained parameter: None, its gradient, or False for one whose value is
+    not used: the script sets it to zero first.
     """
     found: list[Plain] = []
     for number, param in enumerate(held_tensors.trained(parts.made)):
@@ -158,8 +160,8 @@ def _gradients(packing: Packing, parts: PlaceParts, *, values: bool) -> list[Pla
 
 
 def _states(packing: Packing, kind: str, objects: Sequence[Any]) -> list[Plain]:
-    """Of optimizers, schedulers or scalers. Of the latter without functions, which the script's own
-    first lines make.
+    """The states of optimizers, schedulers or scalers. Of the latter without functions, which the
+    script's own first lines make.
     """
     told: list[Plain] = []
     for number, one in enumerate(objects):

@@ -76,7 +76,7 @@ def _draining(worker: WorkerState, usual: Pace, attempt: int) -> Pace:
 
 
 def _pace(worker: WorkerState, attempt: int) -> Pace:
-    """As the user has said it."""
+    """The pace that the user has asked for."""
     env = worker.env
     if env.snapshot_every != "auto":
         return FixedPace(int(env.snapshot_every))

@@ -1,4 +1,4 @@
-"""Which tensors stand still from the top of a step to the optimizer's update: learned by sums.
+"""The tensors that stand still from the top of a step to the optimizer's update: learned by sums.
 
 A tensor's own count of changes does not tell: some kernels write without it. So at the first
 snapshot everything is copied at the top, and each tensor is summed there and at the fence; what
@@ -17,7 +17,7 @@ SMALL_BYTES = 1 << 16
 
 
 class Stillness:
-    """Of one rank's tensors, by name."""
+    """The stillness of one rank's tensors, by name."""
 
     def __init__(self) -> None:
         self._still: set[str] = set()
@@ -35,12 +35,12 @@ class Stillness:
         return name in self._still and is_candidate(tensor)
 
     def sum_up(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
-        """At the top of a step in which all is learned."""
+        """Sum up, at the top of a step in which all is learned."""
         pairs = zip(names, tensors, strict=True)
         self._sums = {name: (one, sum_of(one)) for name, one in pairs if is_candidate(one)}
 
     def learn(self) -> None:
-        """At the fence of that step."""
+        """Learn, at the fence of that step."""
         found: Mapping[str, tuple[torch.Tensor, int]] = self._sums
         self._still = {name for name, (one, before) in found.items() if sum_of(one) == before}
         self._sums = {}
@@ -57,7 +57,7 @@ def is_candidate(tensor: torch.Tensor) -> bool:
 
 
 def sum_of(tensor: torch.Tensor) -> int:
-    """Of all bits, with a weight for those that words of 8 bytes leave over."""
+    """The sum of all bits, with a weight for those that words of 8 bytes leave over."""
     flat = tensor.detach().reshape(-1).view(torch.uint8)
     whole = flat.numel() // 8 * 8
     if flat.storage_offset() % 8:

@@ -51,7 +51,7 @@ GRADIENTS = "the script goes on adding to gradients that it was thought to drop"
 UNEQUAL = "the losses of step {} are not what they were before all ranks went back to it"
 MISSED = "no snapshot of step {}: {}"
 
-UNTOLD = "what it needs cannot be told: {!r}"
+UNTOLD = "the state cannot be captured: {!r}"
 
 TOGETHER_WITHIN = 10
 """Steps: a script may warm something up before its processes meet."""
@@ -82,7 +82,7 @@ class _Taking:
 
 
 class Taker:
-    """Of one worker whose script has one replica."""
+    """The snapshots of one worker whose script has one replica."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where a backward of the script begins and ends; one inside another belongs to it."""
+"""The beginning and the end of a backward of the script; one inside another belongs to it."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -101,7 +101,7 @@ class Control:
         self._untold.clear()
 
     def accumulated(self) -> int:
-        """How many of the script's own microbatches are in the present transaction."""
+        """The number of the script's own microbatches in the present transaction."""
         machine = self._worker.protection.machine
         with self._worker.changed:
             known = [identity for identity in machine.done if identity[0] == machine.slot]
@@ -130,7 +130,7 @@ class Control:
                     worker.changed.notify_all()
 
     def next_effect(self) -> Effect:
-        """What the script's thread has to do next. Superseded if the members change meanwhile."""
+        """The next order for the script's thread. Superseded if the members change meanwhile."""
         worker = self._worker
         with worker.changed:
             worker.protection.fabric.waits.for_word(

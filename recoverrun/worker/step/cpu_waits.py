@@ -1,5 +1,5 @@
-"""How long the script's thread could have run and had no CPU: other processes of its node had them,
-or the CPU limit of its cgroup was used up.
+"""The time for which the script's thread could have run and had no CPU: other processes of its node
+had them, or the CPU limit of its cgroup was used up.
 
 Linux counts both. The first (`/proc/PID/schedstat`, Documentation/scheduler/sched-stats) is read
 once a step, the second (`cpu.stat`, Documentation/admin-guide/cgroup-v2) only after steps in which
@@ -20,7 +20,7 @@ _MOST_BYTES = 4096
 
 
 class CpuWaits:
-    """Of the main thread of this process."""
+    """The CPU waits of the main thread of this process."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is where /proc and /sys are."""

@@ -232,7 +232,7 @@ class Driver:
 
     @contextmanager
     def schedule(self) -> Iterator[None]:
-        """While a step of a pipeline's schedule runs."""
+        """Run a step of a pipeline's schedule in this scope."""
         self._schedules += 1
         try:
             yield
@@ -372,7 +372,7 @@ class Driver:
         self._returns = returns
 
     def learned(self) -> list[int]:
-        """What a process that takes a lost rank's place has to know at the top of a step."""
+        """The numbers that a process in a lost rank's place needs at the top of a step."""
         return [self._usual, max(0, self._attempt - 1)]
 
     def learn(self, learned: list[int]) -> None:

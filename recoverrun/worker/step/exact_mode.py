@@ -32,7 +32,7 @@ USAGE_CODE = 2
 
 
 class ExactRefused(Exception):
-    """What was asked for with `--exact` cannot be given. The text says why."""
+    """`--exact` was asked for and cannot be given. The text says why."""
 
 
 def require(env: WorkerEnv, strategy: Strategy) -> None:
@@ -42,7 +42,7 @@ def require(env: WorkerEnv, strategy: Strategy) -> None:
 
 
 def exact_sum(machine: StepMachine, fabric: Fabric, channel: Channel) -> ExactSum:
-    """How gradients are summed over `channel` with `--exact`."""
+    """The sum of gradients over `channel` with `--exact`."""
 
     def shares(generation: int) -> Mapping[int, tuple[Identity, ...]] | None:
         over = machine.view.generation != generation or machine.surprised

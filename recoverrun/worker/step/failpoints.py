@@ -1,4 +1,4 @@
-"""Where an injected fault strikes: a real SIGKILL, sent by the worker to itself at a known moment.
+"""The moments at which an injected fault strikes: a real SIGKILL, sent by the worker to itself.
 
 Only `recoverrun inject`, `recoverrun demo` and tests fill the schedule; normally it is empty and
 `strike` costs one comparison. Points within a return are passed in returns alone.

@@ -1,4 +1,4 @@
-"""What the run promises about a loss, now. It only ever goes down, and says so once.
+"""The present promise of the run about a loss. It only goes down, and says so once.
 
 | promise | meaning |
 |---|---|
@@ -52,18 +52,24 @@ class Guarantee:
         self._reporter.promise(own or promise, self._shape(), reason, self._extent())
 
     def adopt(self, promise: Promise, *, steered: bool) -> None:
-        """Of the run in which this process takes a lost rank's place: others have said it."""
+        """Take the promise of the run in which this process takes a lost rank's place: others have
+        said it.
+        """
         self.promise, self.steered = promise, steered
 
     def weaken(self, reason: str, *, said: bool = True) -> None:
-        """From here on lost microbatches are made up with other samples; others may say why."""
+        """Weaken the promise: from here on lost microbatches are made up with other samples; others
+        may say why.
+        """
         if self._lowers("equal-count"):
             self.promise = "equal-count"
             if said:
                 self._reporter.downgraded(reason)
 
     def steer(self, reason: str, *, said: bool) -> None:
-        """From here on a decision of the script may be another one; samples stay what they are."""
+        """Note that from here on a decision of the script may be another one; samples stay what
+        they are.
+        """
         self.steered = True
         if said:
             self._reporter.steered(reason)

@@ -16,12 +16,12 @@ HUNG_CODE = 1
 
 
 def leave_hung(worker: WorkerState, words: str) -> Never:
-    """From the control thread; `words` tell where the script's thread is."""
+    """End this process, on the control thread; `words` tell where the script's thread is."""
     _leave(worker, TimeoutError(f"rank {worker.env.rank} hangs: {words}"))
 
 
 def leave_mates(worker: WorkerState, words: str) -> Never:
-    """From the script's thread; `words` tell what has ended its execution."""
+    """End this process, on the script's thread; `words` tell what has ended its execution."""
     _leave(worker, RuntimeError(f"rank {worker.env.rank} leaves: {words}"))
 
 

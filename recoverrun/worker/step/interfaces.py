@@ -1,4 +1,4 @@
-"""What the driver asks of those who execute, make up and prove, and what strategies ask of it.
+"""The interfaces between the driver and those that execute, make up and prove, and strategies.
 
 The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
 """
@@ -30,7 +30,7 @@ class Replayer(Protocol):
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
     ) -> Context | None:
-        """Where this rank stands as an iteration begins; None if nobody begins there."""
+        """The context of this rank as an iteration begins; None if nobody begins there."""
 
     def forward_begins(self, values: Any) -> None:
         """These inputs enter the model. Raises `Unwind` where an execution ends there."""
@@ -45,13 +45,13 @@ class Replayer(Protocol):
         """The backward of a re-executed microbatch. Raises `Unwind` where it is spoiled."""
 
     def backward_done(self) -> None:
-        """It has ended, and with it the execution. Raises `Unwind`."""
+        """A backward has ended, and with it the execution. Raises `Unwind`."""
 
     def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
         """The backward of one of our own microbatches has ended."""
 
     def last_after(self) -> Context | None:
-        """Where this rank stood as its last backward ended."""
+        """The context of this rank as its last backward ended."""
 
     def transaction_ends(self) -> None:
         """Its gradients are whole: later code may find them."""
@@ -68,7 +68,7 @@ class Follows(Protocol):
     """Keeps what is known of lost ranks (`make_up`)."""
 
     def inherit(self, left: LostContexts) -> None:
-        """From the control thread: what lost ranks left."""
+        """Take the contexts of lost ranks, on the control thread."""
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
@@ -91,7 +91,9 @@ class Verifier(Protocol):
     """Proves what the run promises (`verification`)."""
 
     def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
-        """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
+        """The reason why this script cannot be served, as all ranks find it, or "". All ranks
+        enter.
+        """
 
     def first(self) -> None:
         """The first transaction is over: prove what this run promises. All ranks enter."""
@@ -107,14 +109,14 @@ class Verifier(Protocol):
 
     @property
     def word(self) -> int:
-        """What this rank would prove once the transaction is committed, for all to hear."""
+        """The proof that this rank would enter once the transaction is committed."""
 
     @property
     def digest(self) -> int:
         """The same on all ranks that have gone on alike."""
 
     def hear(self, tally: Tally) -> None:
-        """What all of them would do."""
+        """Note the words of all of them."""
 
     def committed(self) -> None:
         """A transaction is committed; those of a new kind are proved, if all ranks do so."""
@@ -124,10 +126,10 @@ class Learns(Protocol):
     """Knows something of the script that a process in a lost rank's place has to be told."""
 
     def learned(self) -> Any:
-        """What it knows, as plain values for msgpack."""
+        """Its knowledge, as plain values for msgpack."""
 
     def learn(self, learned: Any) -> None:
-        """In such a process: take over what others know."""
+        """Take over what others know, in such a process."""
 
 
 class Returns(Protocol):
@@ -163,7 +165,7 @@ class NoReturn:
 
 
 class StrategyHost(Protocol):
-    """What a strategy may ask of the driver."""
+    """The services of the driver that a strategy may use."""
 
     @property
     def worker(self) -> WorkerState: ...
@@ -201,7 +203,7 @@ class StrategyHost(Protocol):
 
 
 class HearsBackwards(StrategyHost, Protocol):
-    """Is told of every backward of the script (`driver`)."""
+    """A listener to every backward of the script (`driver`)."""
 
     def backward_begins(self, losses: Any) -> None:
         """A backward begins. Raises `Unwind` where re-executed code is at its end."""
@@ -213,4 +215,4 @@ class HearsBackwards(StrategyHost, Protocol):
         """The script uses gradients while backward runs."""
 
     def schedule(self) -> AbstractContextManager[None]:
-        """While a step of a pipeline's schedule runs."""
+        """Run a step of a pipeline's schedule in this scope."""

@@ -31,7 +31,7 @@ def due(worker: WorkerState) -> str:
 
 
 def of(strategy: Strategy) -> str:
-    """Of this rank's trained parameters, its shard of them where they are sharded.
+    """The checksum of this rank's trained parameters, its shard of them where they are sharded.
 
     Not of buffers: running means follow a rank's own microbatches.
     """
@@ -41,7 +41,8 @@ def of(strategy: Strategy) -> str:
 
 
 def sample(params: Iterable[torch.Tensor]) -> int:
-    """Of a few elements in the midst of each, which an update of the whole changes nearly always.
+    """The checksum of a few elements in the midst of each, which an update of the whole changes
+    nearly always.
 
     0 on accelerators, which are not waited for.
     """
@@ -56,7 +57,7 @@ def sample(params: Iterable[torch.Tensor]) -> int:
 
 
 def checksum(tensors: dict[str, torch.Tensor]) -> str:
-    """Of names, kinds, shapes and every bit, in the order of names."""
+    """The checksum of names, kinds, shapes and every bit, in the order of names."""
     crc = 0
     for name in sorted(tensors):
         tensor = tensors[name].detach()

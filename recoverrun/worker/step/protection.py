@@ -1,4 +1,4 @@
-"""What there is in a worker once its gradients are protected."""
+"""The parts of a worker once its gradients are protected."""
 
 from dataclasses import dataclass
 

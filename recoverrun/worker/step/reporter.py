@@ -1,4 +1,4 @@
-"""What a worker tells the coordinator by itself; what the in-step machine says is its own business.
+"""The messages of a worker to the coordinator by itself; those of the in-step machine are its own.
 
 Each of these is said without waiting for an answer.
 """
@@ -26,7 +26,7 @@ class Sends(Protocol):
     """The way to the launcher (`transport.worker_link`)."""
 
     def send(self, message: Message) -> bool:
-        """From any thread, without a wait. False if the launcher does not read."""
+        """Send from any thread, without a wait. False if the launcher does not read."""
 
 
 class Reporter:

@@ -30,7 +30,7 @@ from rendezvous.protocol.progress_page import Phase
 
 
 class Settlement:
-    """Of the transactions of one worker."""
+    """The settlement of the transactions of one worker."""
 
     def __init__(
         self, worker: WorkerState, control: Control, make_up: MakesUp, verifier: Verifier
@@ -41,12 +41,12 @@ class Settlement:
         self._verifier = verifier
 
     def run(self) -> None:
-        """Until the transaction is applied. Raises what a rank cannot go on with."""
+        """Run until the transaction is applied. Raises what a rank cannot go on with."""
         while not self._carry_out(self._control.next_effect()):
             pass
 
     def _carry_out(self, effect: Effect) -> bool:
-        """Do what the machine wants; True once the step is applied."""
+        """Carry out the machine's effect; True once the step is applied."""
         worker = self._worker
         try:
             match effect:
@@ -112,7 +112,7 @@ class Settlement:
         )
 
     def _compare(self, generation: int) -> None:
-        """Members have taken unequally many microbatches: who?"""
+        """Find the members that have taken unequally many microbatches."""
         protection = self._worker.protection
         many = protection.machine.microbatches
         taken, came_back = protection.vote_group.taken(generation, many)

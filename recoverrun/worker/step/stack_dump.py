@@ -1,4 +1,5 @@
-"""Where the script's thread is, told by the control thread: for a launcher that suspects a hang.
+"""The stack of the script's thread, told by the control thread: for a launcher that suspects a
+hang.
 
 All stacks are left for the launcher, which keeps them in the run directory. What is told is a
 digest of the script's own stack, so that two looks can be compared, and its innermost frame for
@@ -87,7 +88,7 @@ def _leave(path: str, heading: str) -> None:
 
 
 def _innermost() -> FrameType | None:
-    """Of the script's thread."""
+    """The innermost frame of the script's thread."""
     return sys._current_frames().get(threading.main_thread().ident or 0)
 
 
@@ -119,7 +120,7 @@ def _is_for(code: CodeType, at: int) -> bool:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """From the innermost outwards, without our own."""
+    """The frames from the innermost outwards, without our own."""
     while frame is not None:
         if not own_files.has(frame.f_code.co_filename):
             yield frame

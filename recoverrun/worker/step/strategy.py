@@ -1,4 +1,4 @@
-"""What the session asks of a way of data-parallel training; the ways are in `strategies`."""
+"""The interface of a way of data-parallel training; the ways are in `strategies`."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from ft_collectives.step.reducer import Reducer
 
 
 class DividesOnce:
-    """Of strategies that divide gradients once for the whole run, alike on all ranks."""
+    """A mixin of strategies that divide gradients once for the whole run, alike on all ranks."""
 
     rounds = False
 
@@ -21,12 +21,12 @@ class DividesOnce:
         return None
 
     def begin(self) -> None:
-        """What gradients held before is no part of the transaction's sums, or the same on all."""
+        """Former gradients are no part of the transaction's sums, or the same on all."""
 
 
 class Sharding(DividesOnce, ABC):
-    """Of strategies that shard parameters, and divide gradients in the first backward, in one order
-    on all ranks.
+    """A mixin of strategies that shard parameters, and divide gradients in the first backward, in
+    one order on all ranks.
     """
 
     @abstractmethod
@@ -42,11 +42,11 @@ class Sharding(DividesOnce, ABC):
         return []
 
     def adopt(self, plan: list[Any]) -> None:
-        """It begins as all have begun."""
+        """Begin as all have begun."""
         self.protect()
 
     def standing(self) -> list[tuple[int, int]]:
-        """What is not reduced yet is not sharded, and lies where no script looks."""
+        """Un-reduced sums are not sharded, and lie where no script looks."""
         return []
 
     def empty(self) -> bool:
@@ -73,7 +73,7 @@ class Strategy(Protocol):
 
     @property
     def terms(self) -> str:
-        """What all ranks must have found alike in the first transaction."""
+        """The facts that all ranks must have found alike in the first transaction."""
 
     @property
     def synced(self) -> bool:
@@ -86,22 +86,24 @@ class Strategy(Protocol):
         """
 
     def digest(self) -> int:
-        """Of this rank's gradient of the backward that has ended; 0 if that cannot be compared."""
+        """The digest of this rank's gradient of the backward that has ended; 0 if that cannot be
+        compared.
+        """
 
     def protect(self) -> None:
         """The first transaction is over, which torch reduced: from now on this strategy does."""
 
     def plan(self) -> list[Any] | str:
-        """How gradients are divided for reduction, for a process that takes a lost rank's place;
-        plain values. Or why none can.
+        """The division of gradients for reduction, as plain values, for a process that takes a lost
+        rank's place; or the reason why none can.
         """
 
     def adopt(self, plan: list[Any]) -> None:
-        """In such a process: gradients are ours to reduce from now on, divided as in `plan`."""
+        """Reduce gradients from now on, divided as in `plan`, in such a process."""
 
     def admit(self) -> None:
-        """Such a process takes part from the transaction on that begins now: divide the gradients
-        as `plan` has said, where that is not done already.
+        """Divide the gradients as `plan` has said, where that is not done already: such a process
+        takes part from the transaction on that begins now.
         """
 
     def begin(self) -> None:
@@ -111,13 +113,13 @@ class Strategy(Protocol):
         """A backward of the script's own begins."""
 
     def backward_done(self) -> None:
-        """It has ended."""
+        """A backward of the script's own has ended."""
 
     def reducers(self) -> list[Reducer]:
         """Those of the present transaction."""
 
     def standing(self) -> list[tuple[int, int]]:
-        """What tells whether the script has written to sums that are not reduced yet."""
+        """Counts that show if the script has written to sums that are not reduced yet."""
 
     def empty(self) -> bool:
         """True if nothing is in those sums."""
@@ -134,7 +136,9 @@ class Strategy(Protocol):
     def put_back(self, kept: object) -> None: ...
 
     def buffers(self) -> list[torch.Tensor]:
-        """What a forward pass may change in the model beside gradients, such as running means."""
+        """The tensors that a forward pass may change in the model beside gradients, such as running
+        means.
+        """
 
     def roots(self) -> list[torch.nn.Module]:
         """The outermost modules that hold what is trained, in the same order on all ranks."""

@@ -27,7 +27,7 @@ LOST_FIRST = "a rank was lost as protection began, and this one was not started 
 
 
 class PlaceTaker(Learns, Protocol):
-    """What a process that takes a lost rank's place needs of its driver."""
+    """The interface of a process that takes a lost rank's place to its driver."""
 
     control: Control
     policy: SubstitutionPolicy
@@ -102,7 +102,7 @@ def take_place(
     replayer: Replayer,
     policy: SubstitutionPolicy,
 ) -> None:
-    """In a lost rank's place, at the top of a step: gradients are ours from now on, divided as in
+    """Take a lost rank's place at the top of a step: gradients are ours from now on, divided as in
     `plan`. Nobody is met before `join`.
     """
     worker.protect(protection)

@@ -1,4 +1,5 @@
-"""How long code may be executed for another rank, and what is done where it takes longer.
+"""The time limits of code that is executed for another rank, and what follows where they are
+exceeded.
 
 A sample may make whoever looks at it wait for ever: for a lock, for a thread that another rank has.
 The control thread looks at the clock. First it interrupts the script's thread by a signal whose
@@ -48,7 +49,7 @@ def limit_s(longest_s: float, least_s: float = LEAST_S) -> float:
 
 
 def next_step(over_s: float, *, interruptible: bool, for_mates: bool) -> Step:
-    """What is to be done about an execution that has taken `over_s` longer than it may.
+    """The next measure against an execution that has taken `over_s` longer than it may.
 
     `for_mates`: it waits for others of its replica.
     """

@@ -1,4 +1,4 @@
-"""What a rank says of a step beside what is in it: how long its parts took, and a digest.
+"""The times of a rank's parts of a step, and its digest.
 
 The machines know no clock; this does.
 """

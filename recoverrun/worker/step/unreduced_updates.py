@@ -1,4 +1,4 @@
-"""What the script does to gradients and parameters between two backwards of one transaction."""
+"""The script's changes to gradients and parameters between two backwards of one transaction."""
 
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.strategy import Strategy
@@ -6,7 +6,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 ALONE = (
     "the script updated parameters with gradients that are not reduced, before transaction {} was: "
-    "what a lost rank held is gone with it"
+    "a lost rank's parameters are gone with it"
 )
 
 

@@ -25,7 +25,7 @@ class Tracks(Protocol):
 
 
 class UnvotedSteps:
-    """Of one worker, while gradients are torch's to reduce."""
+    """The steps of one worker while torch reduces its gradients."""
 
     def __init__(
         self, runtime: Tracks, on_backward: Callable[[Any], None] = lambda losses: None

@@ -1,4 +1,4 @@
-"""What this rank knows of the job and of the transaction that it is in.
+"""The knowledge of this rank of the job and of the present transaction.
 
 The driver changes it, as the script trains and as the launcher speaks. All others are given it and
 read it. It imports nothing of what is built upon it.
@@ -34,7 +34,7 @@ TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more:
 
 
 class WorkerState:
-    """Of one worker. `runtime` tells where the script is, `link` leads to the launcher."""
+    """The state of one worker. `runtime` tells where the script is; `link`: to the launcher."""
 
     def __init__(self, env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> None:
         self.env = env
@@ -80,7 +80,7 @@ class WorkerState:
 
     @property
     def protection(self) -> Protection:
-        """What there is once `protected`."""
+        """The parts that there are once `protected`."""
         assert self._protection is not None, "protected"
         return self._protection
 
@@ -165,7 +165,7 @@ class WorkerState:
 
     @property
     def refusal(self) -> str:
-        """Why nothing is protected, "" if something is or may be."""
+        """The reason why nothing is protected, "" if something is or may be."""
         return self.guarantee.refusal
 
     def refuse(self, reason: str) -> None:

@@ -54,7 +54,7 @@ class Ddp:
         return wrapper
 
     def _wrapped_here(self, inner: Any) -> DistributedDataParallel | None:
-        """Where another rank's code runs: the latest of our modules around the model `inner`."""
+        """The latest of our modules around the model `inner`, in which another rank's code runs."""
         if not self._host.worker.acting:
             return None
         known = [one.module for one in self._modules if not one.gone]
@@ -241,7 +241,9 @@ class Ddp:
         return [module for one in self._modules if (module := one.module) is not None]
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Of modules that the script has dropped, too: a trainer may, before it ends."""
+        """The parameters, also of modules that the script has dropped: a trainer may, before it
+        ends.
+        """
         named: dict[str, torch.Tensor] = {}
         for place, wrapped in enumerate(self._modules):
             prefix = f"{place}." if place else ""

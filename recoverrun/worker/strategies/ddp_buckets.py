@@ -1,4 +1,4 @@
-"""What `ddp` keeps of DDP's buckets, and DDP's reducer while it has to keep still."""
+"""The buckets of DDP that `ddp` keeps, and DDP's reducer while it has to keep still."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,7 +143,7 @@ def wire_of(hook: Any) -> torch.dtype | None:
 def native(
     module: DistributedDataParallel, bucket: Any, wire: torch.dtype | None
 ) -> torch.futures.Future[torch.Tensor]:
-    """What DDP does with a bucket where it has no hook (reducer.cpp, torch 2.13)."""
+    """DDP's own treatment of a bucket without a hook (reducer.cpp, torch 2.13)."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
         allreduce_hook,
         fp16_compress_hook,

@@ -1,4 +1,4 @@
-"""How the gradients of one DDP module are divided into buckets of ours.
+"""The division of one DDP module's gradients into buckets of ours.
 
 As DDP divides them, as long as it fills its own. Once it has no part in that any more
 (`ddp_reducer_bypass`) they stay as they are, or are one. DDP learns in its first steps how to
@@ -47,7 +47,7 @@ class Division:
         return self._still.serves(module)
 
     def expect(self, synced: bool) -> None:
-        """Are the gradients that come now those of a reduction that DDP has no part in?"""
+        """Note if the gradients that come now are those of a reduction that DDP has no part in."""
         if self._arrivals is not None:
             self._arrivals.begin(synced)
 
@@ -77,8 +77,9 @@ class Division:
     def plan(
         self, module: DistributedDataParallel, params: list[torch.nn.Parameter]
     ) -> list[Any] | str:
-        """Of each bucket the places of its parameters among `params`, as they will be divided from
-        the next `admit` on; none as long as nothing was reduced. Or why DDP cannot be left out.
+        """The places of each bucket's parameters among `params`, as they will be divided from the
+        next `admit` on; none as long as nothing was reduced. Or the reason why DDP cannot be left
+        out.
         """
         if why := why_never_still(module):
             return why
@@ -91,7 +92,7 @@ class Division:
     def adopt(
         self, module: DistributedDataParallel, params: list[torch.nn.Parameter], plan: list[Any]
     ) -> None:
-        """In a process that takes a lost rank's place: divide as others do."""
+        """Divide as others do, in a process that takes a lost rank's place."""
         if not plan:
             return
         whole, divided = plan
@@ -104,7 +105,7 @@ class Division:
         self._leave_out()
 
     def admit(self, module: DistributedDataParallel) -> None:
-        """Such a process takes part from the transaction on that begins: divide as was planned."""
+        """Divide as was planned: such a process takes part from the transaction on that begins."""
         parts = list(self._gradients.values())
         if parts and not self._still.gradients:
             whole, _ = self._still.division(module, parts)

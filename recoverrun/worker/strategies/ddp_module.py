@@ -136,7 +136,7 @@ class DdpModule:
     def _natively(
         self, module: DistributedDataParallel, bucket: Any
     ) -> torch.futures.Future[torch.Tensor]:
-        """As DDP reduces without a hook of ours, to the last bit."""
+        """Reduce as DDP does without a hook of ours, to the last bit."""
         self._host.bucket_reached()
         self.synced |= bool(bucket.is_last())
         if bucket.buffer().layout is torch.strided:
@@ -164,7 +164,7 @@ class DdpModule:
         return [buckets, bool(module.require_forward_param_sync), self._partly]
 
     def adopt(self, plan: list[Any]) -> None:
-        """As on all other ranks."""
+        """Divide as all other ranks do."""
         module = self.module
         if not plan:
             return
@@ -198,7 +198,7 @@ class DdpModule:
         self._grads = standing(self.params) if self.still and self._armed else []
 
     def backward_done(self) -> None:
-        """It has ended: was it one in which torch reduces these gradients?"""
+        """It has ended: note if it was one in which torch reduces these gradients."""
         if self.still and self._armed and self._complete():
             self.synced = True
             self._division.include()
@@ -207,7 +207,7 @@ class DdpModule:
         self._division.expect(self._armed and self.still)
 
     def _complete(self) -> bool:
-        """Did the backward give a gradient to all parameters of which DDP expects one?"""
+        """True if the backward gave a gradient to all parameters of which DDP expects one."""
         now = standing(self.params)
         if len(now) != len(self._grads):
             return False
@@ -220,7 +220,7 @@ class DdpModule:
         return any(bool(one.any()) for one in self._division.carried.values())
 
     def digest(self) -> int:
-        """Of this rank's gradients as they are now."""
+        """The digest of this rank's gradients as they are now."""
         own = 0
         for place, param in enumerate(self.params):
             own ^= crc_of_gradient(place, param.grad, param)

@@ -1,4 +1,5 @@
-"""When `ddp` has no use for DDP's reducer: its copies into its buckets and back are saved.
+"""The cases in which `ddp` has no use for DDP's reducer: copies into its buckets and back are
+saved.
 
 DDP divides the gradients into buckets, anew once after a step. From then on they are ours:
 
@@ -58,8 +59,8 @@ class Still:
     def division(
         self, module: DistributedDataParallel, parts: Sequence[Gradients]
     ) -> tuple[bool, list[list[torch.nn.Parameter]]]:
-        """Whether gradients are one where DDP has no part in them, and the parameters of each
-        bucket; now they are in `parts`.
+        """The buckets where DDP has no part: True if they are one, and the parameters of each; now
+        gradients are in `parts`.
         """
         if self.gradients:
             return self.whole, [part.params for part in self.gradients]
@@ -78,10 +79,10 @@ class Still:
         return self._parts if fresh and not self.gradients else []
 
     def serves(self, module: DistributedDataParallel) -> bool:
-        """Whether DDP has nothing to do with the reduction of this forward's gradients."""
+        """True if DDP has nothing to do with the reduction of this forward's gradients."""
         if not self.gradients or module._join_config.enable:
             return False
-        # Where it was not told that parameters may be unused, it has a word to say about that.
+        # Without find_unused_parameters DDP itself complains about missing gradients.
         return all(part.counts or not part.lacking for part in self.gradients)
 
 
@@ -107,7 +108,9 @@ class Arrivals:
                 param.register_post_accumulate_grad_hook(partial(self._arrived, key))
 
     def begin(self, synced: bool) -> None:
-        """A forward begins, or a backward has ended: are the gradients that come now `synced`?"""
+        """A forward begins, or a backward has ended: note if the gradients that come now are
+        `synced`.
+        """
         self._missing = {key: set(key) for key in self._buckets} if synced else {}
 
     def _arrived(self, key: tuple[int, ...], param: torch.Tensor) -> None:
@@ -130,7 +133,7 @@ class Arrivals:
 
 
 def why_never_still(module: DistributedDataParallel) -> str:
-    """Why DDP has to have a part in each reduction, or ""."""
+    """The reason why DDP has to have a part in each reduction, or ""."""
     if module.mixed_precision is not None:
         return MIXED
     return DELAYED if module._delay_all_reduce_params else ""

@@ -200,7 +200,7 @@ class Fsdp1(Sharding):
         return asked
 
     def digest(self) -> int:
-        """Of unsharded gradients: those that were reduced, and those that wait for it."""
+        """The digest of unsharded gradients: those that were reduced, and those that wait."""
         own = self._shown
         for handle in self._handles():
             gradient, whole = handle.flat_param.grad, handle.flat_param._unpadded_unsharded_size
@@ -230,7 +230,7 @@ class Fsdp1(Sharding):
             flat.accumulator = None
 
     def put_back(self, kept: object) -> None:
-        """In place: parameters hold views of the gradient."""
+        """Put back in place: parameters hold views of the gradient."""
         assert isinstance(kept, list), "what set_aside returned"
         for flat, accumulator, earlier, value in kept:
             flat.accumulator, flat.earlier = accumulator, earlier

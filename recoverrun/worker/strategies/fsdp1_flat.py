@@ -1,4 +1,4 @@
-"""What `fsdp1` keeps of a flat parameter: its gradient before the all-reduce, and its way back."""
+"""The flat parameter of `fsdp1`: its gradient before the all-reduce, and its way back."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,14 +23,14 @@ class Flat:
 
     @property
     def gradient(self) -> torch.Tensor | None:
-        """As the script finds it once the backward has ended."""
+        """The gradient as the script finds it once the backward has ended."""
         saved = getattr(self.param, SAVED, None)
         found: torch.Tensor | None = self.param.grad if saved is None else saved
         return found
 
     def show(self) -> None:
-        """With `use_orig_params` gradients of parameters are views of the sharded one, and torch
-        has made them views of a part.
+        """Show the gradient: with `use_orig_params` gradients of parameters are views of the
+        sharded one, and torch has made them views of a part.
         """
         if self.handle._use_orig_params:
             self.handle._use_sharded_grad_views()
@@ -61,6 +61,6 @@ def local_shard(param: Any) -> torch.Tensor:
 
 
 def crc_of_flat(handle: Any) -> int:
-    """Of the unsharded gradient of a flat parameter, as it is about to be reduced."""
+    """The checksum of the unsharded gradient of a flat parameter, as it is about to be reduced."""
     param = handle.flat_param
     return crc_of_named(" ".join(param._fqns), param.grad, handle._reduce_dtype)

@@ -163,7 +163,9 @@ class Fsdp2(Sharding):
         return host.worker.strategy is self and host.worker.runtime.active
 
     def _learn(self, sharded: bool, mesh: Any = None, dp_mesh_dims: Any = None, **_: Any) -> None:
-        """From the arguments of `fully_shard`, or of `replicate`, which are not `sharded`."""
+        """Learn the replicas from the arguments of `fully_shard`, or of `replicate`, which are not
+        `sharded`.
+        """
         host = self._host
         if host.worker.strategy not in (None, self) or host.worker.refusal:
             return
@@ -252,7 +254,7 @@ class Fsdp2(Sharding):
         return asked
 
     def digest(self) -> int:
-        """Of unsharded gradients: those that were reduced, and those that wait for it."""
+        """The digest of unsharded gradients: those that were reduced, and those that wait."""
         return self._shown ^ crc_of_waiting(self._groups)
 
     def reducers(self) -> list[Reducer]:

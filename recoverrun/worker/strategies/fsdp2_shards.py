@@ -1,4 +1,4 @@
-"""What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
+"""The parameter group of `fsdp2`: its gradient before the all-reduce, and its way back."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,14 +12,16 @@ from recoverrun.worker.context.evidence import crc_of_named
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Of a parameter group's gradients as torch is about to reduce them, which lets go of them."""
+    """The shapes of a parameter group's gradients as torch is about to reduce them, which lets go
+    of them.
+    """
 
     sizes: tuple[torch.Size, ...]  # unsharded
     dtype: torch.dtype
 
     @staticmethod
     def of(call: dict[str, Any]) -> "Shapes":
-        """In this call of `foreach_reduce`."""
+        """The shapes in this call of `foreach_reduce`."""
         gradients = call["unsharded_grads"]
         sizes = tuple(gradient.size() for gradient in gradients)
         return Shapes(sizes, call["reduce_dtype"] or gradients[0].dtype)
@@ -58,7 +60,7 @@ class Shards:
             one.sharded_param.grad, one.unsharded_accumulated_grad = sharded, unsharded
 
     def deliver(self, total: torch.Tensor) -> None:
-        """As the second half of `foreach_reduce` does after its all-reduce."""
+        """Deliver as the second half of `foreach_reduce` does after its all-reduce."""
         if self.average_over > 1:
             total.div_(self.average_over)  # INV-8: of the mesh, never of the survivors
         if self.hook is not None:
@@ -96,7 +98,7 @@ def made_for(call: dict[str, Any], shapes: Shapes) -> Shards:
 
 
 def crc_of_call(call: dict[str, Any]) -> int:
-    """Of the unsharded gradients that this call of `foreach_reduce` is given."""
+    """The checksum of the unsharded gradients that this call of `foreach_reduce` is given."""
     crc = 0
     for param, gradient in zip(call["fsdp_params"], call["unsharded_grads"], strict=True):
         crc ^= crc_of_named(param._param_fqn, gradient, call["reduce_dtype"])
@@ -104,7 +106,7 @@ def crc_of_call(call: dict[str, Any]) -> int:
 
 
 def crc_of_waiting(groups: Iterable[Any]) -> int:
-    """Of those that wait in parameter groups to be reduced with later ones."""
+    """The checksum of gradients that wait in parameter groups to be reduced with later ones."""
     crc = 0
     for param in (one for group in groups for one in group.fsdp_params):
         if param.unsharded_accumulated_grad is not None:

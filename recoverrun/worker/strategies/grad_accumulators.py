@@ -27,7 +27,7 @@ def put_back(params: Sequence[torch.Tensor], kept: Sequence[torch.Tensor | None]
 
 
 def standing(params: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
-    """What tells whether gradients were written to: 0, 0 where there is none."""
+    """Counts that show if gradients were written to: 0, 0 where there is none."""
     return [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in params]
 
 

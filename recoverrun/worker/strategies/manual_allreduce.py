@@ -162,7 +162,7 @@ class ManualAllReduce(DividesOnce):
         return param if param is not None and param.numel() == tensor.numel() > 0 else None
 
     def _conclude(self, watch: Watch) -> None:
-        """All of a step's reductions were seen: serve the next one?"""
+        """All of a step's reductions were seen: serve the next one, or refuse."""
         host = self._host
         params = self._all()
         if len(self._optimizers) > 1:
@@ -230,7 +230,7 @@ class ManualAllReduce(DividesOnce):
             self._reducer.register(bucket)
 
     def plan(self) -> list[Any] | str:
-        """What was seen in the first step."""
+        """The reductions seen in the first step."""
         every = self._all()
         return [len(every), self._sums.told(every)]
 

@@ -1,4 +1,5 @@
-"""The first step of a script that reduces its gradients by hand: what is reduced, and how?
+"""The first step of a script that reduces its gradients by hand: it is watched, to learn what is
+reduced and how.
 
 It runs as it is. Gradients are kept as the backward left them, so that what is all-reduced can be
 compared with them: all of it must be gradients, times one factor. What does not fit is `why` the
@@ -50,11 +51,11 @@ class Watch:
 
     @property
     def factor(self) -> float:
-        """By which gradients are multiplied before they are reduced."""
+        """The factor by which gradients are multiplied before they are reduced."""
         return 1.0 if self._factor is None else self._factor
 
     def digest(self) -> int:
-        """Of this rank's gradients, before anything was reduced."""
+        """The digest of this rank's gradients, before anything was reduced."""
         own = 0
         for place, param in enumerate(self._params):
             own ^= crc_of_gradient(place, self._kept[id(param)], param)
@@ -103,7 +104,7 @@ class Watch:
         return [self._params[place] for place in order]
 
     def _look_around(self) -> None:
-        """The first reduction will be the commit point: what are the gradients then?"""
+        """The first reduction will be the commit point: note what the gradients are then."""
         for param in self._params:
             if param.grad is None:
                 self.blame(CHANGED)
@@ -140,7 +141,7 @@ class Watch:
         return self.why
 
     def _left_alone(self) -> bool:
-        """Are copied gradients still this rank's own, and not what came of the reduction?"""
+        """True if copied gradients are still this rank's own, not the result of the reduction."""
         own, reduced = [], []
         for known, tensor in zip(self.reductions, self._tensors, strict=True):
             for param, piece in known.pieces(tensor) if known.copied and known.fits(tensor) else ():

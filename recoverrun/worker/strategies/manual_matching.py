@@ -1,4 +1,4 @@
-"""What a script all-reduces by hand, and which gradients that is made of.
+"""The gradients of which a script's all-reduce by hand is made.
 
     flat = torch.cat([param.grad.view(-1) for param in model.parameters()]) / world_size
     dist.all_reduce(flat)
@@ -31,7 +31,7 @@ class Reduction:
         return [param for param in self.params if param.grad is not None]
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        """May this step's gradients be in `tensor`, by its size and type?"""
+        """True if this step's gradients may be in `tensor`, by its size and type."""
         live = self.live
         same = bool(live) and live[0].dtype == tensor.dtype and tensor.is_contiguous()
         return same and sum(param.numel() for param in live) == tensor.numel()
@@ -48,7 +48,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What tells a gradient from a changed one without keeping it: its sum and its norm."""
+    """The sum and the norm of a gradient: they tell it from a changed one without keeping it."""
 
     total: float
     norm: float
@@ -56,11 +56,11 @@ class Mark:
 
     @property
     def tells(self) -> bool:
-        """Can the gradient be told from its own multiples?"""
+        """True if the gradient can be told from its own multiples."""
         return math.isfinite(self.norm) and self.norm > 0
 
     def times(self, factor: float, other: "Mark") -> bool:
-        """Is `other` this gradient, multiplied by `factor`?"""
+        """True if `other` is this gradient, multiplied by `factor`."""
         if not math.isfinite(self.norm):
             return not math.isfinite(other.norm)
         off = abs(other.total - factor * self.total), abs(other.norm - abs(factor) * self.norm)
@@ -68,7 +68,7 @@ class Mark:
 
 
 def mark(gradient: torch.Tensor, factor: float) -> Mark:
-    """To compare with multiples by `factor`, whose elements are rounded unless it is 1."""
+    """The mark, to compare with multiples by `factor`, which are rounded unless it is 1."""
     values = gradient.detach()
     root = math.sqrt(values.numel())
     if factor == 1:
@@ -83,7 +83,7 @@ def mark(gradient: torch.Tensor, factor: float) -> Mark:
 
 
 def is_multiple(now: torch.Tensor, gradient: torch.Tensor, factor: float) -> bool:
-    """Is every element of `now` that of `gradient` times `factor`, to rounding?"""
+    """True if every element of `now` is that of `gradient` times `factor`, to rounding."""
     kind = torch.finfo(gradient.dtype)
     if factor == 1:
         return torch.allclose(now, gradient, rtol=0.0, atol=0.0, equal_nan=True)
@@ -124,7 +124,7 @@ def simplest(factor: float, rounding: float) -> float | None:
 def order_in(
     flat: torch.Tensor, gradients: Sequence[torch.Tensor], factors: Sequence[float]
 ) -> tuple[list[int], float] | None:
-    """Which of `gradients` are in `flat`, in their order there, and by what they are multiplied.
+    """The indices of `gradients` that are in `flat`, in their order there, and their factor.
 
     One of `factors`, or any other if there is more than one number to find it by.
     """
@@ -164,7 +164,7 @@ def _walk(flat: torch.Tensor, kept: Sequence[torch.Tensor], factor: float) -> li
 
 
 def common_factor(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """By which the first of each pair is a multiple of the second, NaN if it is none."""
+    """The factor by which the first of each pair is a multiple of the second, NaN if it is none."""
     square = sum(float(b.double().square().sum()) for _, b in pairs)
     if not square:
         return 1.0

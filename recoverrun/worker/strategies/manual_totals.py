@@ -21,7 +21,7 @@ UNLIKE = "gradients are changed before they are reduced"
 
 
 class Sums:
-    """Of `params`, which are reduced in `reductions`, multiplied by `factor` before."""
+    """The sums of `params`, which are reduced in `reductions`, multiplied by `factor` before."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Sums:
 
     @staticmethod
     def as_told(told: list[Any], every: Sequence[torch.Tensor], world_size: int) -> "Sums":
-        """In such a process, whose parameters are `every`."""
+        """The sums as others have told them, in such a process, whose parameters are `every`."""
         params, reductions, factor = told
         return Sums(
             [every[place] for place in params],
@@ -84,11 +84,11 @@ class Sums:
 
     @property
     def unasked(self) -> bool:
-        """Were some gradients not reduced yet?"""
+        """True if some gradients were not reduced yet."""
         return any(one.live for one in self._open)
 
     def asked(self, tensor: torch.Tensor, param: torch.Tensor | None) -> Reduction | None:
-        """Which of the first step's reductions is that of `tensor`, the gradient of `param`?
+        """The first step's reduction of `tensor`, the gradient of `param`, if there was one.
 
         What it holds does not tell: all ranks have to say the same.
         """
@@ -106,7 +106,8 @@ class Sums:
     def uneven(
         self, reduction: Reduction, tensor: torch.Tensor, every: Sequence[torch.Tensor]
     ) -> bool:
-        """Is anything else in `tensor`, or in the gradients of `every` parameter, than should be?
+        """True if anything else is in `tensor`, or in the gradients of `every` parameter, than
+        should be.
 
         Called before anything is reduced, and before `undo`.
         """

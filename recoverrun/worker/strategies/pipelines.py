@@ -73,7 +73,7 @@ class Pipelines:
         return wrapper
 
     def scale_grads(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Of gradients that are final; those of another rank's microbatch are not scaled here."""
+        """Scale final gradients; those of another rank's microbatch are not scaled here."""
 
         def wrapper(stage: Any, factor: int) -> None:
             if self._unscaled is None:

@@ -1,4 +1,4 @@
-"""How far two runs may drift apart when only the order of fp32 sums differs between them.
+"""The bound on how far two runs may drift apart when only the order of fp32 sums differs.
 
 A survivor that takes over microbatches computes the very gradients that the lost replica would
 have computed, but they enter the sum in another order. This is what that may do to the weights.
@@ -75,7 +75,9 @@ def largest_update(betas: tuple[float, float], steps: int = 1000) -> float:
 
 
 def step_bounds(course: Course, weight: float) -> Sequence[float]:
-    """What each step may add to a difference of a weight whose last value is `weight`."""
+    """The bound of each step on what it adds to a difference of a weight whose last value is
+    `weight`.
+    """
     u_max = largest_update(course.betas)
     cancellation = CANCELLATION * course.terms
     sums = 2 * gamma(course.terms + 1) * cancellation * (1 + math.sqrt(course.terms))

@@ -1,1 +1,1 @@
-"""Where the script is: loops, microbatches, draws, whom the running code stands for."""
+"""The position of the script: loops, microbatches, draws, whom the running code stands for."""

@@ -1,4 +1,4 @@
-"""What the script took from its data iterators: for the item of an iteration, and before it.
+"""The draws of the script from its data iterators: for the item of an iteration, and before it.
 
 Draws of a loop's header are those of its item. A loop's item may also have been drawn before: an
 iteration ahead (a loader that looks one batch ahead), or before the loop began, where all batches
@@ -15,7 +15,7 @@ may read a whole data set there, which must not stay in memory."""
 
 
 class DrawLog:
-    """Of a process. `expected` tells how many microbatches a step has, 0 while unknown."""
+    """The draws of a process. `expected`: the microbatches of a step, 0 while unknown."""
 
     def __init__(self, expected: Callable[[], int]) -> None:
         self.count = 0  # in all; the last of them are in `present`
@@ -26,7 +26,8 @@ class DrawLog:
         self._fetched: list[list[Draw]] = [[], []]  # before a loop began: in the last step, in this
 
     def begin_iteration(self, first: bool) -> tuple[list[Draw], list[Draw]]:
-        """Where what is drawn from now on will be, and what the item may have been drawn by before.
+        """The list for draws from now on, and the draws by which the item may have been drawn
+        before.
 
         `first`: a loop begins.
         """
@@ -50,7 +51,7 @@ class DrawLog:
 
     @property
     def before_now(self) -> list[Draw]:
-        """What may be in the next item of a loop."""
+        """The draws that may be in the next item of a loop."""
         return [*self.fetched, *self.present]
 
     def note(self, draw: Draw) -> None:
@@ -68,7 +69,7 @@ class DrawLog:
         return self.present[len(self.present) - count :]
 
     def fold(self, mark: int, draw: Draw) -> None:
-        """What was drawn from number `mark` on is one item of another source."""
+        """The draws from number `mark` on are one item of another source."""
         since = self.since(mark)
         if since is not None:
             del self.present[len(self.present) - len(since) :]
@@ -76,8 +77,8 @@ class DrawLog:
         self.note(draw)
 
     def pass_by(self, mark: int) -> None:
-        """What was drawn from number `mark` on was for items that were passed. The script has none
-        of these, but whoever reads ahead may hold some of the last ones back.
+        """The draws from number `mark` on were for items that were passed. The script has none of
+        these, but a reader ahead may hold some of the last ones back.
         """
         kept = max(0, len(self.present) - (self.count - mark))
         passed = [draw for draw in self.present[kept:] if draw.item is not None]

@@ -11,7 +11,7 @@ BOUND = 50_000
 
 
 class IdleLoops:
-    """How often each loop has come to its top before the first microbatch."""
+    """The number of times that each loop has come to its top before the first microbatch."""
 
     def __init__(self) -> None:
         self._tops: dict[str, int] = {}
@@ -22,7 +22,7 @@ class IdleLoops:
         return self._tops[loop_id] > BOUND
 
     def why(self, loop_id: str) -> str:
-        """Why no microbatch was seen in the loop; "" if it is not for this."""
+        """The reason why no microbatch was seen in the loop; "" if it is not for this."""
         if self._tops.get(loop_id, 0) <= BOUND:
             return ""
         return f"the loop at {loop_id} went round {BOUND:,} times before it first trained"

@@ -1,5 +1,5 @@
-"""How far the script's training loops go: which of its own steps is the present one, and how many
-there will be, as far as that can be seen without asking the script anything.
+"""The extent of the script's training loops: which of its own steps is the present one, and how
+many there will be, as far as that can be seen without asking the script anything.
 
 All loops around a microbatch are counted through: epochs times batches times microbatches. A loop
 over a range knows both its place and its end, and so does `while step < limit`; one over what has a
@@ -49,7 +49,7 @@ class _Count:
 
 
 def extent(microbatches: Sequence[Microbatch], stack: Iterable[LoopFrame]) -> Extent:
-    """What the loops around the first step's microbatches say, while that step is under way."""
+    """The extent of the loops around the first step's microbatches, within that step."""
     if not microbatches:
         return UNSEEN
     first = microbatches[0].places
@@ -72,7 +72,7 @@ def extent(microbatches: Sequence[Microbatch], stack: Iterable[LoopFrame]) -> Ex
 
 
 def _counter(names: Mapping[str, Any]) -> Extent | None:
-    """What the object says whose method the loop is in."""
+    """The extent by the object whose method the loop is in."""
     for done, whole in COUNTERS:
         try:
             counted = tuple(attrgetter(path)(names["self"]) for path in (done, whole))
@@ -98,7 +98,7 @@ def _count(top: Top, iterable: Any) -> _Count:
 
 
 def _value(words: str, names: Mapping[str, Any]) -> Any:
-    """What a number, a name or attributes of one are now; None if there are none."""
+    """The present value of a number, a name or attributes of one; None if there is none."""
     first, _, rest = words.partition(".")
     if first.isdigit():
         return int(first)
@@ -136,6 +136,6 @@ def _package(method: Any) -> str:
 
 
 def _hint(iterator: Any) -> int:
-    """How many items an iterator of Python's own has left, -1 unknown."""
+    """The number of items that an iterator of Python's own has left, -1 unknown."""
     plain = type(iterator).__module__ == "builtins"
     return length_hint(iterator, -1) if plain else -1

@@ -58,7 +58,7 @@ class LoopStack:
         return self.stack[: next(fetching, None)]
 
     def pop(self, loop_frame: LoopFrame) -> None:
-        """It has ended, and with it all that began in it."""
+        """Remove a loop that has ended, and with it all that began in it."""
         if loop_frame in self.stack:
             del self.stack[self.stack.index(loop_frame) :]
 
@@ -108,6 +108,6 @@ class LoopStack:
 
 
 def line_of(loop_frame: LoopFrame, frame: FrameType) -> int:
-    """Where its body is now; 0 where nobody needs to know, as it waits nowhere."""
+    """The present line of its body; 0 where nobody needs to know, as it waits nowhere."""
     at = find_frame(loop_frame.frame_id, frame) if loop_frame.loop.waits else None
     return at.f_lineno if at is not None else 0

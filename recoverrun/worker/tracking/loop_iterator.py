@@ -1,4 +1,4 @@
-"""What an instrumented `for` of the script iterates over, and where its function is."""
+"""The iterator of an instrumented `for` of the script, and where its function is."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from rendezvous.protocol.progress_page import Phase
 
 
 class Hears(Protocol):
-    """What is told of a loop."""
+    """The listener of a loop."""
 
     script: ScriptRuntime
 
@@ -22,7 +22,7 @@ class Hears(Protocol):
         """Its next item is about to be drawn."""
 
     def pop(self, loop_frame: LoopFrame) -> None:
-        """It has ended."""
+        """Remove a loop that has ended."""
 
 
 class LoopIterator:

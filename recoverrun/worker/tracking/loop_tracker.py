@@ -1,4 +1,4 @@
-"""What the instrumented code of a script calls: which loop begins, goes on and ends.
+"""The tracker that a script's instrumented code calls: a loop begins, goes on, ends.
 
 As each iteration begins, a snapshot is kept of what its body can see (`Top`): enough to execute
 that body again (`executor`). Where the script is, `ScriptRuntime` knows.
@@ -111,8 +111,8 @@ class LoopTracker:
     def _around(
         self, loop_frame: LoopFrame, global_: dict[str, Any], names: dict[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Where objects are looked for as an iteration begins; None: those of the last time are
-        read. What the header of the loop binds comes with its item.
+        """The names in which objects are looked for as an iteration begins; None: those of the last
+        time are read. Variables that the header of the loop binds come with its item.
         """
         if self.script.microbatches:
             return None
@@ -153,7 +153,7 @@ class LoopTracker:
             loop_frame.held = self.script.observer.drawn_for(iterable, draws)
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
-        """What the body can see of the variables around it, by reference."""
+        """The variables around the body that it can see, by reference."""
         if loop.module_level:
             wanted = loop.carried | loop.targets
             seen = {name: local[name] for name in wanted if name in local}

@@ -1,5 +1,6 @@
-"""What is kept of loops that are under way and of the iterations around a backward: enough to
-execute it again (`replay`)."""
+"""The memory of loops that are under way and of the iterations around a backward: enough to execute
+it again (`replay`).
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 
 @dataclass(slots=True, eq=False)
 class Top:
-    """What the body of a loop could see as an iteration began."""
+    """The variables that the body of a loop could see as an iteration began."""
 
     loop: Loop
     frame_id: int
@@ -74,7 +75,7 @@ LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a microbatch lies: in this iteration, after so many other backwards of it."""
+    """The place of a microbatch: in this iteration, after so many other backwards of it."""
 
     top: Top
     skip: int
@@ -82,7 +83,9 @@ class Place:
 
     @property
     def refusal(self) -> str:
-        """Why it cannot be executed again from that top, as far as its code says; "" if it can."""
+        """The reason why it cannot be executed again from that top, as far as its code says; "" if
+        it can.
+        """
         loop = self.top.loop
         before = (reason for line, reason in loop.waits if line < self.line)
         return loop.refusal or next(before, "")
@@ -109,6 +112,6 @@ class Microbatch:
 
     @property
     def mark(self) -> "Mark":
-        """As it is known again when it is executed from that top."""
+        """The mark by which it is known again when it is executed from that top."""
         at = min(self.chosen, len(self.shown) - 1)
         return self.shown[at][0] if self.shown else (0, 0)

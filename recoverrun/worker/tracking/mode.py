@@ -1,4 +1,4 @@
-"""Whom the code that runs now stands for."""
+"""The rank that the code which runs now stands for."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
 
 
 class ExecutionMode:
-    """Of one process: the only owner of that fact."""
+    """The mode of one process: the only owner of that fact."""
 
     def __init__(self) -> None:
         self.acting_rank: int | None = None  # the rank as which code is executed again

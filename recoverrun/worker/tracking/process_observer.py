@@ -1,4 +1,4 @@
-"""What the tracker asks of a process once the script has imported torch."""
+"""The interface of the tracker to a process in which the script has imported torch."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,10 +11,10 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 
 
 class Observer(Protocol):
-    """What can be seen of a process once the script has imported torch."""
+    """The observer of a process in which the script has imported torch."""
 
     def streams(self) -> "Streams":
-        """Where the random streams stand."""
+        """The positions of the random streams."""
 
     def attributes(
         self,
@@ -29,7 +29,7 @@ class Observer(Protocol):
         """
 
     def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
-        """What is large among `names` and the attributes last looked at, by reference."""
+        """The large values among `names` and the attributes last looked at, by reference."""
 
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
         """Copies of plain iterators among the variables and the attributes last looked at."""

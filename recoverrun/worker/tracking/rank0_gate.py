@@ -72,7 +72,9 @@ class Rank0Gate:
         return rank is None or str(rank) == str(self.own_rank)
 
     def begin_anew(self) -> None:
-        """At a commit point. What was missed within a microbatch tells in the next step, too."""
+        """Begin anew at a commit point. What was missed within a microbatch tells in the next step,
+        too.
+        """
         last = self.last_point()
         begun = (last[0], 0) if last is not None else None
         self.missed = {w for p, w in self.missed_at if p is not None and p[::2] == begun}

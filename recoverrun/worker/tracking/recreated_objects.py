@@ -1,4 +1,4 @@
-"""What only rank 0 has made before training, so that its deputy can make it anew.
+"""The objects that only rank 0 has made before training, so that its deputy can make them anew.
 
     if rank == 0:
         writer = SummaryWriter(folder)
@@ -32,12 +32,12 @@ class Recipe:
     kept: dict[str, Callable[[], Any]]  # what the making needs of the function's own names
 
     def has(self, name: str) -> Any:
-        """What `name` was there; None if it was nothing or is no more."""
+        """The value of `name` there; None if it was nothing or is no more."""
         return self.kept[name]() if name in self.kept else self.names.get(name)
 
 
 class RecreatedObjects:
-    """Where rank 0 makes what it alone has."""
+    """The places where rank 0 makes what it alone has."""
 
     def __init__(self) -> None:
         self._makings: dict[str, tuple[Making, ...]] = {}
@@ -55,7 +55,9 @@ class RecreatedObjects:
             self._recipes[key] = Recipe(making, frame.f_code, frame.f_globals, kept)
 
     def recipe(self, code: CodeType, name: str) -> Recipe | None:
-        """Where rank 0 makes what the function `code` knows as `name`, unless that is unclear."""
+        """The place where rank 0 makes what the function `code` knows as `name`, unless that is
+        unclear.
+        """
         if "." in name:
             recipes = [recipe for key, recipe in self._recipes.items() if key[2] == name]
             of_same_class = [
@@ -84,7 +86,7 @@ def _class_of(code: CodeType) -> tuple[str, str]:
 
 
 def _keeping(value: Any) -> Callable[[], Any]:
-    """How to get at `value` later, without prolonging the life of anything large."""
+    """A function that gets at `value` later, without prolonging the life of anything large."""
     if isinstance(value, SIMPLE) or _is_small(value):
         return lambda: value
     try:

@@ -1,4 +1,4 @@
-"""Where the script is: its loops, and the microbatches of the present transaction.
+"""The state of the script: its loops, and the microbatches of the present transaction.
 
 The instrumented loops of the script call `LoopTracker`, which notes here the stack of loops that
 are under way. A microbatch is one backward of the script's own; it is known by the iterations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 
 
 class ScriptRuntime(Rank0Gate):
-    """Where the script of a protected worker is. `own_rank` is that of this process."""
+    """The runtime of the script of a protected worker. `own_rank` is that of this process."""
 
     Unwind: ClassVar[type[BaseException]] = Unwind
 
@@ -107,7 +107,7 @@ class ScriptRuntime(Rank0Gate):
         return self.mode.speaks_as if self.acting_rank is None else self.acting_rank
 
     def given(self) -> list[Any]:
-        """What iterators have given of late: data, whatever holds them now."""
+        """The items that iterators have given of late: data, whatever holds them now."""
         items = [loop_frame.item for loop_frame in self.stack]
         return [*items, *(draw.item for draw in self.draws.before_now)]
 
@@ -173,7 +173,7 @@ class ScriptRuntime(Rank0Gate):
         raise Unwind("wait")
 
     def spoil(self, reason: str) -> None:
-        """What is being executed as another rank is not its microbatch, for this reason."""
+        """Mark the execution as another rank as wrong, for this reason."""
         self.spoiled = self.spoiled or reason
 
     # --------------------------------------------------------------------------- microbatches
@@ -209,8 +209,8 @@ class ScriptRuntime(Rank0Gate):
         return top.loop.id in self.regions or not self.trains(top.loop)
 
     def tops_around(self) -> list[Top]:
-        """Of the iterations that are under way, the innermost first: of loops that are known to
-        train, once any is.
+        """The tops of the iterations that are under way, the innermost first: of loops that are
+        known to train, once any is.
         """
         under_way = [
             loop_frame for loop_frame in reversed(self.stack) if loop_frame.top is not None
@@ -251,7 +251,7 @@ class ScriptRuntime(Rank0Gate):
             source.begin_step(counts.get(id(source), source.count))
 
     def why_no_loop(self) -> str:
-        """Why no loop of the script is known around its backward."""
+        """The reason why no loop of the script is known around its backward."""
         if self.refusals:
             return self.refusals[0]
         idle = [why for loop_frame in self.stack if (why := self.idle.why(loop_frame.loop.id))]

@@ -1,4 +1,4 @@
-"""What the tracker asks of a process that has to come into the middle of the script's loops."""
+"""The interface of the tracker to a process that comes into the middle of the script's loops."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol

@@ -47,7 +47,7 @@ OWN = "/pymp-"
 
 
 def lead_nowhere() -> None:
-    """From now on, in this process and its children."""
+    """Discard writes from now on, in this process and its children."""
     builtins.open = io.open = _reading(io.open)
     os.open = _reading_only(os.open)
     for module, names in CHANGES.items():

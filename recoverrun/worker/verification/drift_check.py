@@ -1,4 +1,4 @@
-"""Whether ranks go on alike between their microbatches: what is inferred of lost ones rests on it.
+"""The comparison of ranks between their microbatches: what is inferred of lost ones rests on it.
 
 Between a backward and the next iteration nobody runs code as a lost rank. There its streams are
 moved by as many numbers as ours, and what all ranks had in common moves as ours does (`lost_rank`).
@@ -53,7 +53,9 @@ Matters = Callable[[Key, Any], bool]
 
 
 class DriftCheck:
-    """What ranks are known not to have in common, and what this one has had since the last vote."""
+    """The things that ranks are known not to have in common, and this rank's values since the last
+    vote.
+    """
 
     def __init__(self, worker: WorkerState, captures: Captures, matters: Matters) -> None:
         """`matters` tells of a value whether a microbatch may read it."""
@@ -72,7 +74,7 @@ class DriftCheck:
         self._nothings: dict[Key, Any] = {}  # with which all ranks have begun
 
     def begins(self, top: Context) -> None:
-        """A transaction begins at `top`: has this rank gone on as the others have?"""
+        """A transaction begins at `top`: compare this rank with the others."""
         worker = self._worker
         before = [one for one in self._captures.points if one.kind == "after"]
         known = before and before[-1].step == worker.step - 1
@@ -118,7 +120,9 @@ class DriftCheck:
                         self._nothings[key] = value
 
     def learned(self) -> list[object]:
-        """What ranks do not have in common, for one that takes a lost one's place (`learn_all`)."""
+        """The things that ranks do not have in common, for one that takes a lost one's place
+        (`learn_all`).
+        """
         nothings = [[told(key), pack(value)] for key, value in self._nothings.items()]
         return [sorted(map(told, self.apart), key=str), sorted(self.unequal), nothings,
                 sorted(map(told, self._common), key=str), self._differing]  # fmt: skip
@@ -143,7 +147,7 @@ class DriftCheck:
     # --------------------------------------------------------------------------- together
 
     def hear(self, tally: Tally) -> None:
-        """What came of the words of all ranks."""
+        """Note the result of the words of all ranks."""
         self._differ, self._heard = not tally.alike, True
 
     def committed(self) -> bool:
@@ -242,8 +246,8 @@ def _common(top: Context) -> dict[Key, Any]:
 
 
 def _drawn(before: Context, after: Context, *, any_at_all: bool = False) -> dict[str, int]:
-    """How many numbers were drawn of the streams that have moved, -1 where that is not counted;
-    of torch's, without those that this rank alone draws.
+    """The count of numbers drawn of the streams that have moved, -1 where that is not counted; of
+    torch's, without those that this rank alone draws.
     """
     found: dict[str, int] = {}
     began, ended = before.streams, after.streams

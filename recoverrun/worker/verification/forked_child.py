@@ -54,16 +54,16 @@ class Failed(Exception):
 
 
 class Late(Failed):
-    """It did not come to its end in time."""
+    """The child did not come to its end in time."""
 
 
 def hindrance() -> str:
-    """Why the script's code cannot run in a child at all, or ""."""
+    """The reason why the script's code cannot run in a child at all, or ""."""
     return NO_CUDA if torch.cuda.is_initialized() else ""
 
 
 def run(work: Callable[[], Plain], within_s: float) -> Plain:
-    """What `work` returns in a child, as plain values. Raises Failed."""
+    """The result of `work` in a child, as plain values. Raises Failed."""
     return run_asking(lambda _: work(), within_s, _refusing)
 
 
@@ -101,7 +101,7 @@ def _refusing(_: Plain) -> Plain:
 
 
 def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
-    """What the child says, whoever else still holds its end. Raises Failed."""
+    """The answer of the child, whoever else still holds its end. Raises Failed."""
     until = time.monotonic() + within_s
     poll = select.poll()
     poll.register(reader, select.POLLIN | select.POLLHUP)

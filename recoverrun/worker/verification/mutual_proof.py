@@ -43,7 +43,7 @@ AS_BEFORE = "checked before; a child was late this time"
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """What came of a proof on this rank."""
+    """The result of a proof on this rank."""
 
     promise: Promise
     reason: str
@@ -53,7 +53,7 @@ class Proved:
 
 
 def partner_of(layout: Layout, rank: int) -> int:
-    """Whose microbatch `rank` executes: of the next slot, where it holds the same part."""
+    """The rank whose microbatch `rank` executes: of the next slot, where it holds the same part."""
     slot, shard = layout.place(rank)
     return layout.replicas[(slot + 1) % len(layout.replicas)][shard]
 
@@ -84,7 +84,7 @@ class MutualProof:
 
     @property
     def longest_s(self) -> float:
-        """What children of other ranks may take; their microbatches are not much longer."""
+        """The time limit of children of other ranks; their microbatches are not much longer."""
         return 2 * self._within_s()
 
     def _within_s(self) -> float:
@@ -199,7 +199,7 @@ class MutualProof:
         self._executor.constants.exchange(there, worker.runtime.own_modules, seen, tell)
 
     def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
-        """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
+        """The reason why what lies behind the door is wrong, or "". All ranks enter."""
         worker = self._worker
         if not worker.protection.vote_group.least(generation, int(trial.has_mates)):
             keys = sorted(map(key_of, found["immaterial"]), key=str)
@@ -234,14 +234,14 @@ class MutualProof:
         return None
 
     def _met(self, trial: Trial, level: int, generation: int, place: str) -> Words:
-        """What comes of children that meet at `place`. One that is late makes the others fail."""
+        """The result of children that meet at `place`. One that is late makes the others fail."""
         within_s = self._within_s()
         work = partial(trial.work_together, level, place, within_s / 2)
         store = replica_children.relaying(self._worker.store(generation).call)
         return self._done(trial, lambda: forked_child.run_asking(work, within_s, store))
 
     def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
-        """What the child has learned is true here."""
+        """Adopt here what the child has learned."""
         executor, loop = self._executor, microbatch.places[0].top.loop
         for one in self._worker.runtime.microbatches:
             if one.places[0].top.loop is loop:
@@ -276,7 +276,7 @@ class MutualProof:
         return self._done(trial, lambda: forked_child.run(trial.work, self._within_s()))
 
     def _done(self, trial: Trial, work: Callable[[], Words]) -> Words:
-        """What the child says; where nothing comes of it, that is the reason."""
+        """The words of the child; if it fails, the reason."""
         try:
             found, late = work(), False
         except forked_child.Failed as problem:

@@ -1,4 +1,5 @@
-"""Gradients that are not finite on some replicas only: the script's doing, or a machine's?
+"""The check of gradients that are not finite on some replicas only: the script's doing, or a
+machine's.
 
 With `--check-finite` ranks compare at each commit point whether what they have accumulated is
 finite. If all are, or none is, nothing happens. Otherwise the next replica with finite gradients
@@ -40,7 +41,7 @@ class FaultyRank(RuntimeError):
 
 
 def finite(tensors: list[torch.Tensor]) -> bool:
-    """Whether every element of `tensors` is a number."""
+    """True if every element of `tensors` is a number."""
     for tensor in tensors:
         # A sum is some twenty times as fast, and may overflow.
         if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
@@ -49,7 +50,7 @@ def finite(tensors: list[torch.Tensor]) -> bool:
 
 
 def examiners(odd: list[int], live: tuple[int, ...]) -> dict[int, int]:
-    """Who computes the microbatches of each odd slot again: the next slot that is not odd."""
+    """The slot that computes each odd slot's microbatches again: the next one that is not odd."""
     sound = [slot for slot in live if slot not in odd]
     after = {slot: [other for other in sound if other > slot] for slot in odd}
     return {slot: (after[slot] or sound)[0] for slot in odd}
@@ -125,7 +126,7 @@ class NonfiniteCheck:
                 ))  # fmt: skip
 
     def _contexts(self, generation: int, vote_group: VoteGroup) -> dict[int, bytes]:
-        """Where each rank of our shard position stood as the step began."""
+        """The context of each rank of our shard position as the step began."""
         microbatches = self._worker.runtime.microbatches
         top = microbatches[0].top.context if microbatches else None
         mine = {"context": top.pack() if top is not None else b""}
@@ -153,7 +154,7 @@ class NonfiniteCheck:
             del executor.lost[rank]
 
     def _each_finite(self, odd: LostRank, strategy: Strategy) -> Iterator[bool]:
-        """Whether each microbatch of `odd` has finite gradients. Raises NotReplayable."""
+        """For each microbatch of `odd`: True if its gradients are finite. Raises NotReplayable."""
         worker, executor = self._worker, self._executor
         for microbatch in worker.runtime.microbatches:
             top, points = microbatch.top.context, executor.captures.points

@@ -46,7 +46,9 @@ NOTHING, PROVED, FIRST, SECOND = range(4)  # words of a vote: what is to be prov
 
 
 def agreed(said: tuple[int, ...]) -> Literal["prove", "part", "go on"]:
-    """What so many ranks for each word do together; nobody enters a proof that others do not."""
+    """The common decision of ranks with so many of each word; nobody enters a proof that others do
+    not.
+    """
     if said[NOTHING] or not said[FIRST] + said[SECOND]:
         return "go on"
     return "part" if said[PROVED] else "prove"
@@ -84,7 +86,7 @@ class Proofs:
     # --------------------------------------------------------------------------- before anything
 
     def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
-        """Why this script cannot be served, as all ranks find it, or ""."""
+        """The reason why this script cannot be served, as all ranks find it, or ""."""
         worker, runtime = self._worker, self._worker.runtime
         why = worker.refusal
         if not runtime.microbatches:
@@ -107,7 +109,7 @@ class Proofs:
         return ""
 
     def first(self) -> None:
-        """The first transaction is over: what does this run promise?"""
+        """The first transaction is over: prove it, and make the promise of this run."""
         worker = self._worker
         fabric = worker.protection.fabric
         generation = fabric.view.generation
@@ -171,15 +173,15 @@ class Proofs:
             self._leave()
 
     def _wanted(self) -> tuple[Program, int] | None:
-        """What the present transaction is that no proof has shown yet."""
+        """The proof that the present transaction needs: a program that none has shown yet."""
         microbatches = self._worker.runtime.microbatches
         program, crossed = _program(microbatches[-1]), self._crossed(microbatches[0].places)
         known = program in self._begun and (program, crossed) in self._followed
         return None if known else (program, crossed)
 
     def _crossed(self, places: tuple[Place, ...]) -> int:
-        """Of the loops around a microbatch, how many began another iteration since the transaction
-        before: the inner ones.
+        """The number of loops around a microbatch that began another iteration since the
+        transaction before: the inner ones.
         """
         same = {id(place.top) for place in self._before}
         return next((n for n, place in enumerate(places) if id(place.top) in same), len(places))
@@ -195,7 +197,7 @@ class Proofs:
         return not any(crossed > outward for _, crossed in self._followed)
 
     def learned(self) -> list[object]:
-        """What has been proved, for a process that takes a lost rank's place (`learn`)."""
+        """The proved programs, for a process that takes a lost rank's place (`learn`)."""
         followed, shown = sorted(self._followed), sorted(self._shown)
         return [sorted(self._begun), followed, shown, self._again, self._waited]
 
@@ -208,12 +210,12 @@ class Proofs:
         self._executor.proving = False
 
     def renew(self) -> None:
-        """More is known not to be common to all ranks: does anything depend on it?"""
+        """More is known not to be common to all ranks: prove again that nothing depends on it."""
         self._followed.clear()
 
     @property
     def word(self) -> int:
-        """What this rank would do once the transaction is committed, for all to hear."""
+        """The proof that this rank would enter once the transaction is committed."""
         worker = self._worker
         if not worker.guarantee.exact or worker.lost or not worker.runtime.microbatches:
             return NOTHING
@@ -223,7 +225,7 @@ class Proofs:
         return SECOND if wanted[0] in self._begun else FIRST
 
     def hear(self, tally: Tally) -> None:
-        """What all of them would do."""
+        """Note the words of all of them."""
         self._tally = tally
 
     def _part(self) -> None:

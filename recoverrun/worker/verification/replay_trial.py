@@ -38,8 +38,8 @@ TRACE = (
     "a lost rank's could not be made up without taking data of this rank's own"
 )
 WRITES = (
-    "what the script changes in its parameters between the top of the loop at {} and the backward "
-    "cannot be put back"
+    "the script's changes of parameters between the top of the loop at {} and the backward cannot "
+    "be put back"
 )
 GRADIENT = "its gradient was another one"
 
@@ -107,7 +107,7 @@ class Trial:
         return f"{loop}: checked: replaying rank {self.partner}'s microbatch gave {what}"
 
     def work(self) -> Words:
-        """In a child that is alone: which loop's body is it? As far as one rank can tell."""
+        """Find the loop whose body it is, in a child that is alone, as far as one rank can tell."""
         worker, executor = self._worker, self._executor
         self._begin()
         if not self._whole:
@@ -151,8 +151,8 @@ class Trial:
         return found
 
     def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:
-        """In a child that meets those of the other ranks of its replica: is all of it right that
-        begins at that level?
+        """Prove all of the body that begins at that level, in a child that meets those of the other
+        ranks of its replica.
         """
         worker, executor = self._worker, self._executor
         self._begin()
@@ -178,7 +178,7 @@ class Trial:
         }
 
     def _put_back(self, kept: Kept) -> list[int]:
-        """Which of what this process holds an execution has left otherwise; no more does it."""
+        """The objects of this process that an execution has left changed; no more does it."""
         moved = kept.changed()
         kept.put_back()
         self.learn(moved)
@@ -200,7 +200,9 @@ class Trial:
         self._executor.constants.settle()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:
-        """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""
+        """The reason why level `level` does not give the partner's microbatch, or "", and what was
+        unknown.
+        """
         executor, mine = self._executor, self.microbatch.top.context
         assert mine is not None, "captured"
         executor.captures.include(mine)
@@ -226,8 +228,8 @@ class Trial:
             executor.proves = executor.only_inputs = False
 
     def _heeds(self, state: State, level: int) -> str:
-        """In what it is another one where the ranks tell each other something else, or "": what is
-        compared with a threshold heeds no NaN.
+        """The difference of the microbatch where the ranks tell each other something else, or "":
+        what is compared with a threshold heeds no NaN.
         """
         executor, why = self._executor, ""
         try:
@@ -240,7 +242,7 @@ class Trial:
         return why
 
     def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
-        """Where the partner stood, and what of it would not be known if it were lost."""
+        """The state of the partner, and what of it would not be known if it were lost."""
         executor, own = self._executor, self._executor.captures
         there = Context.unpack(self._said["tops"][level])
         mine = self.microbatch.places[level].top.context
@@ -265,7 +267,7 @@ class Trial:
         return lost, frozenset(matter)
 
     def _unlike(self, done: Executed, mark: tuple[int, int], door: int) -> str:
-        """In what it is not the partner's microbatch, which left these, or ""."""
+        """The difference from the partner's microbatch, which left these, or ""."""
         said, one_thread = self._said, self._threads == 1
         noted = bool(mark[0])  # its model may not have been known before it trained
         if noted and done.door != door:

@@ -30,7 +30,7 @@ TALK = (
 
 
 class NeedsMates(NotReplayable):
-    """What is executed talks to the other ranks of its replica before data enter the model."""
+    """The executed code talks to the other ranks of its replica before data enter the model."""
 
 
 class _Alone:
@@ -48,7 +48,9 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 
 def part(groups: list[ElasticGroup]) -> None:
-    """In a child that is alone: whoever talks to these ranks hears of it, and does not wait."""
+    """Part with these ranks, in a child that is alone: whoever talks to them hears of it, and does
+    not wait.
+    """
     for group in groups:
         group.native = _Alone(group.native)
 
@@ -73,7 +75,7 @@ def can_meet(groups: list[ElasticGroup]) -> bool:
 def meet(
     groups: list[ElasticGroup], ask: Ask, *, rank: int, generation: int, place: str, within_s: float
 ) -> None:
-    """In the child: blocks until those of all members are there. Raises what gloo does."""
+    """Meet in the child: blocks until those of all members are there. Raises what gloo does."""
     limit = timedelta(seconds=within_s)
     store = LauncherStore(asking(ask), rank=rank, generation=generation, timeout=limit)
     for group in groups:
@@ -96,7 +98,7 @@ def asking(ask: Ask) -> Call:
 
 
 def relaying(call: Call) -> Ask:
-    """In the parent: makes them."""
+    """Make the calls of the children, in the parent."""
 
     def answer(said: dict[str, Any]) -> dict[str, Any]:
         keys, values = tuple(said["keys"]), tuple(said["values"])

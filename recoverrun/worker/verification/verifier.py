@@ -25,15 +25,17 @@ class Verification:
         self._nonfinite = guard
 
     def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
-        """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
+        """The reason why this script cannot be served, as all ranks find it, or "". All ranks
+        enter.
+        """
         return self._proofs.fitness(fabric, vote_group)
 
     def first(self) -> None:
-        """The first transaction is over: what does this run promise? All ranks enter."""
+        """The first transaction is over: make the promise of this run. All ranks enter."""
         self._proofs.first()
 
     def learned(self) -> list[list[Any]]:
-        """What ranks have found of each other so far, for one that takes a lost one's place."""
+        """The findings of ranks of each other so far, for one that takes a lost one's place."""
         return [self._proofs.learned(), self._drift.learned()]
 
     def learn(self, learned: list[list[Any]]) -> None:
@@ -58,7 +60,7 @@ class Verification:
 
     @property
     def word(self) -> int:
-        """What this rank would prove once the transaction is committed, for all to hear."""
+        """The proof that this rank would enter once the transaction is committed."""
         return self._proofs.word
 
     @property
@@ -67,7 +69,7 @@ class Verification:
         return self._drift.word
 
     def hear(self, tally: Tally) -> None:
-        """What came of the words and digests of all ranks."""
+        """Note the words and digests of all ranks."""
         self._proofs.hear(tally)
         self._drift.hear(tally)
 
