@@ -8,8 +8,8 @@ from collections import Counter
 from tests.sim.snapshots.world import simulate
 
 
-def replay(seed: int) -> int:
-    outcome = simulate(seed, verbose=True)
+def replay(seed: int, *, replicated: bool) -> int:
+    outcome = simulate(seed, verbose=True, replicated=replicated)
     for line in outcome.lines:
         print(line)
     print(f"# {outcome.plan}")
@@ -17,12 +17,12 @@ def replay(seed: int) -> int:
     return 1 if outcome.violation else 0
 
 
-def survey(first: int, seeds: int) -> int:
+def survey(first: int, seeds: int, *, replicated: bool) -> int:
     begun = time.monotonic()
     coverage: Counter[str] = Counter()
     bad: list[str] = []
     for seed in range(first, first + seeds):
-        outcome = simulate(seed)
+        outcome = simulate(seed, replicated=replicated)
         coverage += outcome.coverage
         if outcome.violation is not None:
             bad.append(f"seed {seed}: {outcome.violation}")
@@ -39,10 +39,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one, with its trace")
     parser.add_argument("--seeds", type=int, default=200, help="how many to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--replicated", action="store_true", help="jobs with several replicas")
     options = parser.parse_args()
     if options.seed is not None:
-        return replay(options.seed)
-    return survey(options.first, options.seeds)
+        return replay(options.seed, replicated=options.replicated)
+    return survey(options.first, options.seeds, replicated=options.replicated)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 
 from tests.sim.mutants import Mutant, planted
-from tests.sim.snapshots.mutants import BUGS
+from tests.sim.snapshots.mutants import BUGS, OF_REPLICAS
 from tests.sim.snapshots.world import simulate
 
 SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57)
+OF_REPLICAS_SEEDS = range(12)
 RARE = ("stuck", "deaf", "coordinator", "node", "stall", "all", "went back", "from line 1")
 
 
@@ -23,6 +24,30 @@ def test_histories_are_clean() -> None:
 
     assert not wrong, "\n".join(wrong)
     assert not [path for path in RARE if not coverage[path]]
+
+
+def test_histories_of_replicas_are_clean() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in OF_REPLICAS_SEEDS:
+        outcome = simulate(seed, replicated=True)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            words = f"python -m tests.sim.snapshots --replicated --seed {seed}"
+            wrong.append(f"{words}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    assert not [path for path in ("survived", "none left", "went back") if not coverage[path]]
+
+
+@pytest.mark.parametrize("bug", OF_REPLICAS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught_where_there_are_replicas(bug: Mutant) -> None:
+    with planted(bug):
+        violation = simulate(bug.seed, replicated=True).violation
+
+    assert violation is not None
+    assert violation.checker == bug.checker
+    assert simulate(bug.seed, replicated=True).violation is None
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
