@@ -1,8 +1,9 @@
 """The script's own count of its steps: how many there will be, and which were done before.
 
 A run counts its steps anew in each attempt. What step of the script that is, workers say with the
-promise of an attempt, where a loop over a range or a Trainer tells it. After a restart from a
-snapshot steps keep their numbers. Where neither is known, no step counts as done before.
+promise of an attempt, where a loop over a range or a Trainer tells it. An attempt that has gone
+back to a snapshot begins with the step of that. Where neither is known, no step counts as done
+before.
 """
 
 from dataclasses import dataclass, field
@@ -23,13 +24,15 @@ class ScriptSteps:
     _own: bool = True  # all attempts before this one have told the script's numbers
     _before: int = -1  # the script's number of the newest step of all attempts before this one
     _past: int = 0  # steps that attempts before this one have done again
-    _kept: set[int] = field(default_factory=set)  # attempts that keep the numbers of steps
+    _back: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Attempts that have gone back to a snapshot: to that of which attempt, and of which step."""
+    _zeros: dict[int, int] = field(default_factory=dict)
+    """By attempt: the script's number of what its snapshots count as step 0."""
 
     @property
     def of(self) -> int:
         """Steps that there will be, as this attempt counts them; -1 unknown."""
-        begun = self._first if self._attempt in self._kept else 0
-        return begun + self._told[1] if self._started and self._told[1] > 0 else -1
+        return self._told[1] if self._started and self._told[1] > 0 else -1
 
     @property
     def done(self) -> int:
@@ -56,7 +59,8 @@ class ScriptSteps:
         """A record that is no step. The promise may come after the first step, or before."""
         match entry.event:
             case "snapshot.plan":
-                self._kept.add(entry.integer("attempt"))
+                back = entry.integer("of"), entry.integer("step")
+                self._back[entry.integer("attempt")] = back
             case "promise.state" if self._told == (-1, -1):
                 self._told = entry.integer("script_step"), entry.integer("script_steps")
                 self._settle()
@@ -66,7 +70,7 @@ class ScriptSteps:
         if self._started:
             self._past = self.again
             self._before = max(self._before, self._newest + self._ahead)
-            self._own &= self._told[0] >= 0 or self._attempt in self._kept
+            self._own &= self._told[0] >= 0 or self._attempt in self._back
         self._attempt, self._told = attempt, (-1, -1)
         self._first = self._newest = -1
 
@@ -78,11 +82,15 @@ class ScriptSteps:
 
     def _settle(self) -> None:
         """Learn which of the script's steps the first one is. An attempt counts from 0, whatever
-        the first one is that is on record; one that went back to a snapshot counts on.
+        the first one is that is on record.
         """
         if not self._started:
             return
-        if self._attempt not in self._kept:
-            place = self._told[0]
-            self._ahead = place if place >= 0 and self._own else self._before + 1
-            self._origin = self._ahead if self._before < 0 else self._origin
+        place, back = self._told[0], self._back.get(self._attempt)
+        if back is not None:
+            zero = self._zeros.get(back[0], 0)
+            self._ahead = zero + back[1]
+        else:
+            zero = self._ahead = place if place >= 0 and self._own else self._before + 1
+        self._zeros[self._attempt] = zero
+        self._origin = self._ahead if self._before < 0 else self._origin

@@ -80,6 +80,7 @@ class SnapshotBook:
         self._return: _Return | None = None
         self._reached = -1  # the highest step of a snapshot that was safe
         self._at = -1  # the highest step that a rank was at when it ended
+        self._from = 0  # the step that this attempt has begun with
         self.spoilt = False  # a part of what all went back to could not be had
 
     # --------------------------------------------------------------------------- attempts
@@ -100,6 +101,7 @@ class SnapshotBook:
         self.safe, self.next, self._number = restored or NONE, NONE, 0
         self._circle.begin(attempt, ranks, restored)
         self._begun_at, self._kept_at, self.spoilt = now, -1.0, False
+        self._from = 0 if restored is None else restored.step
         if restored is None:
             self._return = None
             return [] if former == NONE else [_in_vain(former, of, self._world)]
@@ -135,14 +137,23 @@ class SnapshotBook:
         """The snapshot that all ranks can go back to now, None if there is none."""
         return plan([self._node(name) for name in self._circle.names])
 
+    @property
+    def at_hand(self) -> SnapshotId:
+        """The safe one if each rank's part is on its node now. It is not where a node is lost, and
+        a replica has survived that.
+        """
+        return self.safe if self._parts[self.safe] == self._world else NONE
+
     def _node(self, launcher: str) -> Node:
         holding = self._holdings.get(launcher)
         many = len(self._ranks[launcher])
         return (many, (), ()) if holding is None else (many, holding.held, holding.shares)
 
-    def exited(self, step: int) -> None:
-        """A rank has ended, which was at this step."""
-        self._at = max(self._at, step)
+    def exited(self, step: int, *, anew: bool = False) -> None:
+        """A rank has ended, which was at this step; `anew`: steps are counted from 0 in this
+        attempt. -1: nobody knows.
+        """
+        self._at = max(self._at, step + self._from if anew and step >= 0 else step)
 
     def end(self, now: float) -> None:
         """The attempt is over."""

@@ -1,4 +1,4 @@
-"""Runs of one replica that go back to a snapshot: the weights are those of a run without a loss."""
+"""Runs that go back to a snapshot: the weights are those of a run without a loss."""
 
 from dataclasses import dataclass
 from pathlib import Path

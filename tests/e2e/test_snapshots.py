@@ -1,4 +1,4 @@
-"""Ranks of the only replica die: all go back, and weights are bit for bit those without a loss."""
+"""No replica is left whole: all go back, and weights are bit for bit those without a loss."""
 
 import os
 import signal
@@ -29,6 +29,7 @@ CASES = (
         for framework in ("accelerate", "transformers", "lightning")
     ),
     GoingBack(shape="micro", layout="ddp"),
+    GoingBack(shape="counting", layout="ddp", ranks=2, dies="all@13"),
     GoingBack(shape="epochs", layout="fsdp2", ranks=2, dies="1@13"),
     GoingBack(shape="counting", layout="fsdp2", ranks=2, dies="all@13"),
     GoingBack(shape="micro", layout="fsdp2", ranks=2, dies="0@8,1@13,all@22"),
@@ -52,6 +53,34 @@ def test_weights_are_those_of_a_run_without_a_loss(case: GoingBack, tmp_path: Pa
     weights, steps = gone_back(case, tmp_path / "back")
 
     assert len(steps) == case.losses
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def test_a_replica_survives_and_once_none_is_left_all_go_back(tmp_path: Path) -> None:
+    case = GoingBack(shape="epochs", layout="ddp", ranks=2, dies="1@8,0@18")
+    expected = undisturbed(case, tmp_path / "plain")
+    gate = tmp_path / "gate"
+    with running(
+        case,
+        tmp_path / "back",
+        options=("--snapshot-every=5",),
+        arguments=(f"--dies={case.dies}", f"--awaits=8@{gate}"),
+        bound_s=WITHIN_S,
+    ) as run:
+        run.await_record("snapshot.safe", lambda record: record["step"] == 5)
+        gate.touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        order = ("replica.lost", "recovery.done", "snapshot.plan", "snapshot.restored")
+        happened = [(record["ev"], record.get("step")) for record in run.records(*order)]
+        promises = {record["promise"] for record in run.records("promise.state")}
+
+    assert [event for event, _ in happened] == [order[0], order[1], order[0], *order[2:]]
+    assert [step for event, step in happened if event.startswith("snapshot")] == [5, 5]
+    assert promises == {"exact-samples"}
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"

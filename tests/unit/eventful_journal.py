@@ -41,7 +41,7 @@ def eventful(run_dir: Path) -> Path:
     scene.write("snapshot.restored", "", attempt=2, of=1, step=number, away_ms=6400.0,
                 end_ms=300.0, state_ms=1900.0)  # fmt: skip
     _promise(scene, SNAPSHOT)
-    scene.steps(number, STEPS - 1 - CHECKPOINT)
+    scene.steps(0, STEPS - 1 - SNAPSHOT)
     for rank in range(6):
         scene.write("worker.exit", f"rank {rank} exited with code 0", rank=rank, pid=6100 + rank,
                     code=0, signal=0, ours=False, error="")  # fmt: skip

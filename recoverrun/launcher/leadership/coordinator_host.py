@@ -104,7 +104,7 @@ class CoordinatorHost(HostVoice):
             return self.answer(self._store.call(message, now))
         held: list[Envelope] = []
         if isinstance(message, Exited):
-            self._rollbacks.exited(message)
+            self._rollbacks.exited(message, self._coordinator.members.layout)
             held = self._concluded(self._first_failure.step(first_failure.Ended(message), now), now)
         return held or self._coordinate(coordinator.Received(message=message), now)
 

@@ -1,8 +1,9 @@
 """The way back to snapshots, at the coordinator host: what launchers and workers say of them, and
 what follows.
 
-A loss that leaves no replica ends the attempt. Where a snapshot can be had, all ranks start again
-from it, and that is no failure: it does not count towards --max-restarts.
+A loss that leaves no replica whole, or fewer than are wanted, ends the attempt; others are
+recovered from in their step, and nothing is heard of them here. Where a snapshot can be had, all
+ranks start again from it, and that is no failure: it does not count towards --max-restarts.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.losses import SIGNALLED
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
+from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited, Message, Stop
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import (
@@ -106,11 +108,11 @@ class Rollbacks:
                 return []
 
     def _write(self, now: float) -> list[Envelope]:
-        """Have the newest safe snapshot written, if it is time."""
+        """Have the newest safe snapshot written, if it is time, and all of it is there."""
         if self._written is None or self._start is None:
             return []
         present = sorted(self._members.present)
-        order = self._written.write(self._opened(now).safe, present, self._start.number, now)
+        order = self._written.write(self._opened(now).at_hand, present, self._start.number, now)
         return [] if order is None else [Envelope(name, NOBODY, order) for name in present]
 
     def tick(self, now: float) -> tuple[list[Envelope], Stop | None]:
@@ -121,10 +123,11 @@ class Rollbacks:
             return [], None
         return self._write(now), self._written.drained(now)
 
-    def exited(self, exited: Exited) -> None:
-        """A rank of this attempt has ended."""
+    def exited(self, exited: Exited, layout: Layout | None) -> None:
+        """A rank of this attempt has ended. Replicas vote on steps, which they count anew."""
         if self._book is not None:
-            self._book.exited(exited.step)
+            anew = layout is not None and len(layout.replicas) > 1
+            self._book.exited(exited.step, anew=anew)
 
     def lose(self, launcher: str) -> None:
         """Its node is gone."""

@@ -1,9 +1,9 @@
 """One snapshot more, as soon as all ranks can take it: the job is about to be ended.
 
 Each rank is told so at a time of its own. Rank 0 names a step that is LEAD steps ahead, and the
-others look for what it has named, at each top from when they were told; ranks of one replica cannot
-be two steps apart. Whoever was told too late takes no part in that one: it never gets whole, and
-rank 0 names another, twice as far ahead. Training goes on meanwhile.
+others look for what it has named, at each top from when they were told; ranks that reduce
+gradients together cannot be two steps apart. Whoever was told too late takes no part in that one:
+it never gets whole, and rank 0 names another, twice as far ahead. Training goes on meanwhile.
 """
 
 from collections.abc import Callable

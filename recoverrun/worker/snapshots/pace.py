@@ -2,7 +2,8 @@
 
 All ranks have to take the same ones, and no vote joins them. With a fixed number they know. With
 `auto` one rank decides, in the step after a snapshot, which is the next one; the others ask in the
-step after that. Ranks of one replica cannot be two steps apart, so what they ask for is there.
+step after that. Ranks that reduce gradients together cannot be two steps apart, so what they ask
+for is there; if the one that decides was lost before, they have heard of that.
 """
 
 import math

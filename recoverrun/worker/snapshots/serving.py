@@ -23,7 +23,7 @@ from rendezvous.snapshots.restore_plan import read
 
 
 def serve(parts: PlaceParts) -> None:
-    """Take snapshots if the script has one replica, and go on from one if this process is to.
+    """Take snapshots, and go on from one if this process is to.
 
     Raises NotRestored if there is none any more.
     """
@@ -38,6 +38,8 @@ def serve(parts: PlaceParts) -> None:
     worker.unvoted = steps
 
     def updated(optimizer: Any, *_: object) -> None:
+        if worker.acting:
+            return
         steps.updated = True
         if env.finals:
             steps.trains(optimizer)

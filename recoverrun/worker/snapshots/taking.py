@@ -49,6 +49,11 @@ APART = "the script's processes do not train together"
 MOVED = "{} changed between the top of the step and its update"
 GRADIENTS = "the script goes on adding to gradients that it was thought to drop"
 UNEQUAL = "the losses of step {} are not what they were before all ranks went back to it"
+LOST_MEANWHILE = "a replica was lost meanwhile"
+NO_MORE = (
+    "a replica is lost, and no snapshot is taken any more: if no replica is left whole all ranks "
+    "go back to the newest one there is"
+)
 MISSED = "no snapshot of step {}: {}"
 
 UNTOLD = "the state cannot be captured: {!r}"
@@ -82,7 +87,9 @@ class _Taking:
 
 
 class Taker:
-    """The snapshots of one worker whose script has one replica."""
+    """The snapshots of one worker. Where there are several replicas they end as one of them is lost:
+    what a lost rank was is not told as a snapshot of it, and survivors go on without (`step.driver`).
+    """
 
     def __init__(
         self,
@@ -134,17 +141,20 @@ class Taker:
             return
         if not self._counts():
             return
-        if worker.guarantee.promise is None:
+        if worker.guarantee.promise is None and worker.strategy is None:
             worker.roll_back(ONE_PROCESS)
         begins = self._steps.begins(top)
         if begins:
-            worker.progress.at(worker.progress.phase, self._steps.index)
+            if worker.strategy is None:  # else transactions are what is counted there
+                worker.progress.at(worker.progress.phase, self._steps.index)
             self._outer.step_begins(stack_of(runtime.stack, top))
         self._note_outer(top)
         if not begins:
             return
         self.fence()
-        if self._pace.is_due(self._steps.index, time.perf_counter()):
+        if worker.lost:
+            self._end_at_loss()
+        elif self._pace.is_due(self._steps.index, time.perf_counter()):
             self._take(top)
         elif not self._touched:
             self._prepare()
@@ -172,6 +182,8 @@ class Taker:
         worker = self._parts.worker
         if worker.guarantee.promise == "rollback" or worker.env.world_size == 1:
             return True
+        if worker.strategy is not None:  # there are replicas: a vote joins their ranks
+            return True
         if self._steps.updated and not process_groups.several():
             self._steps.updated = False
             self._apart += 1
@@ -186,6 +198,8 @@ class Taker:
         what they were.
         """
         taking, (step, expected) = self._taking, self._expected
+        if self._parts.worker.acting:
+            return
         if expected is not None:
             self._expected = (step, None)
             if digest_of_losses(losses) != expected:
@@ -201,6 +215,11 @@ class Taker:
 
     def fence(self) -> None:
         """An optimizer is about to write: wait for the thread, and seal what it has copied."""
+        worker = self._parts.worker
+        if worker.acting:
+            return
+        if worker.lost:
+            self._give_up(LOST_MEANWHILE)  # others' microbatches were executed among what it holds
         taking, self._taking = self._taking, None
         if taking is None:
             return
@@ -244,7 +263,9 @@ class Taker:
         parts = self._parts
         if self._before is None:
             raise NotReachable("what the script held before it trained was not seen")
-        context = parts.executor.captures.top(self._steps.index, 0, 0, top)
+        known = top.context  # where replicas follow each other there is one, at most
+        context = known or parts.executor.captures.top(self._steps.index, 0, 0, top)
+        top.context = known
         try:
             return scene.made(
                 parts,
@@ -305,6 +326,13 @@ class Taker:
         if taking is not None:
             self._copier.rest()
             self._miss(taking.step, why)
+
+    def _end_at_loss(self) -> None:
+        """A replica is lost: no snapshot would have its parts. The newest one stands."""
+        worker = self._parts.worker
+        worker.unvoted = None
+        if worker.speaks_first:
+            worker.reporter.notice(NO_MORE)
 
     def _miss(self, step: int, why: str) -> None:
         """There is none of this step: that is said once, until there is one again."""

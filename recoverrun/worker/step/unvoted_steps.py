@@ -1,4 +1,5 @@
-"""Steps of a script with one replica: counted by each rank for itself, as nobody votes on them.
+"""Steps as each rank counts them for itself. With one replica nobody votes on them; with several
+transactions are voted on, and there may be more of them than updates.
 
 A step ends with an optimizer's update and begins with the next iteration of a loop that trains. All
 ranks run the same code, so they count alike.
@@ -25,7 +26,7 @@ class Tracks(Protocol):
 
 
 class UnvotedSteps:
-    """The steps of one worker while torch reduces its gradients."""
+    """The steps of one worker, counted without a vote."""
 
     def __init__(
         self, runtime: Tracks, on_backward: Callable[[Any], None] = lambda losses: None

@@ -30,6 +30,8 @@ from rendezvous.transport.worker_link import WorkerLink
 
 NO_SNAPSHOTS = "snapshots are off:"
 
+COMES_BACK = "a lost replica comes back, and a process that does takes none"
+
 TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more: {}"
 
 
@@ -93,6 +95,8 @@ class WorkerState:
         """The present transaction; 0 is the one that torch reduces."""
         if self._protection is not None:
             return self._protection.machine.step_index
+        if self.strategy is not None:
+            return 0
         return self.unvoted.index if self.unvoted is not None else 0
 
     @property
@@ -146,7 +150,8 @@ class WorkerState:
         """The script's model is replicated as `layout` says."""
         self.strategy, self.layout = strategy, layout
         self.runtime.layout = layout
-        self.take_no_snapshots(f"a loss is survived on {len(layout.replicas)} replicas")
+        if self.env.returns:
+            self.take_no_snapshots(COMES_BACK)
 
     def connect(self, fabric: Fabric) -> None:
         """The first transaction is over: from now on ranks may talk over `fabric`."""
@@ -193,8 +198,13 @@ class WorkerState:
             self.guarantee.state("rollback", reason)
 
     def end_snapshots(self, reason: str) -> None:
-        """None can be taken of this script any more: a loss ends the run from now on."""
+        """None can be taken of this script any more: a loss ends the run from now on, or the loss
+        of all replicas where there are several.
+        """
         self.unvoted = None
+        if self.strategy is not None:
+            self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")
+            return
         self.runtime.mode.retire()
         self.guarantee.state("unprotected", f"{NO_SNAPSHOTS} {reason}")
 

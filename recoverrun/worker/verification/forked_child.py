@@ -72,10 +72,6 @@ def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) ->
 
     Raises also what `answering` raises.
     """
-    shared = _shared_writable()
-    total = sum(end - start for start, end in shared)
-    if total > MOST_SHARED_BYTES:
-        raise Failed(f"the process shares {total >> 20} MiB of writable memory with others")
     ours, its = socket.socketpair()
     streams, parent = read_streams(), os.getpid()
     try:
@@ -87,7 +83,7 @@ def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) ->
         its.close()
         raise Failed(f"no process could be forked ({problem.strerror})") from None
     if not pid:
-        _work(work, its.fileno(), parent, streams, shared)
+        _work(work, its.fileno(), parent, streams)
     its.close()
     try:
         return _answer(ours.fileno(), within_s, answering)
@@ -171,13 +167,14 @@ def _work(
     writer: int,
     parent: int,
     streams: Streams,
-    shared: list[tuple[int, int]],
 ) -> None:
     """Never returns."""
     try:
-        _alone(writer, parent, shared)
+        _alone(writer, parent)
         restore_streams(streams)  # Python's `random` seeds itself anew in a child
         _say(writer, work(functools.partial(_ask, writer)))
+    except Failed as problem:
+        _say(writer, {"failed": str(problem)})
     except BaseException as problem:
         # Nothing may come out of here: above are the script's frames, of which this is a copy.
         words = f"{type(problem).__name__}: {problem}"
@@ -194,8 +191,8 @@ def _ask(line: int, what: Plain) -> Plain:
     return heard
 
 
-def _alone(writer: int, parent: int, shared: list[tuple[int, int]]) -> None:
-    """Part with everything that the parent or anybody else could notice."""
+def _alone(writer: int, parent: int) -> None:
+    """Part with everything that the parent or anybody else could notice. Raises Failed."""
     os.setpgid(0, 0)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -205,7 +202,7 @@ def _alone(writer: int, parent: int, shared: list[tuple[int, int]]) -> None:
         signal.signal(number, signal.SIG_DFL)
     gc.disable()
     os.nice(NICE)
-    for start, end in shared:
+    for start, end in _shared_writable():
         _copy(libc, start, end - start)
     _part_with_files(writer)
     lead_nowhere()
@@ -245,7 +242,11 @@ def _reopen(number: int, nowhere: int) -> None:
 
 
 def _shared_writable() -> list[tuple[int, int]]:
-    """Memory that this process shares with others and may write to: (start, end)."""
+    """Memory that this process shares with others and may write to: (start, end). What is kept out
+    of children, as snapshots are, is not there: so a child has to look for itself.
+
+    Raises Failed if there is too much to be copied.
+    """
     found = []
     with open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
         for line in maps:
@@ -253,6 +254,9 @@ def _shared_writable() -> list[tuple[int, int]]:
             if access.startswith("rw") and access.endswith("s"):
                 start, end = (int(part, 16) for part in span.split("-"))
                 found.append((start, end))
+    total = sum(end - start for start, end in found)
+    if total > MOST_SHARED_BYTES:
+        raise Failed(f"the process shares {total >> 20} MiB of writable memory with others")
     return found
 
 

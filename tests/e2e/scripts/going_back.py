@@ -1,4 +1,6 @@
-"""Trains one replica, and ends a rank where it is told to, each time once: then all go back."""
+"""Trains, and ends a rank where it is told to, each time once: with it the last replica, and then
+all go back.
+"""
 
 import argparse
 import os

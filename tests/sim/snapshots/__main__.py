@@ -1,15 +1,23 @@
 """`python -m tests.sim.snapshots --seed 53` replays one history; `--seeds 1000` runs many."""
 
 import sys
+from functools import partial
 
 from tests.sim.simulator_command import Told, parser_of, run
 from tests.sim.snapshots.world import simulate
 
 
-def told(seed: int, verbose: bool) -> Told:
-    outcome = simulate(seed, verbose=verbose)
+def told(replicated: bool, seed: int, verbose: bool) -> Told:
+    outcome = simulate(seed, verbose=verbose, replicated=replicated)
     return Told(outcome, outcome.plan)
 
 
+def main() -> int:
+    parser = parser_of("tests.sim.snapshots", __doc__)
+    parser.add_argument("--replicated", action="store_true", help="jobs with several replicas")
+    options = parser.parse_args()
+    return run(options, partial(told, options.replicated))
+
+
 if __name__ == "__main__":
-    sys.exit(run(parser_of("tests.sim.snapshots", __doc__).parse_args(), told))
+    sys.exit(main())

@@ -99,3 +99,19 @@ BUGS = (
         "self.step += 1\n    self._copy(bay, 1)\n    self.step -= 1", "SNAP-1", 0,
     ),
 )  # fmt: skip
+
+OF_REPLICAS = (
+    Mutant(
+        "a survivor seals what it copied while it did the work of others", worker, "Worker.fence",
+        " or self._stands_for >= 0", "", "SNAP-1", 14,
+    ),
+    Mutant(
+        "what is whole is safe", snapshots, "SnapshotBook._secure",
+        "if not all(self._obeyed(name) for name in self._ranks):", "if False:", "SNAP-1", 12,
+    ),
+    Mutant(
+        "any bay is written over", holdings, "Holdings._is_free",
+        "bay.content in self.order[2:] or", "", "SNAP-1", 2,
+    ),
+)  # fmt: skip
+"""In histories of a job with several replicas."""

@@ -1,8 +1,11 @@
 """One history of snapshots: how many nodes and ranks, how often, which faults, when."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+BOOT_S = 0.2
+"""From the start of a process to its first step."""
 
 Kind = Literal[
     "worker", "keeper", "stall", "node", "coordinator", "all", "stuck", "deaf", "exchange", "two"
@@ -30,6 +33,7 @@ class Plan:
     nproc: int
     every: int
     parity: int  # nodes that may be lost
+    replicas: int = 1
     step_s: float
     delay_s: float = 0.002  # of a message
     sum_s: float = 0.01  # to make checksums
@@ -73,3 +77,21 @@ def draw(seed: int) -> Plan:
         duplicate=0.05 if rough else 0.0,
         faults=faults,
     )
+
+
+def draw_replicated(seed: int) -> Plan:
+    """Of a job with several replicas: the same, and more losses, one of them as some ranks have
+    sealed a snapshot and others have not.
+    """
+    rng, plan = random.Random(f"replicas {seed}"), draw(seed)
+    nodes = plan.nodes if plan.nodes * plan.nproc > 1 else 2
+    world = nodes * plan.nproc
+    many = rng.choice([one for one in range(2, world + 1) if not world % one])
+    kinds: tuple[Kind, ...] = ("worker", "worker", "all", "node", "keeper")
+    more = tuple(
+        Fault(kind=rng.choice(kinds), at_s=rng.uniform(0.3, 12.0), target=rng.randrange(world))
+        for _ in range(rng.randint(1, 6))
+    )
+    sealed_s = BOOT_S + (plan.every * rng.randint(1, 4) + 1) * plan.step_s
+    first = Fault(kind="worker", at_s=sealed_s + 0.001, target=rng.randrange(world))
+    return replace(plan, nodes=nodes, replicas=many, faults=(first, *plan.faults, *more))

@@ -1,13 +1,16 @@
 """Histories of snapshots: what was safe can be had again, whole, and the same at all ranks."""
 
+from functools import partial
+
 import pytest
 
 from tests.sim.mutants import Mutant, planted
-from tests.sim.snapshots.mutants import BUGS
+from tests.sim.snapshots.mutants import BUGS, OF_REPLICAS
 from tests.sim.snapshots.world import simulate
 from tests.sim.sweep import swept
 
 SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57)
+OF_REPLICAS_SEEDS = range(12)
 RARE = ("stuck", "deaf", "coordinator", "node", "stall", "all", "went back", "from line 1")
 
 
@@ -15,6 +18,23 @@ def test_histories_are_clean() -> None:
     coverage = swept("python -m tests.sim.snapshots --seed ", simulate, SEEDS)
 
     assert not [path for path in RARE if not coverage[path]]
+
+
+def test_histories_of_replicas_are_clean() -> None:
+    replay = "python -m tests.sim.snapshots --replicated --seed "
+    coverage = swept(replay, partial(simulate, replicated=True), OF_REPLICAS_SEEDS)
+
+    assert not [path for path in ("survived", "none left", "went back") if not coverage[path]]
+
+
+@pytest.mark.parametrize("bug", OF_REPLICAS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught_where_there_are_replicas(bug: Mutant) -> None:
+    with planted(bug):
+        violation = simulate(bug.seed, replicated=True).violation
+
+    assert violation is not None
+    assert violation.checker == bug.checker
+    assert simulate(bug.seed, replicated=True).violation is None
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

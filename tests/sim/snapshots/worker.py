@@ -20,6 +20,7 @@ class Worker:
         self.begun_at = 0  # the step that it began with
         self._bay: Memory | None = None
         self.missed = 0
+        self._stands_for = -1  # a lost rank whose work this one does, too
         node.processes.add((rank, incarnation))
 
     @property
@@ -28,8 +29,9 @@ class Worker:
 
     def top(self, step: int, step_s: float) -> None:
         """At the top of `step`; half of the copy is made now, half while the step runs."""
+        self.fence()
         self.step = step
-        if step % self._every or step == self.begun_at:
+        if step % self._every or step == self.begun_at or self._stands_for >= 0:
             return
         self._bay = self.node.reserve(self.rank, self.incarnation, step // self._every)
         if self._bay is None:
@@ -41,15 +43,22 @@ class Worker:
     def fence(self) -> None:
         """Before the optimizer: the copy is whole."""
         bay, self._bay = self._bay, None
-        if bay is None or not self.alive:
+        if bay is None or not self.alive or self._stands_for >= 0:
             return
         self._copy(bay, 1)
         bay.header, bay.world = SnapshotId(self.attempt, self.step), self.world
         self.node.filled(self.rank, self.incarnation, bay)
 
+    def hear_of_loss(self, rank: int) -> None:
+        """Another replica is lost. What this process does from now on it does for that, too: what
+        it copies is not what it was at the top of the step.
+        """
+        self._stands_for = rank
+
     def _copy(self, bay: Memory, half: int) -> None:
         if self.alive:
-            bay.halves[half] = (self.rank, self.attempt, self.step)
+            rank = self.rank if self._stands_for < 0 else self._stands_for
+            bay.halves[half] = (rank, self.attempt, self.step)
 
     def scribble(self, until: float, step_s: float) -> None:
         """Its end has been ordered, and the kernel goes on with what it had begun to write."""

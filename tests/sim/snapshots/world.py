@@ -18,11 +18,12 @@ from tests.sim.snapshots.book import Book
 from tests.sim.snapshots.exchanges import Wire
 from tests.sim.snapshots.memory import Numbers
 from tests.sim.snapshots.node import Node
-from tests.sim.snapshots.plan import Fault, Plan, draw
+from tests.sim.snapshots.plan import BOOT_S, Fault, Plan, draw, draw_replicated
+from tests.sim.snapshots.replicas import Replicas
 from tests.sim.snapshots.worker import Worker
 from tests.sim.violation import Violation, demand
 
-DETECT_S, JOIN_S, BOOT_S = 0.02, 0.1, 0.2
+DETECT_S, JOIN_S = 0.02, 0.1
 FETCH_AGAIN_S = 0.1
 MOST_CALLS = 400_000
 CHECKED = 3  # of so many calls one is followed by a look at all memory: that takes most of the time
@@ -58,6 +59,8 @@ class World:
         self.machine = SnapshotBook(plan.parity)
         self.attempt = 0
         self.workers: dict[int, Worker] = {}
+        self._replicas = Replicas(self.world, plan.replicas, self.engine)
+        self._current = 0  # the step that all are in
         self._restored: SnapshotId | None = None  # what all began from
         self._begin(None)
 
@@ -91,6 +94,7 @@ class World:
         """All launchers are here, and start their workers."""
         self._ending, self._restored = False, restored
         self.book.began(self.attempt, restored)
+        self._replicas.begin()
         ranks = {node.name: node.ranks for node in self.nodes}
         self._note(self.machine.begin(self.attempt, ranks, restored, self.engine.now))
         for node in self.nodes:
@@ -124,7 +128,8 @@ class World:
         """All begin a step, and end it together."""
         if attempt != self.attempt or self._ending:
             return
-        for worker in self.workers.values():
+        self._current = step
+        for worker in self._replicas.members(self.workers):
             late_s = self.plan.step_s * 0.3 * self.engine.rng.random()
             self.engine.after(late_s, self._top, worker, step)
         self.engine.after(self.plan.step_s, self._commit, attempt, step)
@@ -134,12 +139,14 @@ class World:
             worker.top(step, self.plan.step_s / 2)
 
     def _commit(self, attempt: int, step: int) -> None:
-        if attempt != self.attempt or self._ending:
+        if (attempt, step) != (self.attempt, self._current) or self._ending:
             return
-        if not all(worker.alive for worker in self.workers.values()):
-            return  # they wait for each other until the attempt is over
-        for worker in self.workers.values():
-            worker.fence()
+        members = self._replicas.members(self.workers)
+        if not all(worker.alive for worker in members):
+            return  # they wait for each other until it is known who is lost
+        for worker in members:
+            if self.plan.replicas == 1 or self.engine.chance(0.5):  # else as the next step begins
+                worker.fence()
         self._steps += 1
         self.coverage["steps"] += 1
         self._step(attempt, step + 1)
@@ -147,10 +154,16 @@ class World:
     # --------------------------------------------------------------------------- losses
 
     def _lost(self, step: int) -> None:
-        """The coordinator knows of a loss that nobody survives."""
+        """The coordinator knows of a loss: a replica survives it, or the attempt is over."""
         if self._ending:
             return
+        if self._replicas.survive(self.workers, self._delay_s):
+            self.coverage["survived"] += 1
+            redone_s = 4 * self.plan.delay_s + self.plan.step_s
+            self.engine.after(redone_s, self._commit, self.attempt, self._current)
+            return
         self._ending = True
+        self.coverage["none left"] += bool(self._replicas.gone)
         self.machine.exited(step)
         granted = self.machine.grant()
         self.coverage["granted" if granted else "refused"] += 1
@@ -289,6 +302,9 @@ class World:
         self._healed, self._healed_steps = self.book.safe, self._steps
         self._deaf.clear()
         self._wire.loss = 0.0
+        workers = list(self.workers.values())
+        if self.plan.replicas > 1 and not all(worker.alive for worker in workers):
+            self._kill(workers)  # nobody takes snapshots any more, until all begin again
 
     # --------------------------------------------------------------------------- the trace
 
@@ -302,5 +318,7 @@ class World:
             self.lines.append(f"{self.engine.now:8.3f} {words}")
 
 
-def simulate(seed: int, *, verbose: bool = False) -> Outcome:
-    return World(draw(seed), verbose=verbose).run()
+def simulate(seed: int, *, verbose: bool = False, replicated: bool = False) -> Outcome:
+    """With one replica, or `replicated`."""
+    plan = draw_replicated(seed) if replicated else draw(seed)
+    return World(plan, verbose=verbose).run()

@@ -67,22 +67,35 @@ def test_where_the_script_does_not_tell_nothing_was_done_before() -> None:
     assert not any(_attempt(book, 2, range(30), _promise(0, 30)))  # nothing to compare with
 
 
-def test_steps_keep_their_numbers_from_a_snapshot_on() -> None:
+def test_an_attempt_that_went_back_begins_with_the_step_of_the_snapshot() -> None:
     book = ScriptSteps()
     _attempt(book, 0, range(30), None)
     book.hear(_entry("snapshot.plan", attempt=1, of=0, step=20, back=10))
 
-    assert sum(_attempt(book, 1, range(20, 60), None)) == 10
+    assert sum(_attempt(book, 1, range(40), None)) == 10
+    assert (book.again, book.done) == (10, 60)
+
+    book.hear(_entry("snapshot.plan", attempt=2, of=1, step=50, back=10))
+    assert sum(_attempt(book, 2, range(20), None)) == 10
+    assert (book.again, book.done) == (20, 70)
 
 
-def test_how_many_there_will_be_is_told_in_the_numbers_of_the_journal() -> None:
+def test_snapshots_of_a_script_that_resumed_by_itself_count_from_there() -> None:
     book = ScriptSteps()
-    _attempt(book, 0, range(30), _promise(0, 100))
+    _attempt(book, 0, range(30), _promise(500, 100))
     book.hear(_entry("snapshot.plan", attempt=1, of=0, step=20, back=10))
 
-    _attempt(book, 1, range(20, 22), _promise(20, 80))
+    _attempt(book, 1, range(2), _promise(520, 80))
 
-    assert book.of == 100
+    assert (book.again, book.done, book.of) == (2, 30, 80)
+
+
+def test_a_run_that_begins_from_a_snapshot_of_a_former_one_has_done_nothing_before() -> None:
+    book = ScriptSteps()
+    book.hear(_entry("snapshot.plan", attempt=0, of=0, step=20))
+
+    assert not any(_attempt(book, 0, range(10), None))
+    assert book.done == 10
 
 
 def test_a_promise_that_is_said_again_is_of_a_later_step() -> None:

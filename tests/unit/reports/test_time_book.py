@@ -49,12 +49,12 @@ class Maker:
         self.now_us += us
         self.alive_us += us * (len(self.live) or self.replicas)
 
-    def begin(self, bucket: str, us: int, place: int = 0, first: int = 0) -> None:
+    def begin(self, bucket: str, us: int, place: int = 0) -> None:
         """All processes start; their first step is done after this and a usual one. `place` is the
-        script's own number of it, `first` the journal's.
+        script's own number of it.
         """
-        self.live, self.step = list(range(self.replicas)), first - 1
-        self.script = place - first
+        self.live, self.step = list(range(self.replicas)), -1
+        self.script = place
         for rank in range(self.replicas):
             self.spawn(rank, 0)
         self.spend(bucket, us)
@@ -289,7 +289,7 @@ def test_what_is_done_again_after_going_back_to_a_snapshot_is_not_useful() -> No
         maker.work()
     maker.end_all()
     maker.write("snapshot.plan", attempt=1, of=0, step=38, back=12)
-    maker.begin("restart", 9_000_000, place=38, first=38)
+    maker.begin("restart", 9_000_000, place=38)
     for _ in range(30):
         maker.work()
 

@@ -27,8 +27,10 @@ SIGKILL = -9
 class SnapshotJob(Job):
     """Launchers join with what their keepers have."""
 
-    def __init__(self, max_restarts: int = 0) -> None:
-        super().__init__(max_restarts=max_restarts, policy=RecoveryPolicy(snapshot_parity=0))
+    def __init__(self, max_restarts: int = 0, least: int = 1) -> None:
+        """`least`: replicas without which the job would end."""
+        policy = RecoveryPolicy(snapshot_parity=0, min_replicas=least)
+        super().__init__(max_restarts=max_restarts, policy=policy)
         self.serial = 0
         self.held: dict[str, tuple[Held, ...]] = {"own": (), "far": ()}
 
@@ -71,6 +73,44 @@ def test_a_killed_rank_sends_all_back_and_that_does_not_count() -> None:
     assert safe.keys() == told.keys() == {"own", "far"}
     assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
     assert _starts(job.form(1)) == {(1, 0, "0:20")}
+
+
+def _replicated() -> SnapshotJob:
+    """Four replicas of one rank each, all of which have said what they promise."""
+    job = SnapshotJob()
+    job.form()
+    job.learn()
+    job.promise(*range(4))
+    job.keep(0, 20)
+    return job
+
+
+def test_as_long_as_a_replica_is_left_nobody_goes_back() -> None:
+    job = _replicated()
+    told = [envelope for rank in (3, 0, 2) for envelope in job.die(rank, 0, code=SIGKILL)]
+
+    assert not of(told, Restart) and not of(told, Stop)
+
+
+def test_where_no_replica_is_left_all_go_back_and_that_does_not_count() -> None:
+    job = _replicated()
+    for rank in (3, 0, 2):
+        job.die(rank, 0, code=SIGKILL)
+    told = of(job.die(1, 0, code=SIGKILL), Restart)
+
+    assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
+    assert _starts(job.form(1)) == {(1, 0, "0:20")}
+
+
+def test_fewer_replicas_than_are_wanted_send_all_back() -> None:
+    job = SnapshotJob(least=3)
+    job.form()
+    job.learn()
+    job.promise(*range(4))
+    job.keep(0, 20)
+    assert not of(job.die(3, 0, code=SIGKILL), Restart)
+
+    assert of(job.die(2, 0, code=SIGKILL), Restart).keys() == {"own", "far"}
 
 
 def test_ranks_stay_on_their_nodes_whoever_comes_first() -> None:

@@ -92,6 +92,16 @@ def test_an_order_that_was_missed_is_given_again() -> None:
     assert "snapshot.safe" in book.holds("b", (0, 5))
 
 
+def test_what_is_safe_is_not_all_there_where_a_node_is_lost() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    assert book.at_hand == book.safe == SnapshotId(0, 5)
+
+    book.lose("b")  # a replica survives that, and the attempt goes on
+
+    assert (book.safe, book.at_hand) == (SnapshotId(0, 5), NONE)
+
+
 def test_a_coordinator_that_takes_over_learns_what_is_safe() -> None:
     first = Book()
     first.safe_again((0, 5))
@@ -173,6 +183,18 @@ def test_steps_that_are_done_again_are_counted_from_where_the_ranks_were() -> No
 
     assert record.event == "snapshot.plan"
     assert dict(record.fields) == {"attempt": 1, "of": 0, "step": 5, "back": 3}
+
+
+def test_where_an_attempt_counts_its_steps_anew_they_are_added_to_what_it_began_with() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    book.begin(1, PLACES, SnapshotId(0, 5), 10.0)
+    book.exited(4, anew=True)
+    book.exited(-1, anew=True)
+    book.end(11.0)
+    (record,) = book.begin(2, PLACES, SnapshotId(0, 5), 12.0)
+
+    assert record.fields["back"] == 4
 
 
 def test_the_last_rank_that_stands_there_again_ends_the_account() -> None:
