@@ -1,8 +1,9 @@
 """What a process needs to begin a step in a lost rank's place: made by a survivor.
 
-It is made at the top of the step's loop, before anything of the step is done. What may change
-before the step commits (buffers, values, untrained modules) is copied; parameters and the state of
-optimizers are not: they stay as they are until the vote, which needs the newcomer.
+It is made at the top of the step's loop, before anything of the step is done here; others may have
+begun it. What may change before the step commits (buffers, values, untrained modules) is copied;
+parameters and the state of optimizers are not: they stay as they are until the vote, which needs
+the newcomer.
 
 | of the lost rank, as the survivor has followed it | of the survivor, as it is equal on all ranks |
 |---|---|
@@ -53,15 +54,19 @@ TRAINED = ("state", "param_groups")
 
 
 def made(
-    parts: PlaceParts, rank: int, top: Top, here: Context, before: Mapping[Place, int]
+    parts: PlaceParts,
+    rank: int,
+    slot: Context | None,
+    top: Top,
+    here: Context,
+    before: Mapping[Place, int],
 ) -> Parcel:
-    """For `rank`, at `top`, where this rank's own context is `here`; `before` are the digests of
-    plain values as the run began.
+    """For `rank`, at `top`, where this rank's own context is `here` and that of the lost one
+    `slot`; `before` are the digests of plain values as the run began.
 
     Raises NotReachable.
     """
     exact, stack = parts.left.exact, stack_of(parts.worker.runtime.stack, top)
-    slot = _slot(parts, rank, here) if exact else None
     starts = [_known(parts, rank, one) if exact else None for one in stack]
     manifest, packing = common(parts, top, here, before)
     own = parts.worker.runtime.own_modules
@@ -123,8 +128,12 @@ def common(
     return manifest, packing
 
 
-def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
-    """Where lost `rank` stands. Raises NotReachable if nobody can tell."""
+def slot_of(parts: PlaceParts, rank: int, here: Context) -> Context | None:
+    """Where lost `rank` stands; None where nobody follows it. Raises NotReachable if nobody can
+    tell.
+    """
+    if not parts.left.exact:
+        return None
     parts.left.await_contexts(rank)
     parts.left.absorb()
     lost = parts.executor.lost.get(rank)
