@@ -92,6 +92,7 @@ class Newcomer:
             on_hint=lambda generation, reason: None,
             progress=worker.progress,
             withdraw=self.leave,
+            since=lambda: 0 if worker.place is None else worker.place.generation,
         )
         process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
         worker.failpoints.comes("prologue")

@@ -19,7 +19,7 @@ def compared(rank: int, taken: dict[int, int], joined: tuple[int, ...]) -> None:
     def leave(worker: Any, reason: str) -> Never:
         raise Left(reason)
 
-    votes = SimpleNamespace(taken=lambda generation, many: ({**taken, rank: many}, []))
+    votes = SimpleNamespace(taken=lambda generation, many: ({**taken, rank: many}, {}))
     worker: Any = SimpleNamespace(
         env=SimpleNamespace(rank=rank),
         joined=joined,
