@@ -251,7 +251,7 @@ class Newcomer:
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._others = told["others"]
-        self._survivor.know(told["before"])
+        self._survivor.know(told["before"], (path for path, _ in there.modules))
         take_over.join(worker, parts.driver.control, told["channels"])
 
     def _protect(self, told: dict[str, Any]) -> None:

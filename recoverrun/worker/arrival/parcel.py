@@ -36,7 +36,7 @@ from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.plain_values import Before
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
@@ -59,10 +59,10 @@ def made(
     slot: Context | None,
     top: Top,
     here: Context,
-    before: Mapping[Place, int],
+    before: Before,
 ) -> Parcel:
     """For `rank`, at `top`, where this rank's own context is `here` and that of the lost one
-    `slot`; `before` are the digests of plain values as the run began.
+    `slot`; `before` is what there was as the run began.
 
     Raises NotReachable.
     """
@@ -89,7 +89,7 @@ def made(
 
 
 def common(
-    parts: PlaceParts, top: Top, here: Context, before: Mapping[Place, int]
+    parts: PlaceParts, top: Top, here: Context, before: Before
 ) -> tuple[dict[str, Any], Packing]:
     """What any rank would be told; tensors by reference. Raises NotReachable."""
     worker, frame = parts.worker, sys._getframe(1)
@@ -102,6 +102,8 @@ def common(
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     there = plain_values.found(frames, changing_modules(worker.runtime))
+    digests, modules = before
+    others = held_tensors.others(strategy, parts.made, there)
     try:
         manifest = {
             "step": worker.step,
@@ -115,11 +117,9 @@ def common(
             "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
             "frames": _variables(packing, stack, frame, data),
             "model": packing.pack(held_tensors.model(strategy), "the model"),
-            "modules": packing.pack(
-                held_tensors.others(strategy, parts.made, there),
-                "untrained modules",
-            ),
-            "values": plain_values.pack(plain_values.changed(there, before, data), packing),
+            "modules": packing.pack(others, "untrained modules"),
+            "late": [one for one in others if held_tensors.path_of(one) not in modules],
+            "values": plain_values.pack(plain_values.changed(there, digests, data), packing),
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }

@@ -50,6 +50,7 @@ class Survivor:
         self._step = -1  # the last one whose top was seen
         self._refused = False
         self._before: dict[Place, int] | None = None  # of plain values, as the run began
+        self._modules: frozenset[str] = frozenset()  # their paths, as the run began
         self._offers: list[Offer] = []
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
 
@@ -64,6 +65,7 @@ class Survivor:
             frames = frames_of(runtime.stack, sys._getframe(1))
             there = plain_values.found(frames, changing_modules(runtime))
             self._before = plain_values.digests(there)
+            self._modules = frozenset(path for path, _ in there.modules)
 
     def begins(self, top: Top, context: Context) -> None:
         """A transaction begins at `top`, of a loop that trains or of another one."""
@@ -81,9 +83,12 @@ class Survivor:
         if machine.held() is not None:
             self._hold(top, context)
 
-    def know(self, before: list[list[Any]]) -> None:
-        """This process has come later: `before` are the digests as the run began."""
+    def know(self, before: list[list[Any]], modules: Iterable[str]) -> None:
+        """This process has come later: `before` are the digests as the run began, and its first
+        lines have made `modules`.
+        """
         self._before = {(path, key): digest for path, key, digest in before}
+        self._modules = frozenset(modules)
 
     def meet(self, joined: Iterable[int]) -> None:
         """This process has come in one view with others."""
@@ -144,7 +149,7 @@ class Survivor:
         worker = self._parts.worker
         try:
             standing(worker.runtime).pack()
-            parcel.common(self._parts, top, context, self._before or {})
+            parcel.common(self._parts, top, context, (self._before or {}, self._modules))
         except NotReachable as why:
             self._refuse(str(why), said=worker.speaks_first)
         except Exception as error:  # protects a healthy run from what its objects say of themselves
@@ -255,7 +260,8 @@ class Survivor:
 
         exact = parts.left.exact
         stands = standing(worker.runtime, origin_of, own_data=not exact)
-        found = parcel.made(parts, rank, slot, top, context, self._before or {})
+        began = (self._before or {}, self._modules)
+        found = parcel.made(parts, rank, slot, top, context, began)
         record = self._record.pack(worker.protection.layout)
         before = [[*place, digest] for place, digest in (self._before or {}).items()]
         manifest = {
