@@ -65,12 +65,14 @@ class Fabric:
         on_hint: Callable[[int, str], None],
         progress: ProgressWriter | None = None,
         withdraw: Callable[[str], None] | None = None,
+        since: Callable[[], int] = lambda: 0,
     ) -> None:
         """`store(generation)` returns the c10d store of a generation; 0 outlives all of them.
 
         `changed` is notified of every change here. `on_hint` asks the launcher, by generation and
-        reason, to let the members meet anew. `progress` is told of waits. In a process that came
-        back, `withdraw` ends it, for this reason: it goes another way than those that stayed.
+        reason, to let the members meet anew. `progress` is told of waits. A process that came back
+        is there `since()` that generation, and `withdraw` ends it, for this reason: it goes another
+        way than those that stayed.
         """
         self.rank = rank
         self.view = view
@@ -78,6 +80,7 @@ class Fabric:
         self.rebuild_ms = 0.0
         self.limits = limits
         self.withdraw = withdraw
+        self.since = since
         self.on_change: list[Callable[[View], None]] = []
         self.channels: list[Channel] = []  # in the order in which they are connected
         marks = progress or ProgressWriter("")

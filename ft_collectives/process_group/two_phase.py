@@ -33,6 +33,7 @@ from ft_collectives.communicators.errors import MembersChanged, PeerLost, Supers
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.call_check import ROW, CallSignature, disagreement
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
+from rendezvous.transport.apart import strays
 
 T = TypeVar("T")
 
@@ -205,8 +206,7 @@ class TwoPhaseOperations:
         Raises RuntimeError if signatures differ, with the same sentence on all members.
         """
         own = Contribution(len(lost.inputs), crc, lost.certain)
-        came_back = int(self.fabric.withdraw is not None)
-        many, row = len(now.members), [*signature.row(), *own, came_back]
+        many, row = len(now.members), [*signature.row(), *own, self.fabric.since()]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
         self.fabric.memory.hold([mine, rows])
@@ -222,7 +222,7 @@ class TwoPhaseOperations:
         said = rows.view(many, len(row)).tolist()
         words = disagreement([one[:ROW] for one in said], now.members)
         if words:
-            part([(one[:ROW], bool(one[-1])) for one in said], row[:ROW], self.fabric, words)
+            part([(one[:ROW], one[-1]) for one in said], row[:ROW], self.fabric, words)
         return [Contribution(*one[ROW:-1]) for one in said]
 
     def _attempt(
@@ -269,18 +269,21 @@ class TwoPhaseOperations:
 
 
 def part(
-    said: Sequence[tuple[Sequence[int], bool]], own: Sequence[int], fabric: Fabric, words: str
+    said: Sequence[tuple[Sequence[int], int]], own: Sequence[int], fabric: Fabric, words: str
 ) -> NoReturn:
-    """Members disagree: each has said so, and whether it has come back after it was lost.
+    """Members disagree: each has said so, and since which generation it is there.
 
-    If those that never were agree, the others were not given all that they need: they leave, and
-    what is under way is done again without them (Superseded). Else it is the script's
-    (RuntimeError).
+    If those that are there longest agree, the others were not given all that they need: who says
+    otherwise leaves, and what is under way is done again without it (Superseded). Else it is the
+    script's (RuntimeError).
     """
-    first = {tuple(one) for one, came_back in said if not came_back}
-    if len(first) != 1:
+    odd = strays(
+        {number: tuple(one) for number, (one, _) in enumerate(said)},
+        {number: since for number, (_, since) in enumerate(said)},
+    )
+    if not odd:
         raise RuntimeError(words)
-    if tuple(own) not in first:
+    if tuple(own) in {tuple(said[number][0]) for number in odd}:
         assert fabric.withdraw is not None, f"came back, and parted: {words}"
         fabric.withdraw(words)
     raise Superseded

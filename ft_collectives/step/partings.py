@@ -5,10 +5,10 @@ from rendezvous.transport.apart import strays, takes_otherwise, unequal
 
 
 def parted(rank: int, step: int, compared: Compared) -> list[Effect]:
-    """The effects on `rank`. Those that came back leave if all others agree, and these wait for
-    the view without them; else it is the script's.
+    """The effects on `rank`. Those that came back leave if they differ from those that have been
+    there longest, and these wait for the view without them; else it is the script's.
     """
-    odd = strays(compared.taken, compared.came_back)
+    odd = strays(compared.taken, compared.since)
     if not odd:
         return [Differ(reason=unequal(step, compared.taken))]
     if rank in odd:

@@ -4,8 +4,8 @@ The worker makes events of what its script, the launcher and the data plane do, 
 effects out (`recoverrun.worker.step`); the simulator does the same with a model of a worker.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rendezvous.protocol.messages import Decision, Message
 from rendezvous.protocol.views import Identity, View
@@ -65,13 +65,13 @@ class Voted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Members have told each other how many microbatches each has `taken`, by rank, and who of them
-    `came_back` after it was lost.
+    """Members have told each other how many microbatches each has `taken`, by rank, and `since`
+    which generation those are there that came back after they were lost.
     """
 
     generation: int
     taken: Mapping[int, int]
-    came_back: Collection[int] = ()
+    since: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

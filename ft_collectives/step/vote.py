@@ -143,15 +143,14 @@ class VoteGroup:
         alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
         return Tally(counts=sums[HEAD:], said=words, alike=alike, invited=sums[2 + WORDS])
 
-    def taken(self, generation: int, microbatches: int) -> tuple[dict[int, int], list[int]]:
-        """Return how many microbatches each member has taken, by rank, and who of them came back
-        after it was lost. Raises Superseded if `generation` ends first.
+    def taken(self, generation: int, microbatches: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Return how many microbatches each member has taken, by rank, and since which generation
+        it is there, 0 if it was never lost. Raises Superseded if `generation` ends first.
         """
-        back = self._fabric.withdraw is not None
-        mine = {"taken": microbatches, "back": back}
+        mine = {"taken": microbatches, "since": self._fabric.since()}
         said = gather(self._fabric, self.channel, generation, mine)
         taken = {rank: one["taken"] for rank, one in said.items()}
-        return taken, sorted(rank for rank, one in said.items() if one["back"])
+        return taken, {rank: one["since"] for rank, one in said.items()}
 
     def least(self, generation: int, value: int) -> int:
         """Return the least value of all members. Raises Superseded if `generation` ends first."""

@@ -46,12 +46,6 @@ class FirstStep:
         """The slots on trial, and their step."""
         return None if self._trial is None else (self._trial.slots, self._trial.step)
 
-    @property
-    def ranks(self) -> list[int]:
-        """Those on trial."""
-        layout = self._members.layout
-        return sorted(layout.ranks(self._trial.slots)) if self._trial and layout else []
-
     def begin(self, slots: tuple[int, ...], step: int, now: float) -> None:
         """They take part from `step` on."""
         self._trial = _Trial(slots=slots, step=step, since=now)

@@ -169,8 +169,8 @@ class Generations:
         """Ranks have taken unequally many microbatches. If it is those that came back, in their
         first step or later, the others go on without them.
         """
-        trial, layout, now = self.arrivals.first_step.ranks, self.members.layout, self.now
-        odd = strays(unequal.taken, trial) or strays(unequal.taken, self.members.came_back)
+        layout, now = self.members.layout, self.now
+        odd = strays(unequal.taken, self.members.came_back)
         if not odd or layout is None:
             return self._stop(EXIT_ERROR, unequal.reason, -1)
         reason = takes_otherwise(unequal.step, unequal.taken, odd)

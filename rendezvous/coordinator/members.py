@@ -26,6 +26,8 @@ class Membership:
     gone: set[int] = field(default_factory=set)
     births: dict[int, int] = field(default_factory=dict)
     """Rank -> birth of its newest process, of ranks that were started again."""
+    returned_in: dict[int, int] = field(default_factory=dict)
+    """Rank -> the newest generation by which it has come back."""
     context_buffer: dict[int, ContextBuffer] = field(default_factory=dict)
     # Asked with every message of every rank: what they follow from changes with a loss or an end.
     _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -76,9 +78,17 @@ class Membership:
         return self._lost if self.live else ()
 
     @property
-    def came_back(self) -> list[int]:
-        """Members that were lost before and take part again."""
-        return [rank for rank, birth in self.births.items() if birth and rank in self.live_ranks]
+    def came_back(self) -> dict[int, int]:
+        """Members that were lost before and take part again, and since which generation.
+
+        That is FIRST_GENERATION where another coordinator has begun it, so long ago that nobody
+        remembers it: before all that are remembered.
+        """
+        again = {rank for rank, birth in self.births.items() if birth} | self.returned_in.keys()
+        return {
+            rank: self.returned_in.get(rank, FIRST_GENERATION)
+            for rank in sorted(again & self.live_ranks)
+        }
 
     @property
     def running(self) -> list[int]:
@@ -132,6 +142,7 @@ class Membership:
         self.live_ranks.update(joined)
         self.advance(())
         self.joined, self.from_step = joined, from_step
+        self.returned_in.update(dict.fromkeys(joined, self.generation))
 
     def view(self, roots: Mapping[int, int]) -> View:
         """`roots[slot]` is the rank whose end has taken it out, for slots lost since the last."""

@@ -99,6 +99,8 @@ def _take_over(coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Messag
     for view in views:
         coordinator.book.open(view.generation, view.live)
         coordinator.book.join(view.joined, view.from_step)
+    for view in sorted(views, key=lambda view: view.generation):
+        members.returned_in.update(dict.fromkeys(view.joined, view.generation))
     for message in told:
         if isinstance(message, Decision):
             coordinator.book.decide(message, coordinator.now)

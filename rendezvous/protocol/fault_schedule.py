@@ -34,7 +34,7 @@ ReturnPhase = Literal["prologue", "ready", "receive", "wind", "place"]
 RETURN_PHASES: tuple[ReturnPhase, ...] = get_args(ReturnPhase)
 """Of a process that is to take a lost rank's place, before its first step."""
 
-WelcomePhase = Literal["hold", "send"]
+WelcomePhase = Literal["hold", "give", "send"]
 WELCOME_PHASES: tuple[WelcomePhase, ...] = get_args(WelcomePhase)
 """Of a member, as others take part again."""
 

@@ -18,13 +18,15 @@ def named(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def strays(said: Mapping[int, object], came_back: Collection[int]) -> list[int]:
-    """Ranks of `came_back` that say otherwise than all others, which agree; [] if these do not, or
-    there are none.
+def strays(said: Mapping[int, object], since: Mapping[int, int]) -> list[int]:
+    """Ranks that came back and say otherwise than those that have been there longest, which agree;
+    [] if these do not, or nobody says otherwise.
 
-    They are processes that others gave their state: what is missing of it may show late.
+    `since` has the generation by which a rank came back; one that was never lost need not be in it.
+    Who came back was given its state by those that were there: what is missing of it may show late.
     """
-    first = {words for rank, words in said.items() if rank not in came_back}
+    first_in = min((since.get(rank, 0) for rank in said), default=0)
+    first = {words for rank, words in said.items() if since.get(rank, 0) == first_in}
     if len(first) != 1:
         return []
     return sorted(rank for rank, words in said.items() if words not in first)

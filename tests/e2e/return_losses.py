@@ -52,7 +52,7 @@ def again() -> Iterator[Cell]:
 def donor() -> Iterator[Cell]:
     """Rank 2 gives rank 1 its state, and dies."""
     for shape in (DDP3, FSDP3):
-        for phase in ("hold", "send", *FIRST_STEP):
+        for phase in ("give", "hold", "send", *FIRST_STEP):
             yield cell("donor", shape, LOST, f"r2@welcome:{phase}")
 
 

@@ -150,6 +150,25 @@ def test_one_that_takes_fewer_microbatches_after_its_first_step_leaves(
     assert len(run.records("replica.start")) == 1
 
 
+def test_where_all_were_lost_before_the_one_that_came_back_last_leaves(tmp_path: Path) -> None:
+    """Rank 1 dies as rank 0 is back, and is given its state by that one."""
+    kills = "r0@step:6:backward,r1@welcome:between"
+    case = Returning(shape="micro", dies="fewer later", kills=kills)
+
+    with running(
+        case, tmp_path / "run", inject=kills, options=(*case.options, "--return"),
+        arguments=(f"--dies={case.dies}",), bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_record("replica.prove", lambda one: one["ranks"] == [1])
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+
+    said = [one["reason"] for one in run.records("notice.give")]
+    assert any("rank 1 came back and takes another number of microbatches" in one for one in said)
+    assert len(run.records("replica.start")) == 2
+
+
 @pytest.mark.parametrize("stray", ["noisy", "noisy, then lost"])
 def test_where_nobody_can_execute_for_one_that_came_back_the_run_goes_on_and_is_not_exact(
     stray: str, tmp_path: Path

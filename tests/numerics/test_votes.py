@@ -23,4 +23,4 @@ def test_votes_name_who_takes_unequally_many_microbatches_whatever_their_number(
     assert (unequal.counts, unequal.unequal) == ((), True)
     assert set(summed.counts) == {1} and len(summed.counts) == 3 * (EXCHANGED // 3)
     assert (differ.counts, differ.unequal) == ((), True)
-    assert taken == ({0: 1, 1: 41, 2: 81}, [])
+    assert taken == ({0: 1, 1: 41, 2: 81}, {0: 0, 1: 0, 2: 0})

@@ -307,6 +307,10 @@ class History:
         ]
         self.coverage["sum of a lost replica applied"] += bool(dead)
 
+    def asked(self, worker: Worker, donor: Worker) -> None:
+        """A newcomer waits for what this member tells it."""
+        self.book.returns.asked(worker.rank, donor.rank)
+
     def received(self, worker: Worker) -> None:
         """A newcomer has its state, and takes its place with it."""
         self.trace("sim.receive", f"rank {worker.rank} has its state")

@@ -27,7 +27,7 @@ from rendezvous.coordinator import (
     step_log,
     takeover,
 )
-from rendezvous.protocol import quota
+from rendezvous.protocol import donors, quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ ARRIVALS = (
     ),
     Mutant(
         "an invitation outlives a view", arrivals, "Arrivals.began",
-        "self._invitation = None", "pass", "assert", 425,
+        "self._invitation = None", "pass", "assert", 751,
     ),
     Mutant(
         "half a replica is whole", arrivals, "Arrivals._is_whole", "return all(", "return any(",
@@ -293,7 +293,11 @@ ARRIVALS = (
     ),
     Mutant(
         "a newcomer that hangs is waited for", first_step, "FirstStep.overdue",
-        "now < deadline", "True", "storm", 3,
+        "now < deadline", "True", "storm", 600,
+    ),
+    Mutant(
+        "a newcomer waits on when its donor is lost", donors, "may_tell",
+        "donor in view.live_ranks", "True", "arrival", 278,
     ),
     Mutant(
         "members are invited while others gather", generations, "Generations._bring_back",

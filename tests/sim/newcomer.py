@@ -1,11 +1,13 @@
 """The model of a process that is to take the place of a lost rank.
 
 It runs alone up to its loop, says that it is ready, and waits for the view that it joins by. Then
-it takes the state of the top of that step from a member, who trains on meanwhile: what it sends
-cannot change before the vote of the step, and that needs the newcomer.
+it takes the state of the top of that step from a member, once that one has told where it is, and
+trains on meanwhile: what it sends cannot change before the vote of the step, and that needs the
+newcomer.
 """
 
 from ft_collectives.step.machine import StepMachine
+from rendezvous.protocol import donors
 from rendezvous.protocol.arrival_messages import EXIT_AWAY, Ready
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.views import View
@@ -71,11 +73,22 @@ class Newcomer(Worker):
         )  # fmt: skip
         self.sums.views[view.generation] = view
         self.step = step
-        others = [s for s in view.live if self.layout.replicas[s][0] not in view.joined]
-        slot = others[(self.slot + self.shard) % len(others)]
-        self._donor = self.sim.workers[self.layout.replicas[slot][self.shard]]
+        self._donor = self.sim.workers[donors.donor_in(self.layout, view, self.rank)]
+        self.sim.asked(self, self._donor)
         self._point("joined")
-        self._after(self.sim.engine.jitter(self.sim.plan.transfer_s), self._receive)
+        self._donor.stop.when_made(view.generation, self._fetch)
+
+    def _hear_view(self, view: View) -> None:
+        super()._hear_view(view)
+        if self.stage != "joining" or self.view is None or self._donor is None:
+            return
+        if not donors.may_tell(self._donor.rank, self.view):
+            self._away("a view is without its donor")
+
+    def _fetch(self) -> None:
+        """Its donor has told where its state is."""
+        if self.alive:
+            self._after(self.sim.engine.jitter(self.sim.plan.transfer_s), self._receive)
 
     def _receive(self) -> None:
         """All of the state is here, or the donor has ended before."""

@@ -2,7 +2,8 @@
 
 Who joins is a whole replica, each of its ranks in the process that has said that it is ready and of
 whose end nobody was told; all members stand at the top of that step, and none has ended. Its state
-is what its peers hold there. And whoever is ready in a quiet time does take part.
+is what its peers hold there. And whoever is ready in a quiet time does take part. Nobody waits for
+the word of a member that is lost.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,6 +35,8 @@ class Returns:
         self.joined_at: dict[int, tuple[float, int]] = {}  # slot -> when, and at which step
         self.joins: dict[int, int] = {}  # slot -> the generation that it joined by
         self.entered: dict[int, int] = {}  # rank -> the newest one that its launcher has heard of
+        self.asks: dict[int, int] = {}  # rank -> the member that is to tell it its state
+        self.bereft: set[int] = set()  # of those, who were told that it is lost
         self.top = -1  # the newest step that was committed
         self.quiet_since = -1  # the step that was the newest one when something last went wrong
 
@@ -47,6 +50,8 @@ class Returns:
 
     def died(self, rank: int) -> None:
         self.dead.add(rank)
+        self.asks.pop(rank, None)
+        self.bereft.discard(rank)
         self.disturbed()
 
     def unhosted(self, ranks: Collection[int]) -> None:
@@ -120,6 +125,12 @@ class Returns:
         """The launcher of this rank passes a view on."""
         if rank in view.joined:
             self.entered[rank] = max(view.generation, self.entered.get(rank, 0))
+        elif rank in self.asks and self.asks[rank] not in view.live_ranks:
+            self.bereft.add(rank)
+
+    def asked(self, rank: int, donor: int) -> None:
+        """A newcomer waits for the word of this member."""
+        self.asks[rank] = donor
 
     def missed(self) -> dict[int, int]:
         """Slots that have joined, by a rank whose launcher has not heard of it."""
@@ -138,6 +149,8 @@ class Returns:
         self, rank: int, step: int, state: object, applied: Mapping[tuple[int, int, str], Key]
     ) -> None:
         """A newcomer takes its place with this state; `applied`: by step, shard and bucket."""
+        self.asks.pop(rank, None)
+        self.bereft.discard(rank)
         shard = rank % self.plan.shards
         true = tuple(
             tuple(applied[one] for one in sorted(applied) if one[:2] == (older, shard))
@@ -152,6 +165,8 @@ class Returns:
         demand(late and self.top < step, "arrival", f"replica {slot} had {now - at:.1f} s")
         stalled = any(fault.kind == "pause" for fault in self.plan.faults)
         demand(stalled or self.plan.arrival_s < 30.0, "arrival", f"why does replica {slot} hang?")
+        bereft = self.bereft.intersection(self.plan.layout[slot])
+        demand(stalled or not bereft, "arrival", f"ranks {bereft} wait for a donor that is lost")
 
     # --------------------------------------------------------------------------- who does not
 

@@ -1,5 +1,6 @@
 """Lost replicas come back, and are lost again at any moment of it."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -18,7 +19,8 @@ RARE = (
     "replica.start", "replica.ready", "replica.invite", "replica.return", "invited again",
     "a replica comes back twice", "view told to a newcomer that missed it",
     "newcomer leaves: a view has it as a member, and it missed the one by which it joined",
-    "newcomer leaves: its donor has ended", "death of a newcomer: starting",
+    "newcomer leaves: its donor has ended", "newcomer leaves: a view is without its donor",
+    "death of a newcomer: starting",
     "death of a newcomer: ready", "death of a newcomer: joining", "death of a newcomer: first step",
     "lost Ready", "lost Arrival", "lost Held", "lost StartAgain", "fault node", "fault pause",
 )  # fmt: skip
@@ -146,6 +148,30 @@ def test_a_donor_that_dies_while_it_sends_is_made_up_for_and_both_come_back() ->
     outcome = History(slow).run()
 
     assert told(outcome, "replica.return") >= 3
+
+
+def test_a_donor_that_dies_before_its_parcel_is_made_keeps_nobody_waiting() -> None:
+    """It has said that it stands there, so the view begins; its address is never told."""
+    faults = (kill(1, step=2), kill(2, point="joined", by=1))
+    outcome = History(replace(plan(*faults), parcel_s=0.5)).run()
+
+    assert outcome.coverage["newcomer leaves: a view is without its donor"] == 1
+    assert told(outcome, "replica.return") >= 2
+
+
+def test_only_who_is_to_have_it_waits_for_a_parcel() -> None:
+    long = replace(plan(kill(1, step=2)), parcel_s=2.0)
+    outcome = History(long, verbose=True).run()
+
+    assert told(outcome, "replica.return") == 1
+    lines = [json.loads(line) for line in outcome.lines]
+    comes = next(n for n, line in enumerate(lines) if line["ev"] == "replica.return")
+    places = next(n for n, line in enumerate(lines) if line["ev"] == "sim.receive")
+    said = [line["reason"] for line in lines[comes:places]]
+    step = lines[comes]["step"]
+    assert f"rank 0 step {step} reduce" in said
+    assert lines[places]["ts"] - lines[comes]["ts"] > 1.0
+    assert lines[comes]["hold_ms"] < 100.0
 
 
 def test_a_newcomer_that_hangs_is_lost_once_it_has_had_its_time() -> None:

@@ -31,6 +31,7 @@ from ft_collectives.step.step_events import (
     Vote,
     Voted,
 )
+from rendezvous.protocol import donors
 from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Decision, Message
@@ -61,6 +62,7 @@ class Surroundings(Wire, Protocol):
     def point(self, rank: int, step: int, name: str) -> None: ...
     def fed(self, worker: "Worker", event: Event, effects: list[Effect]) -> None: ...
     def applied(self, worker: "Worker", step: int, keys: tuple[Key, ...]) -> None: ...
+    def asked(self, worker: "Worker", donor: "Worker") -> None: ...
     def received(self, worker: "Worker") -> None: ...
     @property
     def workers(self) -> "Mapping[int, Worker]": ...
@@ -86,6 +88,7 @@ class Worker:
         self.paused_until = 0.0
         self.link = CoordinatorLink(sim, rank, incarnation)
         self.stop = Stop(sim, rank)
+        self.invited: tuple[int, ...] = ()  # lost ranks that are ready to take part
         self.machine: StepMachine | None = None
         self.step = 0  # the script's own count
         self.index = 0
@@ -125,7 +128,8 @@ class Worker:
             case Decision() if self.machine is not None:
                 self._point("decided")
                 self._feed(Decided(decision=message))
-            case Arrival(generation=generation) if self.machine is not None:
+            case Arrival(generation=generation, ranks=ranks) if self.machine is not None:
+                self.invited = ranks
                 self._point("invited")
                 self._feed(Invited(generation=generation))
             case _:
@@ -140,8 +144,7 @@ class Worker:
             self.sums.views[view.generation] = view
             self._point("viewed")
             self._soon(self._abort, view.generation)
-            if self.stop.over():
-                self._go_on()
+            self.stop.heard()
 
     def _abort(self, below: int) -> None:
         """Leave the collectives of generations before `below`; the script thread comes back."""
@@ -322,9 +325,14 @@ class Worker:
             self._soon(self._end)
         elif self.machine.held() is not None:
             self._point("held")
-            self.stop.begin(self.machine.held)
+            self.stop.begin(self.machine.held, self._gives_in(self.machine.view), self._go_on)
         else:
             self._soon(self._forward)
+
+    def _gives_in(self, view: View) -> int:
+        """The generation after `view`, if a newcomer would have its state from here; else 0."""
+        ranks = (donors.donor_of(self.layout, view.live, rank) for rank in self.invited)
+        return view.generation + 1 if self.rank in ranks else 0
 
     def _end(self) -> None:
         assert self.machine is not None, "a script that ends has run"

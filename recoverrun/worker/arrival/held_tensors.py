@@ -36,6 +36,16 @@ def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, 
     return found
 
 
+def path_of(name: str) -> str:
+    """The path of the module that has the tensor of this name in `others`."""
+    return name.rpartition(".")[0]
+
+
+def outermost(name: str) -> str:
+    """The path of the outermost module around it: modules hold others in `_modules`."""
+    return path_of(name).partition("._modules")[0].removesuffix(".vars")
+
+
 def trained(made: MadeObjects) -> list[torch.Tensor]:
     """All parameters of all optimizers, in the order in which these were made."""
     return [

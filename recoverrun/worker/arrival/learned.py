@@ -38,8 +38,8 @@ class PlaceParts:
 class Gives(Returns, Protocol):
     """The interface of a process that has taken its place, and may give others theirs."""
 
-    def know(self, before: list[list[Any]]) -> None:
-        """Digests of plain values as the run began."""
+    def know(self, before: list[list[Any]], modules: Iterable[str]) -> None:
+        """Digests of plain values as the run began, and which modules this process has made."""
 
     def meet(self, joined: Iterable[int]) -> None:
         """These have come in one view with this process."""

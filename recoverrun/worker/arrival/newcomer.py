@@ -8,11 +8,12 @@ and at the top of the step's loop everything is put in place (`parcel`).
 
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from types import FrameType
 from typing import Any, Never
 
-import msgpack
+import torch
 
 from ft_collectives.communicators.c10d import DistStoreError, GroupMember, PrefixStore
 from ft_collectives.communicators.fabric import Fabric
@@ -28,11 +29,12 @@ from recoverrun.worker.arrival import (
     published,
 )
 from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.fetching import from_donor
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.state_source import StateLost
-from recoverrun.worker.arrival.transfer import Address, empty, fetch
+from recoverrun.worker.arrival.transfer import empty, fetch
 from recoverrun.worker.arrival.winding import Standing, Winding
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
@@ -48,6 +50,7 @@ from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.arrival_messages import Ready
+from rendezvous.protocol.donors import donor_in
 from rendezvous.protocol.progress_page import Phase
 from rendezvous.protocol.views import View
 
@@ -89,6 +92,7 @@ class Newcomer:
             on_hint=lambda generation, reason: None,
             progress=worker.progress,
             withdraw=self.leave,
+            since=lambda: 0 if worker.place is None else worker.place.generation,
         )
         process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
         worker.failpoints.comes("prologue")
@@ -120,12 +124,9 @@ class Newcomer:
         self._await_place()
         assert worker.place is not None, "waited for"
         worker.progress.at(Phase.FIRST_DATA)
-        key = published.address_key(worker.place.generation, env.rank)
+        donor = donor_in(self.layout, worker.place, env.rank)
         try:
-            address = Address(*msgpack.unpackb(worker.store(0).get(key), raw=False))
-            began = time.monotonic()
-            amid = partial(worker.failpoints.comes, "receive")
-            told, tensors = fetch(address, empty, amid=amid)
+            began, told, tensors = from_donor(worker, donor, self._fetch)
         except (StateLost, DistStoreError) as error:
             leave(worker, f"the state of the others did not come: {error}", again=True)
         manifest: dict[str, Any] = dict(told)
@@ -136,6 +137,20 @@ class Newcomer:
         self._parcel = Parcel(manifest, tensors)
         self._record.answer_from(manifest["record"], self.layout)
         return Standing.unpack(manifest["standing"])
+
+    def _fetch(self) -> tuple[float, Mapping[str, Any], list[torch.Tensor]]:
+        """When the donor's word came, its manifest and tensors. Raises StateLost, DistStoreError.
+
+        In a thread of its own.
+        """
+        worker = self._parts.worker
+        assert worker.place is not None, "waited for"
+        key = published.address_key(worker.place.generation, worker.env.rank)
+        word = published.unpacked_word(worker.store(0).get(key))
+        if isinstance(word, str):
+            raise StateLost(word)
+        began, amid = time.monotonic(), partial(worker.failpoints.comes, "receive")
+        return began, *fetch(word, empty, amid=amid)
 
     def _serve(self) -> None:
         """This process trains as the others do; the first steps of a script may have told how."""
@@ -236,7 +251,7 @@ class Newcomer:
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._others = told["others"]
-        self._survivor.know(told["before"])
+        self._survivor.know(told["before"], (path for path, _ in there.modules))
         take_over.join(worker, parts.driver.control, told["channels"])
 
     def _protect(self, told: dict[str, Any]) -> None:

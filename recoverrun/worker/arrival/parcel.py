@@ -1,8 +1,9 @@
 """The parcel with which a process begins a step in a lost rank's place: made by a survivor.
 
-It is made at the top of the step's loop, before anything of the step is done. What may change
-before the step commits (buffers, values, untrained modules) is copied; parameters and the state of
-optimizers are not: they stay as they are until the vote, which needs the newcomer.
+It is made at the top of the step's loop, before anything of the step is done here; others may have
+begun it. What may change before the step commits (buffers, values, untrained modules) is copied;
+parameters and the state of optimizers are not: they stay as they are until the vote, which needs
+the newcomer.
 
 | of the lost rank, as the survivor has followed it | of the survivor, as it is equal on all ranks |
 |---|---|
@@ -35,7 +36,7 @@ from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.plain_values import Before
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
@@ -53,15 +54,19 @@ TRAINED = ("state", "param_groups")
 
 
 def made(
-    parts: PlaceParts, rank: int, top: Top, here: Context, before: Mapping[Place, int]
+    parts: PlaceParts,
+    rank: int,
+    slot: Context | None,
+    top: Top,
+    here: Context,
+    before: Before,
 ) -> Parcel:
-    """For `rank`, at `top`, where this rank's own context is `here`; `before` are the digests of
-    plain values as the run began.
+    """For `rank`, at `top`, where this rank's own context is `here` and that of the lost one
+    `slot`; `before` is what there was as the run began.
 
     Raises NotReachable.
     """
     exact, stack = parts.left.exact, stack_of(parts.worker.runtime.stack, top)
-    slot = _slot(parts, rank, here) if exact else None
     starts = [_known(parts, rank, one) if exact else None for one in stack]
     manifest, packing = common(parts, top, here, before)
     own = parts.worker.runtime.own_modules
@@ -84,7 +89,7 @@ def made(
 
 
 def common(
-    parts: PlaceParts, top: Top, here: Context, before: Mapping[Place, int]
+    parts: PlaceParts, top: Top, here: Context, before: Before
 ) -> tuple[dict[str, Any], Packing]:
     """The parts that are the same for any rank; tensors by reference. Raises NotReachable."""
     worker, frame = parts.worker, sys._getframe(1)
@@ -97,6 +102,8 @@ def common(
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     there = plain_values.found(frames, changing_modules(worker.runtime))
+    digests, modules = before
+    others = held_tensors.others(strategy, parts.made, there)
     try:
         manifest = {
             "step": worker.step,
@@ -110,11 +117,9 @@ def common(
             "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
             "frames": _variables(packing, stack, frame, data),
             "model": packing.pack(held_tensors.model(strategy), "the model"),
-            "modules": packing.pack(
-                held_tensors.others(strategy, parts.made, there),
-                "untrained modules",
-            ),
-            "values": plain_values.pack(plain_values.changed(there, before, data), packing),
+            "modules": packing.pack(others, "untrained modules"),
+            "late": [one for one in others if held_tensors.path_of(one) not in modules],
+            "values": plain_values.pack(plain_values.changed(there, digests, data), packing),
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }
@@ -123,8 +128,12 @@ def common(
     return manifest, packing
 
 
-def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
-    """The context of lost `rank`. Raises NotReachable if nobody can tell."""
+def slot_of(parts: PlaceParts, rank: int, here: Context) -> Context | None:
+    """Where lost `rank` stands; None where nobody follows it. Raises NotReachable if nobody can
+    tell.
+    """
+    if not parts.left.exact:
+        return None
     parts.left.await_contexts(rank)
     parts.left.absorb()
     lost = parts.executor.lost.get(rank)

@@ -28,16 +28,19 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
 
     Raises NotReachable where they do not fit.
     """
-    told, tensors = parcel.manifest, parcel.tensors
+    told, tensors, donor = parcel.manifest, parcel.tensors, parcel.manifest["donor"]
     strategy = parts.worker.protection.strategy
     with torch.no_grad():
         _fill(
             "the model",
             held_tensors.model(strategy),
             unpack(told["model"], tensors, moved=False),  # a device may lack room for two of them
+            donor,
         )
         mine = held_tensors.others(strategy, parts.made, there)
-        _fill("untrained modules", mine, unpack(told["modules"], tensors, moved=False))
+        theirs = unpack(told["modules"], tensors, moved=False)
+        theirs = without_own(mine, theirs, frozenset(told["late"]))
+        _fill("untrained modules", mine, theirs, donor)
         put_gradients(parts.made, unpack(told["gradients"], tensors))
     plain_values.put(told["values"], tensors, there)
     put_states(parts.made, parcel)
@@ -164,10 +167,29 @@ def filled(present: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _fill(what: str, mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> None:
-    if mine.keys() != theirs.keys():
-        odd = min(mine.keys() ^ theirs.keys())
-        raise NotReachable(f"{what}: {odd} is not on all ranks")
+def without_own(
+    mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], late: frozenset[str]
+) -> dict[str, torch.Tensor]:
+    """Leave out modules that are the donor's own: rank 0 may average weights, say.
+
+    It had them before anything was trained, unlike those of the names `late`, and the same first
+    lines have made nothing of the kind for this rank.
+    """
+    here = set(map(held_tensors.outermost, mine))
+    return {
+        name: one
+        for name, one in theirs.items()
+        if name in late or held_tensors.outermost(name) in here
+    }
+
+
+def _fill(
+    what: str, mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], donor: int
+) -> None:
+    if odd := sorted(theirs.keys() - mine.keys()):
+        raise NotReachable(f"{what}: rank {donor} has {odd[0]}, and this process has none")
+    if odd := sorted(mine.keys() - theirs.keys()):
+        raise NotReachable(f"{what}: this process has {odd[0]}, and rank {donor} has none")
     for name, target in mine.items():
         if target.shape != theirs[name].shape or target.dtype != theirs[name].dtype:
             raise NotReachable(f"{what}: {name} is of another shape or type on other ranks")

@@ -4,7 +4,7 @@
 |---|---|
 | `arrival/path` | how the others train (`Way`) |
 | `arrival/record/SHARD` | results of collectives before these loops (`prologue_record`) |
-| `arrival/GENERATION/RANK` | where that rank gets its parcel from, in that generation |
+| `arrival/GENERATION/RANK` | where its parcel is in that generation, or why there is none |
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack
 
+from recoverrun.worker.arrival.transfer import Address
 from rendezvous.protocol.layout import Layout
 
 PATH = "arrival/path"
@@ -47,3 +48,13 @@ def unpacked(told: bytes) -> Way:
     known: dict[str, Any] = msgpack.unpackb(told, raw=False)
     layout = Layout(tuple(tuple(one) for one in known["replicas"]))
     return Way(known["strategy"], layout, tuple(known["path"]))
+
+
+def packed_word(word: Address | str) -> bytes:
+    """What a donor tells its newcomer: where its parcel is, or why there is none."""
+    return bytes(msgpack.packb(word, use_bin_type=True))
+
+
+def unpacked_word(told: bytes) -> Address | str:
+    word = msgpack.unpackb(told, raw=False)
+    return word if isinstance(word, str) else Address(*word)

@@ -2,8 +2,9 @@
 
 From the first transaction on a survivor tells where in the script the run is (`published`). When
 all members know of an invitation, as the vote of the step before has shown, all stop at the top of
-the next step. There one survivor for each newcomer makes its parcel and offers it; the view that
-begins then has the newcomers, and the step goes on: its vote needs them.
+the next step, and say so. The view that begins then has the newcomers, and the step goes on: its
+vote needs them. One survivor for each newcomer makes its parcel as soon as it has said that it
+stands there, and tells where it is; the others do not wait for that.
 """
 
 import gc
@@ -12,15 +13,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import msgpack
-
 from recoverrun.worker.arrival import parcel, plain_values, published
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
-from recoverrun.worker.arrival.transfer import Offer
+from recoverrun.worker.arrival.transfer import Address, Offer
 from recoverrun.worker.arrival.winding import over_for_good, standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin
@@ -29,7 +28,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
-from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.donors import donor_of
 
 HELD_AGAIN_S = 0.5
 """A message may be lost, and a coordinator be replaced."""
@@ -51,6 +50,7 @@ class Survivor:
         self._step = -1  # the last one whose top was seen
         self._refused = False
         self._before: dict[Place, int] | None = None  # of plain values, as the run began
+        self._modules: frozenset[str] = frozenset()  # their paths, as the run began
         self._offers: list[Offer] = []
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
 
@@ -67,6 +67,7 @@ class Survivor:
             frames = frames_of(runtime.stack, sys._getframe(1))
             there = plain_values.found(frames, changing_modules(runtime))
             self._before = plain_values.digests(there)
+            self._modules = frozenset(path for path, _ in there.modules)
 
     def begins(self, top: Top, context: Context) -> None:
         """A transaction begins at `top`, of a loop that trains or of another one."""
@@ -84,9 +85,12 @@ class Survivor:
         if machine.held() is not None:
             self._hold(top, context)
 
-    def know(self, before: list[list[Any]]) -> None:
-        """This process has come later: `before` are the digests as the run began."""
+    def know(self, before: list[list[Any]], modules: Iterable[str]) -> None:
+        """This process has come later: `before` are the digests as the run began, and its first
+        lines have made `modules`.
+        """
         self._before = {(path, key): digest for path, key, digest in before}
+        self._modules = frozenset(modules)
 
     def meet(self, joined: Iterable[int]) -> None:
         """This process has come in one view with others."""
@@ -147,7 +151,7 @@ class Survivor:
         worker = self._parts.worker
         try:
             standing(worker.runtime).pack()
-            parcel.common(self._parts, top, context, self._before or {})
+            parcel.common(self._parts, top, context, (self._before or {}, self._modules))
         except NotReachable as why:
             self._refuse(str(why), said=worker.speaks_first)
         except Exception as error:  # protects a healthy run from what its objects say of themselves
@@ -162,33 +166,31 @@ class Survivor:
     # --------------------------------------------------------------------------- waiting
 
     def _hold(self, top: Top, context: Context) -> None:
-        """All members stand here: others take part from this step on."""
+        """All members stand here: others take part from this step on.
+
+        Nobody waits for parcels but who is to have them: where the lost ranks stand is found
+        first, as it may turn out that nobody can tell; all else once this rank has said that it is
+        here. The view may begin meanwhile, and the other members go on.
+        """
         worker = self._parts.worker
-        machine = worker.protection.machine
-        generation, invited = machine.view.generation, worker.invited
-        before = frozenset(machine.view.live_ranks)
+        machine, layout = worker.protection.machine, worker.protection.layout
+        view, invited = machine.view, worker.invited
         worker.failpoints.stops()
-        collects = gc.isenabled()
-        gc.disable()  # a collection takes longer than a parcel, and all wait for it
-        try:
-            for rank in invited:
-                if donor_of(worker.protection.layout, machine.view.live, rank) == worker.env.rank:
-                    self._give(rank, generation + 1, top, context)
-        except NotReachable as why:
-            self._refuse(str(why))
-        except Exception as error:  # protects a healthy run from what its objects say of themselves
-            self._refuse(UNTOLD.format(error=repr(error)))
-        finally:
-            if collects:
-                gc.enable()
+        mine = [one for one in invited if donor_of(layout, view.live, one) == worker.env.rank]
+        slots = self._slots(mine, view.generation + 1, context)
         self._parts.left.renew(invited)
-        while (held := machine.held()) is not None:
+        held = machine.held()
+        while held is not None:
             worker.link.send(held)
             worker.failpoints.welcomes("hold")
-            self._await_view(generation)
+            for rank, slot in slots.items():
+                self._give(rank, slot, view.generation + 1, top, context)
+            slots = {}
+            self._await_view(view.generation)
+            held = machine.held()
         # Of those who came one may be lost again by now, and the newest view tells of no arrival.
         came = set(worker.joined if worker.joining else ()) | (
-            set(machine.view.live_ranks) - before
+            set(machine.view.live_ranks) - set(view.live_ranks)
         )
         self._parts.left.stay(set(invited) - came)
         self._joined = tuple(sorted(came))
@@ -196,16 +198,60 @@ class Survivor:
             worker.failpoints.return_begins(worker.step)
             worker.protection.strategy.admit()
 
-    def _await_view(self, generation: int) -> None:
+    def _await_view(self, generation: int, within_s: float | None = HELD_AGAIN_S) -> None:
         """Wait for a newer view, but not longer than it takes to say again where we are."""
         worker, machine = self._parts.worker, self._parts.worker.protection.machine
         with worker.changed, worker.protection.fabric.waits.on(None, 0, "a lost replica"):
-            worker.changed.wait_for(
-                lambda: machine.view.generation > generation, timeout=HELD_AGAIN_S
-            )
+            worker.changed.wait_for(lambda: machine.view.generation > generation, within_s)
 
-    def _give(self, rank: int, generation: int, top: Top, context: Context) -> None:
-        """Offer `rank` what it needs to begin here."""
+    def _slots(
+        self, ranks: list[int], generation: int, context: Context
+    ) -> dict[int, Context | None]:
+        """Where these stand; nothing if that is not known of all of them."""
+        slots: dict[int, Context | None] = {}
+        try:
+            slots = {rank: parcel.slot_of(self._parts, rank, context) for rank in ranks}
+        except NotReachable as why:
+            reason = str(why)
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            reason = UNTOLD.format(error=repr(error))
+        for rank in ranks if not slots else ():
+            self._decline(rank, generation, reason)
+        return slots
+
+    def _give(
+        self, rank: int, slot: Context | None, generation: int, top: Top, context: Context
+    ) -> None:
+        """Tell `rank`, if it comes in `generation`, where it gets what it needs to begin here."""
+        worker = self._parts.worker
+        worker.failpoints.welcomes("give", lambda: self._await_view(generation - 1, None))
+        collects = gc.isenabled()
+        gc.disable()  # a collection takes longer than a parcel, and a newcomer waits for it
+        try:
+            address = self._offer(rank, slot, generation, top, context)
+        except NotReachable as why:
+            self._decline(rank, generation, str(why))
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._decline(rank, generation, UNTOLD.format(error=repr(error)))
+        else:
+            self._tell(rank, generation, address)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _decline(self, rank: int, generation: int, reason: str) -> None:
+        """Nobody comes back; if `rank` has come by now, it does not wait."""
+        self._refuse(reason)
+        self._tell(rank, generation, reason)
+
+    def _tell(self, rank: int, generation: int, word: Address | str) -> None:
+        store = self._parts.worker.store(0)
+        store.set(published.address_key(generation, rank), published.packed_word(word))
+
+    def _offer(
+        self, rank: int, slot: Context | None, generation: int, top: Top, context: Context
+    ) -> Address:
+        """Offer `rank` its parcel. Raises NotReachable."""
         parts, worker = self._parts, self._parts.worker
         lost = parts.executor.lost.get(rank)
 
@@ -216,7 +262,8 @@ class Survivor:
 
         exact = parts.left.exact
         stands = standing(worker.runtime, origin_of, own_data=not exact)
-        found = parcel.made(parts, rank, top, context, self._before or {})
+        began = (self._before or {}, self._modules)
+        found = parcel.made(parts, rank, slot, top, context, began)
         record = self._record.pack(worker.protection.layout)
         before = [[*place, digest] for place, digest in (self._before or {}).items()]
         manifest = {
@@ -231,14 +278,4 @@ class Survivor:
             amid=partial(worker.failpoints.welcomes, "send"),
         )  # fmt: skip
         self._offers.append(offer)
-        worker.store(0).set(published.address_key(generation, rank), _packed(list(offer.address)))
-
-
-def _packed(value: Any) -> bytes:
-    return bytes(msgpack.packb(value, use_bin_type=True))
-
-
-def donor_of(layout: Layout, live: tuple[int, ...], rank: int) -> int:
-    """The survivor that gives `rank` its place: donors are spread over the replicas that live."""
-    slot, shard = layout.place(rank)
-    return layout.replicas[live[(slot + shard) % len(live)]][shard]
+        return offer.address

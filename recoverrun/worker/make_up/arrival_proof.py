@@ -31,7 +31,7 @@ def compare_counts(worker: WorkerState, generation: int) -> None:
     protection = worker.protection
     many = len(worker.runtime.microbatches)
     taken, _ = protection.vote_group.taken(generation, many)
-    odd = strays(taken, worker.joined)
+    odd = strays(taken, dict.fromkeys(worker.joined, generation))
     if worker.env.rank in odd:
         leave(worker, takes_otherwise(worker.step, taken, odd))
     if odd:

@@ -87,8 +87,10 @@ class _Taking:
 
 
 class Taker:
-    """The snapshots of one worker. Where there are several replicas they end as one of them is lost:
-    what a lost rank was is not told as a snapshot of it, and survivors go on without (`step.driver`).
+    """The snapshots of one worker.
+
+    Where there are several replicas they end as one of them is lost: what a lost rank was is in no
+    snapshot, and survivors go on without (`step.driver`).
     """
 
     def __init__(

@@ -85,10 +85,11 @@ class Failpoints:
         """This rank stops at the top of a step, for others to take part."""
         self._welcomes += 1
 
-    def welcomes(self, phase: WelcomePhase) -> None:
-        """Others take part again."""
+    def welcomes(self, phase: WelcomePhase, before: Callable[[], None] = lambda: None) -> None:
+        """Others take part again; `before` is done before this process dies."""
         for kill in self._kills:
             if self._is_now(kill) and kill.phase == phase:
+                before()
                 self._end(kill)
 
     def return_begins(self, step: int) -> None:

@@ -115,8 +115,8 @@ class Settlement:
         """Find the members that have taken unequally many microbatches."""
         protection = self._worker.protection
         many = protection.machine.microbatches
-        taken, came_back = protection.vote_group.taken(generation, many)
-        self._control.feed(Compared(generation=generation, taken=taken, came_back=came_back))
+        taken, since = protection.vote_group.taken(generation, many)
+        self._control.feed(Compared(generation=generation, taken=taken, since=since))
 
     def _withdraw(self, reason: str) -> None:
         withdraw = self._worker.protection.fabric.withdraw

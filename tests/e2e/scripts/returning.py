@@ -167,8 +167,9 @@ def reduce_by_hand() -> None:
 
 
 def strays(how: str) -> bool:
-    """True in the first process that comes back, if it is to go another way than the others."""
-    return args.dies == how and int(os.environ.get("RECOVERRUN_INCARNATION", "0")) & 0xFFFF == 1
+    """True in rank 1's first process that comes back, if it is to go another way than others."""
+    first = int(os.environ.get("RECOVERRUN_INCARNATION", "0")) & 0xFFFF == 1
+    return args.dies == how and rank == 1 and first
 
 
 def late(how: str) -> bool:

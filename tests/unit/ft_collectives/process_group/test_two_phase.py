@@ -45,7 +45,7 @@ A, B, C = [1, 1], [2, 1], [3, 1]
 
 
 def test_who_came_back_and_calls_otherwise_withdraws_and_the_others_go_on() -> None:
-    said = [(A, False), (B, True), (A, False)]
+    said = [(A, 0), (B, 5), (A, 0)]
 
     with pytest.raises(Withdrawn, match="they differ"):
         part(said, B, fabric_of(1, came_back=True), "they differ")
@@ -54,19 +54,28 @@ def test_who_came_back_and_calls_otherwise_withdraws_and_the_others_go_on() -> N
 
 
 def test_who_came_back_and_calls_as_the_first_ones_do_stays() -> None:
-    said = [(A, False), (B, True), (A, True)]
+    said = [(A, 0), (B, 5), (A, 7)]
 
     with pytest.raises(Superseded):
         part(said, A, fabric_of(2, came_back=True), "they differ")
 
 
-@pytest.mark.parametrize("said", [[(A, False), (B, False), (A, True)], [(A, True), (B, True)]])
+def test_where_all_were_lost_before_who_came_back_last_withdraws() -> None:
+    said = [(A, 5), (B, 9), (A, 7)]
+
+    with pytest.raises(Withdrawn, match="they differ"):
+        part(said, B, fabric_of(1, came_back=True), "they differ")
+    with pytest.raises(Superseded):
+        part(said, A, fabric_of(0, came_back=True), "they differ")
+
+
+@pytest.mark.parametrize("said", [[(A, 0), (B, 0), (A, 5)], [(A, 5), (B, 5)]])
 def test_where_those_who_stayed_differ_it_is_the_script_s(
-    said: list[tuple[list[int], bool]],
+    said: list[tuple[list[int], int]],
 ) -> None:
-    for own, came_back in said:
+    for own, since in said:
         with pytest.raises(RuntimeError, match="they differ"):
-            part(said, own, fabric_of(0, came_back=came_back), "they differ")
+            part(said, own, fabric_of(0, came_back=since > 0), "they differ")
 
 
 def test_an_operation_waits_as_long_as_the_script_waits_in_its_group() -> None:

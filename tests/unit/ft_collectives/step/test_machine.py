@@ -336,8 +336,8 @@ def test_what_ranks_have_taken_counts_no_more_once_the_members_have_changed() ->
 def test_who_came_back_and_has_taken_another_number_leaves_and_the_others_wait() -> None:
     stays, leaves = unequal(), unequal()
 
-    here = stays.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}, came_back=(1,)))
-    (there,) = leaves.feed(Compared(generation=1, taken={0: 1, 1: 2, 2: 2}, came_back=(0,)))
+    here = stays.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}, since={1: 5}))
+    (there,) = leaves.feed(Compared(generation=1, taken={0: 1, 1: 2, 2: 2}, since={0: 5}))
 
     assert here == []
     assert isinstance(there, Withdraw)
@@ -347,11 +347,22 @@ def test_who_came_back_and_has_taken_another_number_leaves_and_the_others_wait()
     )
 
 
+def test_where_all_were_lost_before_who_came_back_last_leaves() -> None:
+    """Nobody is left that never was: it was the end of the job."""
+    taken, since = {0: 2, 1: 1, 2: 2}, {0: 3, 1: 5, 2: 7}
+    other_taken, other_since = {0: 1, 1: 2, 2: 2}, {0: 5, 1: 3, 2: 7}
+
+    assert unequal().feed(Compared(generation=1, taken=taken, since=since)) == []
+    (there,) = unequal().feed(Compared(generation=1, taken=other_taken, since=other_since))
+
+    assert isinstance(there, Withdraw)
+
+
 @pytest.mark.parametrize("compared", [False, True])
 def test_a_sum_with_unequally_many_microbatches_is_never_reported_as_whole(compared: bool) -> None:
     rank = unequal()
     if compared:
-        rank.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}, came_back=(1,)))
+        rank.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}, since={1: 5}))
 
     report = said(rank.feed(Viewed(view=SECOND)))
 

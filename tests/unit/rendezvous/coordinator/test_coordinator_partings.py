@@ -78,15 +78,16 @@ def test_unequal_microbatches_are_not_dealt_out_but_told_with_their_ranks() -> N
     assert "rank 0: 1 microbatch; rank 1: 2 microbatches" in reason(effects)
 
 
-@pytest.mark.parametrize(("others", "on_trial"), [((), ()), ((0,), (1,))])
+@pytest.mark.parametrize("returned_in", [{1: 5}, {0: 5, 1: 9}, {1: 9}])
+@pytest.mark.parametrize("others", [(), (0,)])
 def test_a_replica_that_came_back_and_takes_unequally_many_is_lost_and_nobody_else_comes(
-    others: tuple[int, ...], on_trial: tuple[int, ...]
+    others: tuple[int, ...], returned_in: dict[int, int]
 ) -> None:
+    """Also where all were lost before, and one so long ago that nobody remembers when."""
     job = Job(policy=RecoveryPolicy(returns=True))
     job.end(2)
     job.machine.members.births.update(dict.fromkeys((1, *others), 1))
-    if on_trial:
-        job.machine.arrivals.first_step.begin(on_trial, 0, 0.0)
+    job.machine.members.returned_in.update(returned_in)
     job.tell(waits(0))
 
     effects = job.tell(replace(waits(1, (1, 0), (1, 1)), microbatches=2))
@@ -96,6 +97,16 @@ def test_a_replica_that_came_back_and_takes_unequally_many_is_lost_and_nobody_el
     assert lost.reason.startswith("rank 1 came back and takes another number of microbatches to")
     assert job.machine.members.live == (0,)
     assert not job.machine.arrivals.serves
+
+
+def test_two_that_came_back_together_and_part_end_the_job() -> None:
+    job = Job(policy=RecoveryPolicy(returns=True))
+    job.end(2)
+    job.machine.members.births.update({0: 1, 1: 1})
+    job.machine.members.returned_in.update({0: 5, 1: 5})
+    job.tell(waits(0))
+
+    assert stop(job.tell(replace(waits(1, (1, 0), (1, 1)), microbatches=2))) == 1
 
 
 def test_a_transaction_that_an_ended_script_never_comes_to_ends_the_job() -> None:

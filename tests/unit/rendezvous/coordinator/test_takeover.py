@@ -180,6 +180,7 @@ def test_who_had_joined_is_a_member_of_the_view_that_is_taken_over() -> None:
     assert not any(isinstance(message, Exited | ContextBuffer) for message in memory.standing)
     views = [e.message for e in effects if isinstance(e, ToRank) and isinstance(e.message, View)]
     assert {(view.joined, view.generation) for view in views} == {((), coordinator.generation)}
+    assert coordinator.members.came_back == {1: BACK.generation}
 
 
 def test_what_was_said_by_the_process_that_joined_is_kept() -> None:

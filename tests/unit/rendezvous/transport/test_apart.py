@@ -22,13 +22,23 @@ def test_a_rank_that_waits_and_a_script_that_has_ended_are_both_named() -> None:
 def test_those_leave_that_came_back_and_say_otherwise_than_those_that_were_never_lost() -> None:
     said = {0: 3, 1: 2, 2: 3}
 
-    assert strays(said, [1]) == [1]
-    assert strays(said, [1, 2]) == [1], "who came back and does as the first is right"
-    assert strays(said, [0, 2]) == [0, 2], "one was never lost"
-    assert strays(said, []) == []
-    assert strays(said, [2]) == [], "those that were never lost have parted"
-    assert strays(said, [0, 1, 2]) == []
-    assert strays({0: 3, 1: 3}, [1]) == []
+    assert strays(said, {1: 5}) == [1]
+    assert strays(said, {1: 5, 2: 7}) == [1], "who came back and does as the first is right"
+    assert strays(said, {0: 5, 2: 7}) == [0, 2], "one was never lost"
+    assert strays(said, {}) == []
+    assert strays(said, {2: 7}) == [], "those that were never lost have parted"
+    assert strays({0: 3, 1: 3}, {1: 5}) == []
+    assert strays({}, {1: 5}) == []
+
+
+def test_where_all_were_lost_before_those_are_believed_that_came_back_first() -> None:
+    said = {0: 3, 1: 2, 2: 3}
+
+    assert strays(said, {0: 5, 1: 7, 2: 9}) == [1]
+    assert strays(said, {0: 5, 1: 4, 2: 5}) == [0, 2]
+    assert strays(said, {0: 5, 1: 7, 2: 5}) == [1], "two came together, and agree"
+    assert strays(said, {0: 5, 1: 5, 2: 7}) == [], "two came together, and have parted"
+    assert strays(said, {0: 5, 1: 5, 2: 5}) == []
 
 
 def test_who_takes_another_number_is_named() -> None:

@@ -42,3 +42,17 @@ def test_buffers_of_what_is_trained_have_the_order_of_its_modules() -> None:
     mean = second.running_mean
     assert mean is not None
     assert found["buffer 0"].data_ptr() == mean.data_ptr()
+
+
+class Average:
+    def __init__(self) -> None:
+        self.ema = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 2)))
+
+
+def test_a_tensor_tells_of_which_module_it_is_and_which_is_around_that() -> None:
+    there = holdings([{"average": Average(), "teacher": nn.Linear(3, 2)}], frozenset({__name__}))
+
+    found = held_tensors.others(serving({}), MadeObjects(), there)
+
+    assert {held_tensors.outermost(name) for name in found} == {"average.ema", "teacher"}
+    assert {held_tensors.path_of(name) for name in found} <= {path for path, _ in there.modules}

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from recoverrun.worker.arrival import placing
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.errors import NotReachable
 
 
 def apart(*keys: Any) -> Parcel:
@@ -56,3 +58,42 @@ def test_what_is_not_there_and_marks_of_large_data_are_left_alone() -> None:
     kept_through(apart("x#", "gone", ["nothing", "here"]), visible, lambda: None)
 
     assert visible == {"x": 1}
+
+
+EMA = {f"average.ema.vars._modules['{n}'].bias": torch.full((2,), float(n)) for n in (0, 1)}
+
+
+def left(*, mine: tuple[str, ...] = (), late: tuple[str, ...] = ()) -> set[str]:
+    theirs = {**EMA, "teacher.bias": torch.ones(2)}
+    here = {name: torch.zeros(2) for name in ("teacher.bias", *mine)}
+    return set(placing.without_own(here, theirs, frozenset(late)))
+
+
+def test_a_module_that_the_donor_alone_has_made_before_training_is_its_own() -> None:
+    assert left() == {"teacher.bias"}
+
+
+def test_what_was_made_later_or_is_there_in_part_is_everybody_s() -> None:
+    first, second = EMA
+
+    assert left(late=(second,)) == {"teacher.bias", second}
+    assert left(mine=(first,)) == {"teacher.bias", first, second}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        ((), ("ema.bias",), "rank 3 has ema.bias, and this process has none"),
+        (("ema.bias",), (), "this process has ema.bias, and rank 3 has none"),
+    ],
+)
+def test_who_lacks_a_module_is_named(
+    mine: tuple[str, ...], theirs: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(NotReachable, match=f"untrained modules: {words}"):
+        placing._fill(
+            "untrained modules",
+            {name: torch.zeros(2) for name in mine},
+            {name: torch.zeros(2) for name in theirs},
+            3,
+        )

@@ -7,6 +7,8 @@ import pytest
 
 from ft_collectives.communicators.errors import Superseded
 from recoverrun.worker.make_up import arrival_proof
+from recoverrun.worker.make_up.arrival_proof import auditor_of
+from rendezvous.protocol.layout import Layout
 
 
 class Left(Exception):
@@ -17,7 +19,7 @@ def compared(rank: int, taken: dict[int, int], joined: tuple[int, ...]) -> None:
     def leave(worker: Any, reason: str) -> Never:
         raise Left(reason)
 
-    votes = SimpleNamespace(taken=lambda generation, many: ({**taken, rank: many}, []))
+    votes = SimpleNamespace(taken=lambda generation, many: ({**taken, rank: many}, {}))
     worker: Any = SimpleNamespace(
         env=SimpleNamespace(rank=rank),
         joined=joined,
@@ -47,3 +49,11 @@ def test_where_newcomers_take_as_many_the_step_goes_on_to_its_vote(
 ) -> None:
     for rank in taken:
         compared(rank, taken, joined)
+
+
+def test_nobody_is_proved_by_one_that_has_just_come_back() -> None:
+    layout = Layout(((0, 1), (2, 3), (4, 5), (6, 7)))
+    joined = layout.ranks((0, 1))
+
+    assert {auditor_of(layout, (0, 1, 3), joined, rank) for rank in joined} == {3}
+    assert auditor_of(layout, (0, 1), joined, 0) == -1

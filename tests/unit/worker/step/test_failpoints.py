@@ -94,6 +94,16 @@ def test_a_member_dies_the_nth_time_that_it_stops_for_others(killed: list[int]) 
     assert killed == 2 * [signal.SIGKILL]
 
 
+def test_a_member_dies_after_what_it_waits_for(killed: list[int]) -> None:
+    member = points("r0@welcome:give", 0)
+    member.stops()
+    seen: list[int] = []
+
+    member.welcomes("give", before=lambda: seen.append(len(killed)))
+
+    assert (seen, killed) == ([0], [signal.SIGKILL])
+
+
 def test_who_has_come_back_himself_does_not_die_of_what_his_first_process_was_to(
     killed: list[int],
 ) -> None:
