@@ -6,7 +6,7 @@ as steps or ranks. Counters only grow while a run goes on.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from recoverrun.reports import figures
@@ -14,6 +14,7 @@ from recoverrun.reports.goodput import Goodput
 from recoverrun.reports.history import History
 from recoverrun.reports.recoveries import PARTS
 from recoverrun.reports.root_cause import losses_of
+from recoverrun.reports.slow_ranks import SlowRanks
 from recoverrun.reports.status import Status, Watch
 from rendezvous.journal.reader import Entry
 
@@ -42,13 +43,13 @@ class MeteredRun:
 
     watch: Watch
     hangs: int = 0
-    stragglers: int = 0
+    _slow: SlowRanks = field(default_factory=SlowRanks)
 
     def add(self, entries: Sequence[Entry]) -> None:
         self.watch.add(entries)
         for entry in entries:
             self.hangs += entry.event in ("hang.condemn", "hang.stick", "hang.part")
-            self.stragglers += entry.event == "straggler.find"
+            self._slow.take(entry)
 
     def series(self, now: float) -> list[Series]:
         """`now` is in seconds since 1970."""
@@ -60,7 +61,7 @@ class MeteredRun:
             *_losses(facts, status),
             *_time(facts.time.goodput()),
             _plain("hangs_total", "counter", "Ranks or operations that hung.", self.hangs),
-            _plain("stragglers_total", "counter", "Ranks found slow.", self.stragglers),
+            _plain("stragglers_total", "counter", "Ranks found slow.", len(self._slow.found)),
         ]
 
 

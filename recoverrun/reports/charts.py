@@ -10,7 +10,7 @@ from recoverrun.reports.drawing import WIDTH, Drawing, polyline, ticks, time_tic
 from recoverrun.reports.happenings import Death
 from recoverrun.reports.postmortem import Lane, Postmortem
 from recoverrun.reports.thinning import thinned
-from recoverrun.text import plural, span
+from recoverrun.text import span
 
 LEFT, RIGHT, FOOT = 84.0, 12.0, 22.0
 LANES = 64
@@ -167,9 +167,7 @@ def step_times(found: Postmortem, commits: Sequence[Commit]) -> str:
             x = axis.x(way.back)
             drawing.line(x, top, x, top + tall, "mark-back")
     points = [(axis.x(ts), y(ms)) for ts, ms in thinned(timed)]
-    drawing.path(
-        polyline(points), "curve", f"{plural(len(timed), 'step')}, usual {span(usual / 1000)}"
-    )
+    drawing.path(polyline(points), "curve", f"usual {span(usual / 1000)}")
     if usual and low <= usual <= high:
         drawing.line(LEFT, y(usual), WIDTH - RIGHT, y(usual), "usual")
     return drawing.markup()

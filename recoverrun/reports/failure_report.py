@@ -9,10 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recoverrun.errors import ExitCode
+from recoverrun.reports import figures
 from recoverrun.reports.history import History, history
 from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import STOPPED, meaning
-from recoverrun.reports.root_cause import LossCause, also, blind_spot, losses_of, naming, root_of
+from recoverrun.reports.root_cause import (
+    LossCause,
+    also,
+    blind_spot,
+    evidence,
+    losses_of,
+    naming,
+    root_of,
+)
 from recoverrun.text import named_signals, plural, ranks, sanitize, span
 from rendezvous.journal.reader import RunLog
 
@@ -50,7 +59,7 @@ def failure_report(
     lines = [_cause(facts, root, exit_code), *where_from(traceback)]
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
-    lines += _before(losses_of(facts, blind=blind), len(facts.returns.backs))
+    lines += _before(losses_of(facts, blind=blind), figures.returned(facts))
     if facts.commits or any(log.of("node.join")):  # The coordinating node knows if there were any.
         lines += _progress(facts, exit_code)
     if meaning(exit_code):
@@ -114,9 +123,8 @@ def _details(facts: History, root: RootCause) -> list[str]:
         verb = "was" if len(root.victims) == 1 else "were"
         tail = folded if root.cascades else ""
         lines.append(f"{ranks(root.victims)} {verb} healthy and went down with it{tail}")
-    known = (root.what, f"rank {root.rank} was ended by signal")
-    if root.evidence and not root.evidence.startswith(known) and root.cause != "exception":
-        lines.append(f"evidence: {root.evidence}")
+    if evidence(root):
+        lines.append(f"evidence: {evidence(root)}")
     return lines
 
 
@@ -139,9 +147,9 @@ def _progress(facts: History, exit_code: int) -> list[str]:
     if not facts.commits:
         verb = "stopped" if exit_code in (*STOPPED, *HANDED_DOWN) else "failed"
         return ["no step was committed" if facts.replicas else f"it {verb} before the first step"]
-    newest = max(facts.commits, key=lambda commit: (commit.attempt, commit.step))
+    step, generation = figures.newest_step(facts), facts.commits[-1].generation
     lasted = span(max(0.0, facts.latest - facts.began))
-    return [f"last committed step {newest.step} of generation {newest.generation}, after {lasted}"]
+    return [f"last committed step {step} of generation {generation}, after {lasted}"]
 
 
 def _own_code(facts: History, root: RootCause, exit_code: int) -> list[str]:

@@ -1,5 +1,9 @@
-"""The directory that a person means by RUN: a path, a name below ./runs, or `latest`."""
+"""Which directory a person means by RUN: a path, a name below ./runs, its beginning, or `latest`.
 
+The beginning ends before a dash: `88121` of Slurm's job 88121, whose runs are 88121-0, 88121-1.
+"""
+
+from glob import escape
 from pathlib import Path
 
 from recoverrun.text import sanitize
@@ -29,6 +33,10 @@ def find_run(name: str, base: Path) -> Path:
         below = newest_run(place)
         if below is not None:
             return below
+    if name == Path(name).name:
+        begun = _newest_below(base / RUNS, f"{escape(name)}-*")
+        if begun is not None:
+            return begun
     raise RunNotFound(
         f"no journal ({PATTERN}) in {base / name} or {base / RUNS / name}: "
         "try `latest`, or the directory that recoverrun printed at its start"
@@ -56,8 +64,13 @@ def has_journal(place: Path) -> bool:
 
 def newest_run(top: Path) -> Path | None:
     """The run below `top`, at most two levels down, whose journal was written last."""
+    return _newest_below(top, "*")
+
+
+def _newest_below(top: Path, folder: str) -> Path | None:
+    """The same of those whose own folder has a name of this pattern."""
     try:
-        journals = [*top.glob(f"*/{PATTERN}"), *top.glob(f"*/*/{PATTERN}")]
+        journals = [*top.glob(f"{folder}/{PATTERN}"), *top.glob(f"*/{folder}/{PATTERN}")]
     except OSError:
         return None
     # Through a link such as `latest` the same run would be found under a second name.

@@ -11,9 +11,11 @@ from recoverrun.reports.goodput import ratios_line, rows
 from recoverrun.reports.hang_stacks import HangStack
 from recoverrun.reports.history import History
 from recoverrun.reports.part_bars import recovery_bars, return_bars, waterfall
-from recoverrun.reports.postmortem import Postmortem, cost, invariant_line, verdict
+from recoverrun.reports.postmortem import Postmortem, company, cost, invariant_line, verdict
 from recoverrun.reports.postmortem_screen import LOSS_HEADS, loss_cells, loss_details, roots, zone
 from recoverrun.reports.return_table import HEADS, way_cells
+from recoverrun.reports.root_cause import also, evidence
+from recoverrun.reports.screen_style import time_of_day
 from recoverrun.text import plural, sanitize, span
 
 LOSSES = 200
@@ -26,7 +28,8 @@ def html_page(
     """The whole file; times of day are shown in the zone that is given."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)  # fmt: skip
-    environment.filters |= {"clean": sanitize, "span": span}
+    environment.filters |= {"clean": sanitize, "span": span, "also": also, "evidence": evidence,
+                            "company": company}  # fmt: skip
     template = files("recoverrun.reports").joinpath("page.html.j2").read_text()
     goodput = found.goodput
     hangs = [death for death in facts.deaths if death.kind == "hang"]
@@ -42,6 +45,7 @@ def html_page(
         ratios=ratios_line(goodput) if goodput.steps else "",
         waterfall=waterfall(goodput) if goodput.wall_us else "",
         lanes=lanes(found, hangs) if found.lanes else "",
+        hangs=hangs,
         quotas=quotas(found, facts.commits),
         step_times=step_times(found, facts.commits),
         recoveries=recovery_bars(found.losses),
@@ -53,7 +57,7 @@ def html_page(
         ways=[(way_cells(way, utc_offset_s, "–"), way.why) for way in found.ways[:LOSSES]],
         roots=roots(found, everything=False),
         stacks=stacks,
-        findings=_findings(found),
+        findings=_findings(found, utc_offset_s),
     )
 
 
@@ -88,11 +92,11 @@ def _tiles(found: Postmortem) -> list[tuple[str, str, str]]:
 
 
 def _committed(found: Postmortem) -> str:
-    again = f", {found.steps_again:,} of them again" if found.steps_again else ""
-    return f"{found.proof.exact:,} of {found.proof.steps:,} committed{again} are proved"
+    again = f", {found.steps_again:,} done again" if found.steps_again else ""
+    return f"{found.proof.exact:,} of {found.proof.steps:,} committed are exact{again}"
 
 
-def _findings(found: Postmortem) -> list[tuple[str, str]]:
+def _findings(found: Postmortem, utc_offset_s: int) -> list[tuple[str, str]]:
     """(class of the style sheet, sentence) of what the proof and the journal have to say."""
     proof = found.proof
     said = [("bad", f"{one.invariant} violated: {one.what}") for one in proof.violations]
@@ -106,6 +110,8 @@ def _findings(found: Postmortem) -> list[tuple[str, str]]:
         said.append(("warn", f"step {found.steered_at}: {found.steered}"))
     if found.losses:
         said.append(("quiet", f"cost: {cost(found)}"))
+    said += [("quiet", f"{time_of_day(o.ts, utc_offset_s)} {o}") for o in found.steps_back]
+    said += [("warn", slow.words) for slow in found.slow]
     if found.inject:
         said.append(("quiet", f"injected faults: {found.inject}"))
     if found.missing_nodes:

@@ -55,12 +55,14 @@ def return_bars(ways: Sequence[Way]) -> str:
     known = sorted(back, key=lambda way: -way.lost_for_s)[:BARS]
     bars = []
     for way in sorted(known, key=lambda way: way.back):
-        held = max(0.0, way.hold_ms)
+        waited = 1000 * max(0.0, way.joined - way.ready)
+        held = min(waited, max(0.0, way.hold_ms))
         parts = [
             ("a-down", 1000 * max(0.0, way.started - way.lost)),
             ("a-start", 1000 * max(0.0, way.ready - way.started)),
-            ("a-wait", max(0.0, 1000 * (way.joined - way.ready) - held)),
+            ("a-wait", waited - held),
             ("a-held", held),
+            ("a-first", 1000 * max(0.0, way.back - way.joined)),
         ]
         bars.append((f"replica {way.slot} step {way.step}", parts))
     return _bars(bars, "parts of returns")

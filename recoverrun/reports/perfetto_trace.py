@@ -62,7 +62,8 @@ def _recoveries(found: Postmortem) -> Iterator[dict[str, Json]]:
         seen.add((recovery.attempt, recovery.generation))
         begin = recovery.ts - recovery.total_ms / 1000
         name = f"recovery of step {recovery.step}"
-        args: dict[str, Json] = {"cause": sanitize(loss.cause.root.what), "redone": loss.redone}
+        redone = max(0, recovery.redone)
+        args: dict[str, Json] = {"cause": sanitize(loss.cause.root.what), "redone": redone}
         yield _span(name, RECOVERIES, 1, found.began, begin, recovery.ts, args)
         for part, ms in recovery.parts_ms:
             end = min(recovery.ts, begin + ms / 1000)

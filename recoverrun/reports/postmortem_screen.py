@@ -24,7 +24,7 @@ from recoverrun.reports.postmortem import (
 )
 from recoverrun.reports.proof import Proof
 from recoverrun.reports.return_table import return_table
-from recoverrun.reports.root_cause import also
+from recoverrun.reports.root_cause import also, evidence
 from recoverrun.reports.screen_style import BAD, GOOD, QUIET, REDUCED, STRONG, time_of_day, words
 from recoverrun.reports.time_table import time_table
 from recoverrun.text import UNICODE, Glyphs, ascii_only, plural, ranges, sanitize, span
@@ -305,8 +305,8 @@ def _root(found: Postmortem, root: RootCause, signs: Glyphs) -> Table:
     folded = f"; {plural(root.cascades, 'error')} that only tell of it folded"
     with_it = company(root) + (folded if root.cascades else "")
     pairs.append(("with it", words(with_it, "", signs)))
-    if root.evidence and root.cause != "exception":
-        pairs.append(("evidence", words(root.evidence, QUIET, signs)))
+    if evidence(root):
+        pairs.append(("evidence", words(evidence(root), QUIET, signs)))
     return _facts(pairs)
 
 

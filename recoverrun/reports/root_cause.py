@@ -31,7 +31,7 @@ from recoverrun.reports.single_end import (
     is_early_end,
     is_fault,
 )
-from recoverrun.text import ranges, ranks, sanitize, span
+from recoverrun.text import named_signals, ranges, ranks, sanitize, span
 from rendezvous.journal.reader import CUT, RunLog
 
 CLOCK_S = 0.5
@@ -295,7 +295,8 @@ def _victims(root: Death, facts: History, others: set[int]) -> tuple[int, ...]:
 def _stopped(root: Death, facts: History, scope: frozenset[int]) -> Death | None:
     """The first end that we caused after the root."""
     later = (d for d in facts.deaths if d.ours and d.attempt == root.attempt and d.ts >= root.ts)
-    return next((death for death in later if not scope or death.rank in scope), None)
+    others = (death for death in later if death.rank != root.rank)  # A hang's own end is no other.
+    return next((death for death in others if not scope or death.rank in scope), None)
 
 
 def _order(root: Death, following: Sequence[Death], stopped: Death | None) -> str:
@@ -320,6 +321,13 @@ def _caveats(root: Death, facts: History, blind: str) -> list[str]:
     if facts.inject and root.signal == signals.SIGKILL:
         found.append(f"this run injects faults: {sanitize(facts.inject, 80)}")
     return [*found, blind] if blind else found
+
+
+def evidence(root: RootCause) -> str:
+    """What the launcher wrote about it, "" if `what` says the same."""
+    wrote = named_signals(root.evidence)
+    same = root.what.startswith(wrote) or wrote.startswith(root.what)
+    return "" if same or root.cause == "exception" else wrote
 
 
 def also(root: RootCause) -> str:

@@ -7,7 +7,7 @@ and who lives is told by the caller.
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,9 @@ from rendezvous.protocol.records import Json
 
 END_BYTES = 64 << 10
 """Of each end of a journal that is looked at."""
+
+COMERS = ("node.join", "node.lost")
+"""Records that name a node."""
 
 Lines = Sequence[dict[str, Json]]
 
@@ -124,7 +127,7 @@ def in_all(runs: Sequence[Run]) -> str:
 
 
 def to_json(run: Run) -> dict[str, Json]:
-    """For programs; fields are only ever added."""
+    """For programs; fields are only ever added within a schema."""
     return {
         "path": str(run.path),
         "name": run.name,
@@ -132,7 +135,6 @@ def to_json(run: Run) -> dict[str, Json]:
         "began": run.began,
         "nodes": run.nodes,
         "last_step": run.last_step,
-        "steps": run.last_step + 1,
         "exit_code": run.exit_code,
         "verdict": run.verdict,
         "size_bytes": run.size_bytes,
@@ -148,35 +150,61 @@ def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
     starts = [line for lines in files.values() for line in lines if line.get("ev") == "run.start"]
     first = min(starts, key=_time, default={})
     hosts = {str(line.get("node")).partition(".")[0] for line in starts}
-    listed = {word for line in starts for word in _words(line, "nodes")}
+    nodes = _nodes(files, starts)
     return Run(
         path=place,
         name=str(place.relative_to(top)),
         title=run_title(_words(first, "argv"), str(first.get("run_id", ""))),
         began=_time(first),
-        nodes=max(len(files), len(listed)),
-        last_step=max((_last_step(lines) for lines in files.values()), default=-1),
+        nodes=nodes,
+        last_step=_newest_step(list(files.values())),
         exit_code=_exit_code(list(files.values())),
         size_bytes=_size(place),
         alive=alive,
-        here=hosts == {host.partition(".")[0]} and len(files) >= len(listed),
+        here=hosts == {host.partition(".")[0]} and len(files) >= nodes,
     )
+
+
+def _nodes(files: Mapping[Path, Lines], starts: Lines) -> int:
+    """How many took part: those that left a journal, and those that others name or count."""
+    names = {path.name.removeprefix("events.").removesuffix(".jsonl") for path in files}
+    names |= {word for line in starts for word in _words(line, "nodes")}
+    lines = (line for lines in files.values() for line in lines)
+    names |= {str(one["name"]) for one in lines if one["ev"] in COMERS and one.get("name")}
+    counted = (count for line in starts if isinstance(count := line.get("nnodes"), int))
+    return max(len(names), *counted, 0)
 
 
 def _exit_code(files: Sequence[Lines]) -> int | None:
     """The job's code, once every journal has its end or its node was said to be lost."""
-    gone = {str(line.get("name")) for lines in files for line in lines if line["ev"] == "node.lost"}
+    gone = _gone(files)
     codes: list[int] = []
     for lines in files:
         marks = [line for line in lines if line["ev"] in ("run.start", "run.end")]
         last = marks[-1] if marks else None
-        node = next((str(line["node"]) for line in lines if "node" in line), "")
         code = last.get("exit_code") if last is not None else None
         if isinstance(code, int):
             codes.append(code)
-        elif node not in gone:
+        elif _node(lines) not in gone:
             return None
     return next((code for code in codes if code), 0) if codes else None
+
+
+def _gone(files: Sequence[Lines]) -> set[str]:
+    """Nodes that were said to be lost."""
+    return {str(line.get("name")) for lines in files for line in lines if line["ev"] == "node.lost"}
+
+
+def _node(lines: Lines) -> str:
+    """Whose journal it is, "" unknown."""
+    return next((str(line["node"]) for line in lines if "node" in line), "")
+
+
+def _newest_step(files: Sequence[Lines]) -> int:
+    """The last one of a node that is not lost: others may have begun again at an older step."""
+    gone = _gone(files)
+    stayed = [lines for lines in files if _node(lines) not in gone] or files
+    return max(map(_last_step, stayed), default=-1)
 
 
 def _last_step(lines: Lines) -> int:

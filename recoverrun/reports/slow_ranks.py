@@ -1,7 +1,7 @@
 """Ranks that made all others wait, in each step of a while, as the journal tells it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recoverrun.reports.standing_still import KINDS
 from recoverrun.text import span
@@ -30,16 +30,19 @@ class SlowRank:
         )
 
 
-def slow_ranks(entries: Iterable[Entry]) -> tuple[SlowRank, ...]:
-    """The slow ranks in the order in which they were named."""
-    found: list[SlowRank] = []
-    now: dict[int, int] = {}  # rank -> place in `found`, while it is slow
-    for entry in entries:
+@dataclass(slots=True)
+class SlowRanks:
+    """Follows a journal; `found` is in the order in which they were named."""
+
+    found: list[SlowRank] = field(default_factory=list)
+    _now: dict[int, int] = field(default_factory=dict)  # rank -> place in `found`, while it is slow
+
+    def take(self, entry: Entry) -> None:
         rank, step = entry.integer("rank"), entry.integer("step")
         match entry.event:
-            case "straggler.find" if rank not in now:  # after a takeover it is named again
-                now[rank] = len(found)
-                found.append(
+            case "straggler.find" if rank not in self._now:  # after a takeover it is named again
+                self._now[rank] = len(self.found)
+                self.found.append(
                     SlowRank(
                         rank=rank,
                         from_step=step,
@@ -48,14 +51,21 @@ def slow_ranks(entries: Iterable[Entry]) -> tuple[SlowRank, ...]:
                         kind=entry.text("kind"),
                     )
                 )
-            case "straggler.clear" if rank in now:
-                place = now.pop(rank)
-                found[place] = replace(found[place], until_step=step)
+            case "straggler.clear" if rank in self._now:
+                place = self._now.pop(rank)
+                self.found[place] = replace(self.found[place], until_step=step)
             case "replica.lost":
                 for lost in entry.integers("ranks"):
-                    now.pop(lost, None)
+                    self._now.pop(lost, None)
             case "job.restart":
-                now.clear()
+                self._now.clear()
             case _:
                 pass
-    return tuple(found)
+
+
+def slow_ranks(entries: Iterable[Entry]) -> tuple[SlowRank, ...]:
+    """In the order in which they were named."""
+    slow = SlowRanks()
+    for entry in entries:
+        slow.take(entry)
+    return tuple(slow.found)

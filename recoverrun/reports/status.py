@@ -20,7 +20,7 @@ from recoverrun.reports.returns import is_back, on_the_way
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.reports.standing_still import StandingStill
 from recoverrun.reports.step_tally import Tally
-from recoverrun.text import plural, run_title, sanitize
+from recoverrun.text import named_signals, plural, run_title, sanitize
 from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
 from rendezvous.protocol.records import PART, Json
@@ -180,7 +180,7 @@ class Watch:
         middle = goodput.usual_us / 1000
         live = self._live()
         root = root_of(facts) if facts.exit_code else None
-        recovery = facts.recoveries[-1] if facts.recoveries else None
+        recoveries = figures.recoveries(facts)
         of = self.steps or max(0, facts.time.script.of)
         tally = self._tally()
         return Status(
@@ -227,7 +227,7 @@ class Watch:
             taken_over=figures.taken_over(facts, tally.moved),
             lost_s=figures.lost_s(facts),
             goodput=goodput,
-            recovery_ms=recovery.total_ms if recovery else -1.0,
+            recovery_ms=recoveries[-1].total_ms if recoveries else -1.0,
             unreadable=self.unreadable,
             cut_off=facts.cut_off,
             happenings=tuple(self.happenings),
@@ -319,7 +319,10 @@ def status_of(log: RunLog, now: float, utc_offset_s: int = 0) -> Status:
 def _happening(entry: Entry, facts: History) -> Happening | None:
     """The line of the event list that a record is worth, if any."""
     found = _line(entry, facts)
-    return None if found is None else Happening(ts=entry.ts, kind=found[0], text=sanitize(found[1]))
+    if found is None:
+        return None
+    text = sanitize(named_signals(found[1]))
+    return Happening(ts=entry.ts, kind=found[0], text=text)
 
 
 def _line(entry: Entry, facts: History) -> tuple[Kind, str] | None:

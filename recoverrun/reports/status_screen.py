@@ -199,7 +199,7 @@ def _losses(status: Status, signs: Glyphs) -> Text:
         line.append(f", {status.returned} back")
     if open_losses > 0 and status.exit_code is None:
         line.append(f"  {signs.moved} recovering", style=REDUCED)
-    if status.recovery_ms >= 0:
+    if status.lost_s > 0:
         line.append(f"  in {span(status.lost_s)}", style=QUIET)
         moved = f"  {status.redone:,} redone, {status.taken_over:,} taken over"
         line.append(moved, style=QUIET)

@@ -82,9 +82,11 @@ def judge(cell: Cell, run: Run, weights: Weights) -> float:
     pids = {r["pid"]: r["rank"] for r in run.records("worker.spawn")}
     hung = sorted(pids[mark["pid"]] for mark in marks.values())
     assert sorted(r["rank"] for r in condemned) == hung, f"condemned {condemned}{run.story()}"
-    for record in condemned:
+    ended = {record["rank"]: record["ts"] for record in run.records("worker.exit")}
+    for record in condemned if cell.how != "stop" else ():
         stack = run.journal / "hangs" / str(record["hang"]) / f"rank{record['rank']}.stack"
-        assert cell.how == "stop" or "visit" in stack.read_text(), f"no {stack}{run.story()}"
+        assert "visit" in stack.read_text(), f"no {stack}{run.story()}"
+        assert stack.stat().st_mtime <= ended[record["rank"]], f"{stack} is late{run.story()}"
     lost = {mate for rank in hung for mate in cell.job.replica_of(rank)}
     assert run.finishers() == sorted(set(range(cell.job.ranks)) - lost), run.story()
     same_weights(run, weights)

@@ -34,7 +34,12 @@ def unhung(tmp_path_factory: pytest.TempPathFactory) -> Unhung:
     return weights
 
 
-SAMPLE = ("ddp3x1 keep in data of 1", "hsdp2x2 lock in forward of 3", "ddp3x1 stop in alone of 0")
+SAMPLE = (
+    "ddp3x1 keep in data of 1",
+    "ddp3x1 sleep in forward of 1",
+    "hsdp2x2 lock in forward of 3",
+    "ddp3x1 stop in alone of 0",
+)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,9 @@ SAMPLE = ("ddp3x1 keep in data of 1", "hsdp2x2 lock in forward of 3", "ddp3x1 st
 def test_a_rank_that_hangs_is_lost_and_the_others_go_on(
     cell: Cell, tmp_path: Path, unhung: Unhung
 ) -> None:
-    """Check 6 of the user experience: the culprit by name, its stacks before any kill."""
+    """Check 6 of the user experience: the culprit by name, its stacks before any kill. It keeps
+    Python's lock, or sleeps; the others stand in the all-reduce.
+    """
     expected = unhung(cell.job)
     with running(cell.job, tmp_path / "run", arguments=cell.arguments) as run:
         stood_s = hangs_alone.judge(cell, run, expected)

@@ -14,10 +14,13 @@ from rich.console import Console, RenderableType
 
 import recoverrun
 from recoverrun.metrics.run_series import MeteredRun, Series
+from recoverrun.metrics.run_spans import RunSpan, RunSpans
 from recoverrun.reports import postmortem_screen, status_lines, status_screen
+from recoverrun.reports.failure_report import failure_report
 from recoverrun.reports.goodput import RECOVERY, ratios_line, rows
 from recoverrun.reports.history import History, history
 from recoverrun.reports.html_page import html_page
+from recoverrun.reports.part_bars import return_bars
 from recoverrun.reports.perfetto_trace import RECOVERIES, trace_lines
 from recoverrun.reports.postmortem import Postmortem, judged, verdict
 from recoverrun.reports.postmortem_json import to_json
@@ -68,6 +71,8 @@ class Shown:
     screen: str
     plain: str
     last: str  # of the console
+    failed: str  # of the console, of a run that did
+    span: RunSpan  # of a tracing system
 
     def metric(self, name: str, *labels: str) -> float:
         return dict(self.metrics[f"recoverrun_{name}"].values)[labels]
@@ -86,6 +91,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Shown:
     metered = MeteredRun(Watch(run_dir=str(run_dir)))
     for entry in log.entries:  # As they come, unlike for all others.
         metered.add([entry])
+    spans = RunSpans(Watch(run_dir=str(run_dir)))
+    list(spans.add(log.entries))
     (listed,) = runs_below(tmp_path / "runs", "elsewhere", lambda _: False)
     page = postmortem_screen.render(found, columns=132, everything=True)
     return Shown(
@@ -101,6 +108,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Shown:
         screen=" ".join(_text(status_screen.render(status)).split()),
         plain="\n".join(status_lines.plain_lines(status)),
         last=survival(log, run_dir),
+        failed=failure_report(log, facts.exit_code or 0, run_dir),
+        span=spans.whole(),
     )  # fmt: skip
 
 
@@ -109,6 +118,8 @@ def test_where_the_time_went_is_the_same_everywhere(run: Shown) -> None:
     goodput = run.found.goodput
     assert run.status.goodput == goodput == run.api.goodput
     assert run.shown["goodput"] == run.told["goodput"]
+    ratio = run.told["goodput"]["ratio"]
+    assert run.span.attributes["recoverrun.goodput"] == ratio == round(goodput.ratio, 6)
     assert sum(goodput.buckets.values()) == goodput.wall_us
     assert goodput.wall_us / 1e6 == pytest.approx(run.found.duration_s) == run.told["duration_s"]
     assert run.metric_sum("time_seconds") == pytest.approx(run.found.duration_s)
@@ -161,6 +172,12 @@ def test_steps_are_the_same_everywhere(run: Shown) -> None:
         assert run.metric("step_seconds") == status.step_ms / 1000
         assert int(run.steps[-1]["microbatches"]) == status.total == run.api.steps[-1].microbatches
         assert run.metric("step_microbatches") == status.microbatches
+        if run.failed:
+            assert f"last committed step {newest} of " in run.failed
+    of_rows = [int(row["microbatches"]) for row in run.steps]
+    assert sum(of_rows) == run.told["total_microbatches"] == found.total
+    assert of_rows == [one.microbatches for one in run.api.steps]
+    assert run.span.attributes["recoverrun.steps"] == found.steps_done
 
 
 def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
@@ -191,6 +208,20 @@ def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
     assert booked_us / 1e6 == pytest.approx(found.lost_s - away_s)
     traced = [one["dur"] for one in run.trace if one["ph"] == "X" and one["pid"] == RECOVERIES]
     assert not found.recoveries_ms or max(traced) / 1000 == pytest.approx(max(found.recoveries_ms))
+    whole = [one for one in run.trace if one["name"].startswith("recovery of ")]
+    assert len(whole) == len(found.recoveries_ms)
+    assert sum(one["args"]["redone"] for one in whole) == found.redone
+    assert status.recovery_ms == (-1.0, *found.recoveries_ms)[-1]
+    told = run.span.attributes
+    assert told["recoverrun.losses"] == len(found.losses)
+    assert told["recoverrun.survived"] == recovered
+    assert told["recoverrun.lost_s"] == found.lost_s
+    if recovered and run.failed:
+        assert f"before that {plural(recovered, 'lost replica')} taken over" in run.failed
+    for way in found.ways:
+        if way.back:  # The whole of the bar is the number in the table.
+            assert f">{span(way.lost_for_s)}<" in return_bars([way])
+            assert span(way.lost_for_s) in run.page and span(way.lost_for_s) in run.web
     if found.losses and found.lost_s:
         for said in (run.page, run.web, run.screen):
             assert span(found.lost_s) in said
@@ -231,6 +262,15 @@ def test_who_lives_and_how_it_ended_is_the_same_everywhere(run: Shown) -> None:
     assert (status.exit_code, run.api.exit_code) == (found.exit_code, found.exit_code)
     assert status.cause == (root if found.exit_code else "")
     assert run.metric("run_ended") == (found.exit_code is not None)
+    assert run.metric_sum("workers_alive") == status.alive == len(status.pids)
+    assert status.world_size == found.world_size == run.told["world_size"]
+    assert run.listed.nodes == len(found.nodes) + len(found.missing_nodes)
+    if found.exit_code is not None:
+        assert status.up_s == pytest.approx(found.duration_s)
+        assert run.span.attributes["recoverrun.exit_code"] == found.exit_code
+    assert run.metric("stragglers_total") == len(found.slow) == len(run.told["stragglers"])
+    for slow in found.slow:
+        assert slow.words in run.page and slow.words in run.web
     # A list of runs, by which they may be removed, waits for the end of every journal.
     assert run.listed.exit_code in (found.exit_code, None)
 

@@ -250,6 +250,21 @@ def test_every_node_names_the_same_cause(driver: Driver) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize(("how", "code"), [("exit=7", 7), ("signal=11", 139)])
+def test_every_node_leaves_with_the_code_of_the_cause(driver: Driver, how: str, code: int) -> None:
+    """Check 5 of the user experience, for several nodes."""
+    port = _port()
+    jobs = [
+        driver.start(True, *_static(port, node), PROBE, PROBE_DO=f"1:*:{how} 0:*:wait=60")
+        for node in range(2)
+    ]
+
+    assert _finish(jobs) == [code, code]
+    causes = {line for job in jobs for line in job.err.splitlines() if line.startswith("FAILED")}
+    assert len(causes) == 1 and "rank 1 " in causes.pop()
+
+
+@pytest.mark.rest
 @pytest.mark.parametrize("words", ["library", "own"])
 @pytest.mark.parametrize("root", [0, 1])
 def test_a_victim_that_ends_before_its_cause_is_not_blamed(

@@ -31,7 +31,7 @@ HANG = "*:*:wait=60"
     ],
 )
 def test_exit_codes(driver: Driver, do: str, theirs: int, ours: int) -> None:
-    """Check 5 of the user experience; that all nodes agree is in tests/e2e/test_two_nodes.py."""
+    """Check 5 of the user experience; that all nodes agree is in `test_nodes`."""
     their_job, our_job = driver.both(TWO, PROBE, PROBE_DO=do)
 
     assert (their_job.code, our_job.code) == (theirs, ours)

@@ -113,9 +113,10 @@ class Cluster:
                 if parent is not None and "slurmstepd" in " ".join(parent.cmdline()):
                     doomed.add(parent.pid)
                 doomed.add(process.pid)
-        for pid in doomed:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # Else its launcher may still tell of it.
+            for pid in doomed:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         own.wait(PATIENCE_S)
 
     def restore(self, node: str) -> None:

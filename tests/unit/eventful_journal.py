@@ -25,8 +25,9 @@ def eventful(run_dir: Path) -> Path:
     scene.steps(16, 20)
     _hang(scene, 0, 21)
     scene.steps(22, FAILED_AT)
-    scene.write("straggler.find", "rank 3 is late in each step", step=FAILED_AT, rank=3,
-                score=0.2, lag_ms=90.0, kind="checkpoint")  # fmt: skip
+    for _ in range(2):  # Once more by who takes over.
+        scene.write("straggler.find", "rank 3 is late in each step", step=FAILED_AT, rank=3,
+                    score=0.2, lag_ms=90.0, kind="checkpoint")  # fmt: skip
     _begin_again(scene, 1)
     _promise(scene, CHECKPOINT)
     scene.steps(0, LOST_AT - CHECKPOINT)
@@ -88,6 +89,7 @@ def _come_back(scene: Scene, slot: int, step: int) -> None:
                 lost_ranks=[], joined=members, step=step)  # fmt: skip
     scene.write("replica.return", "", slot=slot, ranks=members, step=step, wait_ms=150.0,
                 hold_ms=40.0)  # fmt: skip
+    scene.wait(0.3)
     scene.write("replica.prove", "", slot=slot, ranks=members, step=step)
 
 

@@ -53,7 +53,8 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Run directory, name below ./runs, or latest; those of several nodes are one run.",
+            help="Run directory, name or job number below ./runs, or latest; "
+            "those of several nodes are one run.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

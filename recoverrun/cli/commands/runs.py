@@ -18,6 +18,8 @@ from recoverrun.reports.run_list import Run, in_all, prunable, runs_below, table
 _AGE = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
+SCHEMA = 2
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
@@ -82,7 +84,7 @@ def age(text: str) -> float:
 
 def _show(found: list[Run], directory: Path, *, json: bool) -> None:
     if json:
-        typer.echo(jsonlib.dumps({"schema": 1, "runs": [to_json(run) for run in found]}))
+        typer.echo(jsonlib.dumps({"schema": SCHEMA, "runs": [to_json(run) for run in found]}))
     elif not found:
         typer.echo(f"there is no run in {directory}")
     else:

@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 def status(
     run: Annotated[
-        str, typer.Argument(help="Run directory, name below ./runs, or latest.")
+        str, typer.Argument(help="Run directory, name or job number below ./runs, or latest.")
     ] = "latest",
     once: Annotated[
         bool, typer.Option("--once", help="Print the present state and leave.")

@@ -266,3 +266,34 @@ SCHEMAS: dict[str, tuple[Schema, ...]] = {
     "skypilot": (SKYPILOT,),
 }
 """What the documents of each job file are, in order."""
+
+
+def of_definitions(documents: list[Any]) -> dict[tuple[str, str], Schema]:
+    """The schemas of a cluster's own CustomResourceDefinitions, by version and kind; a field that
+    they do not name is refused.
+    """
+    found = {}
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition":
+            spec = document["spec"]
+            for version in spec["versions"]:
+                schema = _closed_all(version["schema"]["openAPIV3Schema"])
+                schema["properties"]["metadata"] = {"type": "object"}  # Which a cluster knows.
+                found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
+    return found
+
+
+def _closed_all(node: Any) -> Any:
+    """Kubernetes' schema as JSON's: its own words translated, every object closed."""
+    if isinstance(node, list):
+        return [_closed_all(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    schema = {name: _closed_all(value) for name, value in node.items()}
+    if schema.pop("x-kubernetes-int-or-string", False) is True:
+        schema.pop("anyOf", None)
+        schema["type"] = ["integer", "string"]
+    free = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
+    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict) and not free:
+        schema["additionalProperties"] = False
+    return schema

@@ -18,7 +18,7 @@ from recoverrun.config.options import read
 from recoverrun.deployments.deployment_table import DEPLOYMENTS, NAMES, deployment
 from recoverrun.deployments.rendered_template import Values, rendered
 from recoverrun.errors import RecoverrunError
-from tests.unit.deployments.job_schemas import SCHEMAS
+from tests.unit.deployments.job_schemas import SCHEMAS, of_definitions
 
 COPIES = Path(__file__).resolve().parents[3] / "templates"
 LARGE = Values(
@@ -54,6 +54,30 @@ def mistakes(name: str, found: list[Any]) -> list[str]:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_file_is_of_its_kind(name: str, values: Values) -> None:
     assert mistakes(name, documents(name, values)) == []
+
+
+CRDS = os.environ.get("RECOVERRUN_CRDS", "")
+"""A folder with the CustomResourceDefinitions of JobSet, Trainer, LeaderWorkerSet and Volcano."""
+
+
+@pytest.fixture(scope="module")
+def definitions() -> dict[tuple[str, str], Any]:
+    files = sorted(Path(CRDS).glob("*.yaml"))
+    return of_definitions([one for path in files for one in yaml.safe_load_all(path.read_text())])
+
+
+@pytest.mark.skipif(not CRDS, reason="RECOVERRUN_CRDS names no folder of definitions")
+@pytest.mark.parametrize("values", VALUES, ids=["small", "large"])
+@pytest.mark.parametrize("name", ["jobset", "trainjob", "lws", "volcano"])
+def test_the_definitions_of_a_cluster_take_a_file(
+    name: str, values: Values, definitions: dict[tuple[str, str], Any]
+) -> None:
+    """Check 12 of the user experience, where the definitions are."""
+    for document in documents(name, values):
+        schema = definitions[document["apiVersion"], document["kind"]]
+        judge = jsonschema.Draft202012Validator(schema)
+        assert [error.message for error in judge.iter_errors(document)] == []
+        assert not judge.is_valid({**document, "spec": {**document["spec"], "nodez": 1}})
 
 
 def fields(node: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -67,9 +67,9 @@ ValueError: bad shard 8812"""
     assert len(lines) <= LINES
 
 
-@pytest.mark.parametrize("world_size", [4, 64])
+@pytest.mark.parametrize("world_size", [4, 8, 64])
 def test_one_exception_among_many_ranks_is_a_short_report(tmp_path: Path, world_size: int) -> None:
-    """Check 4 of the user experience: 12 lines at most, at 4 ranks and at 64."""
+    """Check 4 of the user experience: 12 lines at most, at 4, 8 and 64 ranks."""
     scene = Scene(tmp_path)
     scene.write(
         "run.start", "", run_id="r", argv=["x.py"], world_size=world_size, nnodes=1, version="1",

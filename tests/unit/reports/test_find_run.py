@@ -23,3 +23,17 @@ def test_a_run_is_found_by_directory_name_and_latest(tmp_path: Path) -> None:
     assert find_run(str(old), tmp_path) == old
     with pytest.raises(RunNotFound, match="c"):
         find_run("c", tmp_path)
+
+
+def test_a_job_of_slurm_is_found_by_its_number(tmp_path: Path) -> None:
+    for name in ("88-0", "88-1", "881-0"):
+        place = tmp_path / "runs" / "train" / name
+        place.mkdir(parents=True)
+        journals.user_exception(place)
+        os.utime(journal_path(place, "gpu-01"), (int(name[-1]) + 1, int(name[-1]) + 1))
+
+    assert find_run("88", tmp_path).name == "88-1"
+    assert find_run("881", tmp_path).name == "881-0"
+    for name in ("8", "8*", "88-", "../88"):
+        with pytest.raises(RunNotFound):
+            find_run(name, tmp_path)

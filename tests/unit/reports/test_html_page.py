@@ -13,6 +13,7 @@ from recoverrun.reports.html_page import html_page
 from recoverrun.reports.postmortem import judged
 from rendezvous.journal.reader import RunLog, read_run
 from tests.unit import journals
+from tests.unit.eventful_journal import eventful
 
 EVIL = "</title></pre></td><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>"
 
@@ -127,3 +128,12 @@ def test_of_a_run_without_steps_there_is_a_page(tmp_path: Path) -> None:
 
     assert _Elements(page).open == []
     assert "nothing readable in this directory" in page
+
+
+def test_it_tells_who_hung_who_was_slow_and_what_was_gone_back_to(tmp_path: Path) -> None:
+    page = _page(read_run(eventful(tmp_path)))
+
+    for text in ("● hangs", "rank 3 slowed each step by 90 ms", "back to step 20: 7 steps done"):
+        assert text in page
+    assert "77 of 77 committed are exact, 17 done again" in page
+    assert "<dt>with it</dt><dd>rank 2</dd>" in page

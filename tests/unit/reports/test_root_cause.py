@@ -1,5 +1,6 @@
 """Who failed first: every rule on a journal that shows it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from recoverrun.reports.failure_report import failure_report
 from recoverrun.reports.history import history
 from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import postmortem
-from recoverrun.reports.root_cause import also, losses, root_cause
+from recoverrun.reports.root_cause import also, evidence, losses, root_cause
 from recoverrun.reports.single_end import is_cascade
 from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
@@ -292,3 +293,22 @@ def test_cascades_are_told_by_their_words(tmp_path: Path, error: str, cascade: b
 
     (death,) = history(read_run(scene.close())).deaths
     assert is_cascade(death) is cascade
+
+
+def test_the_end_of_a_rank_that_hung_is_not_what_came_after_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.write("hang.condemn", "rank 3 hangs", hang=1, rank=3, step=0,
+                phase="microbatch", lag_s=3.0, where="data.py:131 load", proof="same")  # fmt: skip
+    scene.exit(3, signal=9, ours=True)
+
+    assert _root(scene.close()).why_first == "the only fault in the journal"
+
+
+def test_evidence_that_says_what_is_said_already_is_none(tmp_path: Path) -> None:
+    root = _root(journals.one_loss(tmp_path))
+
+    assert evidence(replace(root, evidence="rank 3 was ended by signal 9")) == ""
+    assert evidence(replace(root, evidence="memory.events: oom_kill 0 to 1")) == (
+        "memory.events: oom_kill 0 to 1"
+    )

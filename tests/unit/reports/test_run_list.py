@@ -59,6 +59,21 @@ def test_a_journal_of_any_length_is_told_from_its_ends(tmp_path: Path) -> None:
     assert run.size_bytes == journal_path(place, "gpu-01").stat().st_size
 
 
+def test_a_lost_node_does_not_tell_how_far_the_run_is(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    scene = Scene(tmp_path / "train")
+    scene.start(nodes=2)
+    scene.write("step.part", "", "gpu-02", step=50, generation=1, quota={"1": 4}, redone=0,
+                microbatches=4, total=12, ms=400.0)  # fmt: skip
+    scene.write("node.lost", "it is silent", name="gpu-02", ranks=[3, 4, 5])
+    scene.steps(0, 9)  # All ranks have begun again without it.
+    scene.end()
+    scene.close()
+
+    (run,) = _runs(tmp_path).values()
+    assert (run.last_step, run.nodes) == (9, 2)
+
+
 def test_a_run_that_a_launcher_holds_lives(tmp_path: Path) -> None:
     _written(tmp_path, "1")
 

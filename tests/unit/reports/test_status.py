@@ -67,3 +67,13 @@ def test_without_that_nothing_is_guessed(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_beyond_what_was_said_is_complete(tmp_path: Path) -> None:
     assert "step 20 of 10 (100.0 %)" in plain_lines(_of(tmp_path, 10))[0]
+
+
+def test_events_name_signals_as_the_console_does(tmp_path: Path) -> None:
+    scene = journals.two_steps(tmp_path)
+    scene.lose(1, 3, "rank 3 was ended by signal 9")
+    scene.close()
+
+    texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings]
+
+    assert "replica 1 lost: rank 3 was killed by SIGKILL" in texts
