@@ -147,7 +147,7 @@ def test_where_a_lost_rank_stands_is_found_before_anybody_comes(
     ("error", "reason"),
     [
         (NotReachable("a generator cannot travel"), "a generator cannot travel"),
-        (KeyError("x"), "what it needs cannot be told: KeyError('x')"),
+        (KeyError("x"), "its state cannot be sent: KeyError('x')"),
     ],
 )
 def test_a_newcomer_is_told_if_its_parcel_cannot_be_made(
