@@ -17,7 +17,7 @@ class DataRuntime(Protocol):
 
     @property
     def acting_rank(self) -> int | None:
-        """The lost rank being impersonated, or None in normal work."""
+        """The lost rank that this thread executes for; None in work of its own."""
 
     @property
     def own_rank(self) -> int: ...

@@ -42,21 +42,22 @@ class DataSources:
         runtime = self._runtime
         if not runtime.active or runtime.lone:
             return make(loader)
-        if runtime.acting_rank is not None:
+        acting = self.acting_rank
+        if acting is not None:
             if self.fresh:
                 return make(loader)
             own_origin = Origin.of(loader, None, ())
-            origin = self._created_now(own_origin, runtime.acting_rank)
+            origin = self._created_now(own_origin, acting)
             origin.require_rank_places(own_origin, runtime.own_rank)
             carried = origin.places_for(own_origin)
-            ranks = RankPair(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
+            ranks = RankPair(runtime.own_rank, acting, runtime.layout, carried)
             alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers
             stream = IterableSnapshot(loader.dataset) if alone else None
             clone = clone_for(loader, ranks, stream, self.seen)
             origin.apply_rows(clone)
             if not (loader.persistent_workers and vars(loader).get("_iterator")):
                 clone = with_workers(clone, loader)
-            with self.speaking_as(runtime.acting_rank):
+            with self.speaking_as(acting):
                 if not clone.num_workers:
                     return make(clone)
                 return CheckedItems(make(watched(clone)), loader, self.believe)
@@ -89,7 +90,7 @@ class DataSources:
 
     @property
     def acting_rank(self) -> int | None:
-        return self._runtime.acting_rank
+        return self._runtime.mode.acting_here
 
     @property
     def own_rank(self) -> int:
@@ -101,7 +102,7 @@ class DataSources:
 
     @property
     def fresh(self) -> bool:
-        return self._executor.fresh
+        return self._executor.fresh and self.acting_rank is not None
 
     @property
     def looking_back(self) -> bool:

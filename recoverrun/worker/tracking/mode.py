@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING
+
+from recoverrun.worker.tracking.busy_threads import busy_threads
 
 if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
     from recoverrun.worker.rng.streams import Streams
@@ -15,16 +18,25 @@ class ExecutionMode:
         self.acting_rank: int | None = None  # the rank as which code is executed again
         self.speaks_as: int | None = None  # in a child: the rank whose code began it
         self.untold: Streams | None = None  # in another's place: not its own, to be seeded first
+        self._busy: frozenset[int] = frozenset()  # threads that do not act along
         self.active = True  # False in what the script forks, and where it cannot be served
+
+    @property
+    def acting_here(self) -> int | None:
+        """The rank that this thread acts as: None in one that goes on with work of its own."""
+        return None if self.acting_rank is None or get_ident() in self._busy else self.acting_rank
 
     @contextmanager
     def as_rank(self, rank: int, untold: "Streams | None" = None) -> Iterator[None]:
         """Code within is executed as `rank`; where torch's streams stand may be `untold`."""
-        before, self.acting_rank, self.untold = (self.acting_rank, self.untold), rank, untold
+        before = self.acting_rank, self.untold, self._busy
+        if self.acting_rank is None:
+            self._busy = busy_threads()  # first: from here on they ask at any time
+        self.acting_rank, self.untold = rank, untold
         try:
             yield
         finally:
-            self.acting_rank, self.untold = before
+            self.acting_rank, self.untold, self._busy = before
 
     @contextmanager
     def named(self, rank: int) -> Iterator[None]:
