@@ -36,6 +36,7 @@ from ft_collectives.step.step_events import (
     Compare,
     Compared,
     Compute,
+    Conceded,
     Decided,
     Discarded,
     Effect,
@@ -122,9 +123,15 @@ class StepMachine:
                 effects = self._reduce(generation)
             case Voted():
                 effects = self._vote(event)
+            case Compared() | Conceded() if (
+                event.generation != self.view.generation or self.state != "voting"
+            ):
+                effects = []
             case Compared():
-                over = event.generation != self.view.generation or self.state != "voting"
-                effects = [] if over else parted(self.rank, self.step_index, event)
+                whole, shards = len(self.view.live) == len(self.layout.slots), self.layout.shards
+                effects = parted(self.rank, self.step_index, event, whole=whole, shards=shards)
+            case Conceded(total=total):
+                effects = self._apply(stay_surprised=False, total=total)
             case Ended():
                 self.state = "ended"
                 effects = []
@@ -349,7 +356,8 @@ class StepMachine:
             self.hold_at = self.step_index + 1
         return self._apply(stay_surprised=False)
 
-    def _apply(self, *, stay_surprised: bool) -> list[Effect]:
+    def _apply(self, *, stay_surprised: bool, total: int = 0) -> list[Effect]:
+        """`total` is the number of microbatches in the sums, where replicas took unequally many."""
         applied = self.step_index
         usual = standing_shares(self.usual, self.layout.slots, self.microbatches)
         again = set(self.done) - set(usual.get(self.slot, ())) if self.plan is not None else set()
@@ -359,7 +367,7 @@ class StepMachine:
             step=applied,
             done=tuple(sorted(self.done)),
             redone=tuple(sorted(again)),
-            total=len(self.layout.slots) * self.microbatches,
+            total=total or len(self.layout.slots) * self.microbatches,
             digest="",
         )
         self.step_index += 1

@@ -1,16 +1,22 @@
 """The end of a step of which ranks have taken unequally many microbatches."""
 
-from ft_collectives.step.step_events import Compared, Differ, Effect, Withdraw
+from ft_collectives.step.step_events import Compared, Differ, Effect, Uneven, Withdraw
 from rendezvous.transport.apart import strays, takes_otherwise, unequal
 
 
-def parted(rank: int, step: int, compared: Compared) -> list[Effect]:
+def parted(rank: int, step: int, compared: Compared, *, whole: bool, shards: int) -> list[Effect]:
     """The effects on `rank`. Those that came back leave if they differ from those that have been
     there longest, and these wait for the view without them; else it is the script's.
+
+    `whole`: all replicas, of `shards` ranks, are there, so that what was reduced is what torch
+    would have reduced.
     """
-    odd = strays(compared.taken, compared.since)
+    taken = compared.taken
+    odd = strays(taken, compared.since)
+    if not odd and whole:
+        return [Uneven(reason=unequal(step, taken), total=sum(taken.values()) // shards)]
     if not odd:
-        return [Differ(reason=unequal(step, compared.taken))]
+        return [Differ(reason=unequal(step, taken))]
     if rank in odd:
-        return [Withdraw(reason=takes_otherwise(step, compared.taken, odd))]
+        return [Withdraw(reason=takes_otherwise(step, taken, odd))]
     return []

@@ -82,6 +82,14 @@ class Invited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conceded:
+    """It is said that ranks took unequally many microbatches to this step, `total` of them."""
+
+    generation: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The script has ended normally."""
 
@@ -101,6 +109,7 @@ Event = (
     | Reduced
     | Voted
     | Compared
+    | Conceded
     | Ended
     | Tick
 )
@@ -151,6 +160,16 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Uneven:
+    """Ranks take unequally many microbatches, `total` of them, and nobody is lost: the step is
+    torch's. From here on no loss can be made good: say so, then feed `Conceded`.
+    """
+
+    reason: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
     """This rank came back and does otherwise than the others: its process ends."""
 
@@ -179,4 +198,4 @@ class Differ:
     reason: str
 
 
-Effect = Send | Compute | Reduce | Vote | Compare | Withdraw | Apply | Break | Differ
+Effect = Send | Compute | Reduce | Vote | Compare | Uneven | Withdraw | Apply | Break | Differ

@@ -85,6 +85,12 @@ class Claims:
                 found[slot] = len(own) if first else own
         return found
 
+    def own_counts(self) -> dict[int, int] | None:
+        """The number of microbatches by replica; None unless each claims its first ones alone."""
+        found = self.accounts()
+        counts = {slot: own for slot, own in found.items() if isinstance(own, int)}
+        return counts if len(counts) == len(found) else None
+
     def twice(self) -> list[Identity]:
         """Identities that are claimed more than once."""
         return sorted(identity for identity, count in self._told.items() if count > 1)

@@ -300,9 +300,9 @@ def _notice(facts: History, entry: Entry) -> None:
 def _promise(facts: History, entry: Entry) -> None:
     if entry.flag(PART) and facts.promise:
         return  # The coordinator's is that of all ranks.
-    facts.promise = entry.text("promise")
-    facts.promise_reason = entry.reason
-    facts.microbatches = max(0, entry.integer("microbatches", 0))
+    facts.promise, facts.promise_reason = entry.text("promise"), entry.reason
+    if facts.promise != "unprotected" or not facts.microbatches:  # else of a later step, as it came
+        facts.microbatches = max(0, entry.integer("microbatches", 0))
 
 
 def _view(facts: History, entry: Entry) -> None:

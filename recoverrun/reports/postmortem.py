@@ -320,8 +320,8 @@ def invariant_line(found: Postmortem) -> str:
     proof = found.proof
     if not proof.steps:
         return "no committed step to check"
-    expected = f"exactly {proof.microbatches} microbatches" if proof.microbatches else "one total"
-    return f"{proof.exact:,}/{proof.steps:,} committed steps had {expected}, each once"
+    expected = f"exactly {proof.microbatches}" if proof.microbatches else "all their"
+    return f"{proof.exact:,}/{proof.steps:,} committed steps had {expected} microbatches, each once"
 
 
 def cost(found: Postmortem) -> str:

@@ -6,6 +6,7 @@ itself. Three verdicts: *violated* (a record contradicts an invariant), *unprove
 would be needed are not there; nothing contradicts), *proved*.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,7 +34,7 @@ class Violation:
 class Proof:
     steps: int  # committed, as the journal shows
     exact: int  # of those, with each identity of the home layout exactly once
-    microbatches: int  # B; 0 while unknown
+    microbatches: int  # B; 0 while unknown, or where replicas took unequally many
     violations: tuple[Violation, ...]
     unproved: tuple[str, ...]
     notes: tuple[str, ...]
@@ -87,11 +88,12 @@ def prove(facts: History, log: RunLog) -> Proof:
         what = f"replicas held different parameters at step {step}"
         violations.append(Violation(invariant="INV-3", what=what, step=step))
     unproved += _damage(facts, log)
-    notes += _notes(facts)
+    uneven = [commit for commit in facts.commits if _is_uneven(commit, facts)]
+    notes += _notes(facts, uneven)
     return Proof(
         steps=len(facts.commits),
         exact=exact,
-        microbatches=facts.microbatches * len(facts.replicas),
+        microbatches=0 if uneven else facts.microbatches * len(facts.replicas),
         violations=tuple(violations),
         unproved=tuple(unproved),
         notes=tuple(notes),
@@ -112,6 +114,8 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
     if not facts.replicas:
         return "", f"step {commit.step}: the journal does not show the layout of the replicas"
     slots = len(facts.replicas)
+    if _is_uneven(commit, facts):
+        return "", ""
     microbatches = facts.microbatches or max(0, commit.total) // slots
     whole = slots * microbatches
     if commit.total != whole:
@@ -134,6 +138,24 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
     if fault:
         return f"step {commit.step}: {fault}", ""
     return _inferred(commit, facts)
+
+
+def _is_uneven(commit: Commit, facts: History) -> bool:
+    """True if all replicas were there and each put in its own microbatches, unequally many, where
+    nothing is promised any more.
+    """
+    if facts.promise != "unprotected" or commit.inferred:
+        return False
+    slots, counts = len(facts.replicas), Claims(commit).own_counts()
+    if counts is None:
+        return False
+    if all(slots * count == commit.total for count in counts.values()):
+        return False
+    said = sum(counts.values())
+    if len(counts) == slots:
+        return said == commit.total
+    known = bool(facts.elsewhere) or _ended_in(commit, facts)
+    return commit.part and known and said < commit.total
 
 
 def _ended_in(commit: Commit, facts: History) -> bool:
@@ -300,15 +322,20 @@ def lacking(facts: History) -> str:
     return f"records are missing{since}: the disk took none ({facts.missing:,} or more)"
 
 
-def _notes(facts: History) -> list[str]:
+def _notes(facts: History, uneven: Sequence[Commit]) -> list[str]:
     notes = []
     whole = facts.microbatches * len(facts.replicas)
-    for kind, uneven in (
-        ("shorter", [c for c in facts.commits if 0 < c.total < whole]),
-        ("longer", [c for c in facts.commits if 0 < whole < c.total]),
+    if uneven:
+        steps = ranges(commit.step for commit in uneven)
+        notes.append(f"replicas took unequally many microbatches to step {steps}")
+    known = {(commit.attempt, commit.step) for commit in uneven}
+    alike = [commit for commit in facts.commits if (commit.attempt, commit.step) not in known]
+    for kind, others in (
+        ("shorter", [c for c in alike if 0 < c.total < whole]),
+        ("longer", [c for c in alike if 0 < whole < c.total]),
     ):
-        if uneven:
-            steps = ranges(commit.step for commit in uneven[:SHOWN])
+        if others:
+            steps = ranges(commit.step for commit in others[:SHOWN])
             notes.append(f"the script's own {kind} steps, all replicas alike: {steps}")
     inferred = sum(len(commit.inferred) for commit in facts.commits)
     if inferred:

@@ -138,7 +138,7 @@ class Coordinator(Generations):
             case Topology():
                 return self._learn(message)
             case Verdict():
-                return self.beginning.hear(message, self.members.live_ranks)
+                return [*self.beginning.hear(message, self.members.live_ranks), *self._yield()]
             case Farewell(rank=rank, step=step, generation=generation):
                 return self._finish(rank, step, generation)
             case Notice(rank=rank, event=event, reason=reason):
@@ -251,6 +251,16 @@ class Coordinator(Generations):
         ]
 
     # --------------------------------------------------------------------------- gathering
+
+    def _yield(self) -> list[Effect]:
+        """A loss that is being made good is the end of the run, if a rank says that none can be."""
+        gathering = self.decisions.gathering
+        if self.stopped is not None or gathering is None or gathering.decided:
+            return []
+        if not self.beginning.promises.refused or not self.book.recoveries:
+            return []
+        root = self.book.root()
+        return self._stop(code_of(root), root.reason, root.root_rank)
 
     def _report(self, report: Report) -> list[Effect]:
         if report.phase == "done":

@@ -306,7 +306,8 @@ def _line(page: Page, layout: Layout, live_ranks: Iterable[int], plan: Done) -> 
     microbatches = total // len(layout.slots)
     done = _said(page, layout)
     seen = {identity for ids in done.values() for identity in ids}
-    rest = [i for i in identities(layout.slots, microbatches) if i not in seen]
+    home = identities(layout.slots, microbatches)
+    rest = [] if len(seen) == total else [i for i in home if i not in seen]
     planned = {identity: slot for slot in sorted(plan) for identity in plan[slot]}
     for identity in rest:  # in the sum, by a replica that did not live to say so
         slot = planned.get(identity, identity[0])

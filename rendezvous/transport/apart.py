@@ -44,7 +44,7 @@ def unequal(step: int, taken: Mapping[int, int]) -> str:
     """One sentence on ranks that have `taken` unequally many microbatches to a transaction."""
     return (
         f"the script's ranks take unequally many microbatches to transaction {step}, so what a "
-        f"lost one would have put in cannot be told: {told_apart(_counts(taken))}"
+        f"lost one would have put in is unknown: {told_apart(_counts(taken))}"
     )
 
 

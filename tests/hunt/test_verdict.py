@@ -104,16 +104,6 @@ def test_what_was_said_is_told_and_what_hangs_or_crashes_is_found(tmp_path: Path
     assert kinds == ["told", "told", "told", "told", "told", "finding", "finding"]
 
 
-def test_ranks_that_are_told_to_differ_may_end_with_that_error_alone(tmp_path: Path) -> None:
-    reference, found = books(tmp_path / "plain"), books(tmp_path / "whole")
-    meant = ("Traceback (most recent call last):", "ft_collectives.errors.RanksDiffer: unequally")
-    ends = [Ended(code=1, tail=meant), Ended(code=1, tail=(*meant, meant[0], "KeyError: 0"))]
-
-    kinds = [without_loss(reference, found, one, 2, disagree=True).kind for one in ends]
-
-    assert kinds == ["told", "finding"]
-
-
 def test_a_seed_is_always_the_same_script() -> None:
     assert written(planned(7)) == written(planned(7))
     assert len({written(planned(seed)) for seed in range(50)}) == 50

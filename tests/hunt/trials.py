@@ -64,8 +64,7 @@ def tried(
     run = partial(_run, script, plan, within_s=within_s, environment=environment or {})
     if whole:
         found, ended = run(folder / "whole", lossy=False)
-        disagree = plan.odd == "halves"
-        first = verdict.without_loss(reference, found, ended, plan.world, disagree=disagree)
+        first = verdict.without_loss(reference, found, ended, plan.world)
     if lossy:
         found, ended = run(folder / "lossy", lossy=True)
         poisonous = plan.odd in AGAIN

@@ -14,11 +14,13 @@ from ft_collectives.step.step_events import (
     Compare,
     Compared,
     Compute,
+    Conceded,
     Differ,
     Effect,
     Reduce,
     Reduced,
     Send,
+    Uneven,
     Vote,
     Voted,
     Withdraw,
@@ -63,6 +65,8 @@ class Settlement:
                     self._vote(effect)
                 case Compare(generation=generation):
                     self._compare(generation)
+                case Uneven(reason=reason, total=total):
+                    self._concede(reason, total)
                 case Withdraw(reason=reason):
                     self._withdraw(reason)
                 case Apply():
@@ -117,6 +121,12 @@ class Settlement:
         many = protection.machine.microbatches
         taken, since = protection.vote_group.taken(generation, many)
         self._control.feed(Compared(generation=generation, taken=taken, since=since))
+
+    def _concede(self, reason: str, total: int) -> None:
+        """First the promise, so that whoever reads of the step knows of it."""
+        generation = self._worker.protection.machine.view.generation
+        self._worker.refuse(reason)
+        self._control.feed(Conceded(generation=generation, total=total))
 
     def _withdraw(self, reason: str) -> None:
         withdraw = self._worker.protection.fabric.withdraw

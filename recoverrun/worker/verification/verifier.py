@@ -74,7 +74,11 @@ class Verification:
         self._drift.hear(tally)
 
     def committed(self) -> None:
-        """A transaction is over: ranks compare what differs, and prove what is new."""
+        """A transaction is over: ranks compare what differs, and prove what is new, unless nothing
+        is promised any more.
+        """
+        if self._worker.refusal:
+            return
         if self._drift.committed():  # first: a proof then knows what ranks do not have in common
             self._proofs.renew()
         self._proofs.committed()

@@ -275,3 +275,23 @@ def test_a_journal_without_steps_or_layout_proves_nothing(tmp_path: Path) -> Non
 
     assert empty.exit_code == 1
     assert _proof(scene.close()).exit_code == 1
+
+
+@pytest.mark.parametrize(("promise", "verdict"), [("unprotected", "proved"), ("", "violated")])
+@pytest.mark.parametrize("done", [None, {0: HOME[0][:3], 1: HOME[1], 2: HOME[2]}])
+def test_unequally_many_microbatches_are_the_scripts_own_where_nothing_is_promised_any_more(
+    tmp_path: Path, done: dict[int, list[tuple[int, int]]] | None, promise: str, verdict: str
+) -> None:
+    scene = two_steps(tmp_path)
+    if promise:
+        scene.write("promise.state", "ranks differ", promise=promise, microbatches=3)
+    fields: dict[str, Json] = {"quota": {"0": 3, "1": 4, "2": 4}, "total": 11, "microbatches": 11}
+    scene.commit(3, done, **fields)
+    scene.commit(4)
+
+    proof = _proof(scene.close())
+
+    assert proof.verdict == verdict
+    if promise:
+        assert (proof.exact, proof.microbatches) == (5, 0)
+        assert "replicas took unequally many microbatches to step 3" in proof.notes

@@ -12,6 +12,7 @@ from ft_collectives.step.step_events import (
     Compare,
     Compared,
     Compute,
+    Conceded,
     Decided,
     Differ,
     Discarded,
@@ -21,6 +22,7 @@ from ft_collectives.step.step_events import (
     Send,
     Settled,
     Tick,
+    Uneven,
     Viewed,
     Vote,
     Voted,
@@ -312,12 +314,38 @@ def unequal() -> Rank:
     return rank
 
 
-def test_ranks_that_have_taken_unequally_many_microbatches_are_named_and_nothing_is_applied() -> (
-    None
-):
+def test_where_all_replicas_are_there_unequally_many_microbatches_are_torchs_step() -> None:
     rank = unequal()
 
-    (effect,) = rank.feed(Compared(generation=1, taken={0: 2, 1: 1}))
+    (uneven,) = rank.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}))
+    apply, committed = rank.feed(Conceded(generation=1, total=5))
+
+    assert isinstance(uneven, Uneven) and uneven.total == 5
+    assert "rank 1: 1 microbatch" in uneven.reason
+    assert apply == Apply(step=0)
+    assert isinstance(committed, Send) and isinstance(committed.message, Committed)
+    assert committed.message.total == 5
+    assert rank.feed(Conceded(generation=1, total=5)) == []
+
+
+def test_a_loss_before_it_is_said_that_ranks_differ_comes_first() -> None:
+    rank = unequal()
+    rank.feed(Compared(generation=1, taken={0: 2, 1: 1, 2: 2}))
+
+    rank.feed(Viewed(view=SECOND))
+
+    assert rank.feed(Conceded(generation=1, total=5)) == []
+    assert rank.machine.step_index == 0
+
+
+def test_where_a_replica_is_lost_they_are_named_and_nothing_is_applied() -> None:
+    rank = Rank()
+    rank.feed(Viewed(view=SECOND))
+    rank.home()
+    rank.feed(redo(2, (0, 0), (0, 1)), Reduced(generation=2))
+    rank.feed(Voted(generation=2, counts=(), unequal=True))
+
+    (effect,) = rank.feed(Compared(generation=2, taken={0: 2, 1: 1}))
 
     assert isinstance(effect, Differ)
     assert "rank 0: 2 microbatches; rank 1: 1 microbatch" in effect.reason

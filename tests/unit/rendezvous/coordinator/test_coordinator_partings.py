@@ -6,7 +6,15 @@ import pytest
 
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.effects import Effect, StopJob
-from rendezvous.protocol.messages import Committed, Discord, Farewell, Overdue, PeerFault, Report
+from rendezvous.protocol.messages import (
+    Committed,
+    Discord,
+    Farewell,
+    Overdue,
+    PeerFault,
+    Report,
+    Verdict,
+)
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import Identity
 from tests.unit.coordination import Job
@@ -76,6 +84,27 @@ def test_unequal_microbatches_are_not_dealt_out_but_told_with_their_ranks() -> N
 
     assert stop(effects) == 1
     assert "rank 0: 1 microbatch; rank 1: 2 microbatches" in reason(effects)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_where_nothing_can_be_made_good_any_more_a_loss_that_is_gathered_ends_the_job(
+    lost: bool,
+) -> None:
+    """Two ranks differ in a step from which one has gone on, and another one is lost."""
+    uneven = Verdict(
+        rank=0, generation=1, promise="unprotected", microbatches=1, reason="ranks differ"
+    )
+    job = Job()
+    if lost:
+        job.end(2)
+
+    effects = job.tell(uneven)
+
+    if lost:
+        assert stop(effects) == 137 and reason(effects) == job.machine.book.root().reason
+    else:
+        assert not any(isinstance(effect, StopJob) for effect in effects)
+        assert stop(job.end(2)) == 137
 
 
 @pytest.mark.parametrize("returned_in", [{1: 5}, {0: 5, 1: 9}, {1: 9}])
