@@ -1,4 +1,4 @@
-"""Which directory a person means by RUN: a path, a name below ./runs, its beginning, or `latest`.
+"""The directory that a person means by RUN: a path, a name below ./runs, its beginning, `latest`.
 
 The beginning ends before a dash: `88121` of Slurm's job 88121, whose runs are 88121-0, 88121-1.
 """

@@ -324,7 +324,7 @@ def _caveats(root: Death, facts: History, blind: str) -> list[str]:
 
 
 def evidence(root: RootCause) -> str:
-    """What the launcher wrote about it, "" if `what` says the same."""
+    """The words of the launcher about it, "" if `what` says the same."""
     wrote = named_signals(root.evidence)
     same = root.what.startswith(wrote) or wrote.startswith(root.what)
     return "" if same or root.cause == "exception" else wrote

@@ -166,7 +166,7 @@ def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
 
 
 def _nodes(files: Mapping[Path, Lines], starts: Lines) -> int:
-    """How many took part: those that left a journal, and those that others name or count."""
+    """The number of those that took part: that left a journal, or that others name or count."""
     names = {path.name.removeprefix("events.").removesuffix(".jsonl") for path in files}
     names |= {word for line in starts for word in _words(line, "nodes")}
     lines = (line for lines in files.values() for line in lines)
@@ -196,7 +196,7 @@ def _gone(files: Sequence[Lines]) -> set[str]:
 
 
 def _node(lines: Lines) -> str:
-    """Whose journal it is, "" unknown."""
+    """The node whose journal it is, "" unknown."""
     return next((str(line["node"]) for line in lines if "node" in line), "")
 
 

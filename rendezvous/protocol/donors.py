@@ -1,4 +1,4 @@
-"""Which member gives a newcomer its state, as both of them know by themselves.
+"""The member that gives a newcomer its state, as both of them know by themselves.
 
 It stands at the top of the step, as all members do, and makes its parcel meanwhile. Nobody waits
 for that but who is to have it: the view may begin, and the others go on, before it is made. So the

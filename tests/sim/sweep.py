@@ -7,7 +7,7 @@ from tests.sim.simulator_command import Outcome
 
 
 def swept(replay: str, simulate: Callable[[int], Outcome], seeds: Iterable[int]) -> Counter[str]:
-    """What they cover. An error names each bad one by the command that is it again: `replay`."""
+    """Return their coverage. An error names bad ones by the command that replays them: `replay`."""
     coverage: Counter[str] = Counter()
     wrong = []
     for seed in seeds:

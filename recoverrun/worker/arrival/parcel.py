@@ -129,7 +129,7 @@ def common(
 
 
 def slot_of(parts: PlaceParts, rank: int, here: Context) -> Context | None:
-    """Where lost `rank` stands; None where nobody follows it. Raises NotReachable if nobody can
+    """The place of lost `rank`; None where nobody follows it. Raises NotReachable if nobody can
     tell.
     """
     if not parts.left.exact:

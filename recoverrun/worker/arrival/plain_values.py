@@ -49,7 +49,7 @@ Place = tuple[str, Any]
 """The path of a list and None, or of a holder and the name that it has for the value."""
 
 Before = tuple[Mapping[Place, int], frozenset[str]]
-"""What there was as the run began: digests of plain values, and the paths of modules."""
+"""The state as the run began: digests of plain values, and the paths of modules."""
 
 
 Holder = str | tuple[str, str, int]

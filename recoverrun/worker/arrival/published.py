@@ -51,7 +51,7 @@ def unpacked(told: bytes) -> Way:
 
 
 def packed_word(word: Address | str) -> bytes:
-    """What a donor tells its newcomer: where its parcel is, or why there is none."""
+    """The words of a donor for its newcomer: where its parcel is, or why there is none."""
     return bytes(msgpack.packb(word, use_bin_type=True))
 
 

@@ -207,7 +207,7 @@ class Survivor:
     def _slots(
         self, ranks: list[int], generation: int, context: Context
     ) -> dict[int, Context | None]:
-        """Where these stand; nothing if that is not known of all of them."""
+        """The places of these; nothing if that is not known of all of them."""
         slots: dict[int, Context | None] = {}
         try:
             slots = {rank: parcel.slot_of(self._parts, rank, context) for rank in ranks}

@@ -1,4 +1,4 @@
-"""Which member gives a newcomer its state, and how long that may be waited for."""
+"""The member that gives a newcomer its state, and how long that may be waited for."""
 
 from rendezvous.protocol.donors import donor_in, donor_of, may_tell
 from rendezvous.protocol.layout import Layout

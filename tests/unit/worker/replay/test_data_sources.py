@@ -25,7 +25,7 @@ def _loader(rank: int) -> DataLoader[Any]:
 
 
 def _fetched(items: Iterator[Any], asked: "Queue[None]", got: "Queue[Any]") -> None:
-    """What the thread does: one item each time that it is asked."""
+    """The thread: one item each time that it is asked."""
     for item in items:
         got.put(item[0].tolist())
         asked.get()

@@ -1,4 +1,4 @@
-"""What threads of the script ask for while its main thread executes for another rank."""
+"""Threads of the script that ask for data while its main thread executes for another rank."""
 
 import threading
 from collections.abc import Callable, Iterator
