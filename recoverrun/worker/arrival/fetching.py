@@ -28,7 +28,7 @@ def from_donor(worker: WorkerState, donor: int, fetch: Callable[[], Fetched]) ->
     def carry_out() -> None:
         try:
             found = fetch()
-        except Exception as error:  # is raised where it is waited for
+        except Exception as error:  # protects the waiting thread from silence: it is raised there
             future.set_exception(error)
         else:
             future.set_result(found)

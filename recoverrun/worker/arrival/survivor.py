@@ -9,7 +9,8 @@ stands there, and tells where it is; the others do not wait for that.
 
 import gc
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,17 @@ PROVED = 2
 
 NEVER = "a lost replica does not come back: {}"
 UNTOLD = "its state cannot be sent: {error}"
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """Turn any error within into NotReachable."""
+    try:
+        yield
+    except NotReachable:
+        raise
+    except Exception as error:  # protects a healthy run from what its objects say of themselves
+        raise NotReachable(UNTOLD.format(error=repr(error))) from error
 
 
 class Survivor:
@@ -150,12 +162,11 @@ class Survivor:
         """
         worker = self._parts.worker
         try:
-            standing(worker.runtime).pack()
-            parcel.common(self._parts, top, context, (self._before or {}, self._modules))
+            with _guarded():
+                standing(worker.runtime).pack()
+                parcel.common(self._parts, top, context, (self._before or {}, self._modules))
         except NotReachable as why:
             self._refuse(str(why), said=worker.speaks_first)
-        except Exception as error:  # protects a healthy run from what its objects say of themselves
-            self._refuse(UNTOLD.format(error=repr(error)), said=worker.speaks_first)
 
     def _refuse(self, reason: str, *, said: bool = True) -> None:
         """Nobody comes back; others may say why."""
@@ -210,13 +221,11 @@ class Survivor:
         """The places of these; nothing if that is not known of all of them."""
         slots: dict[int, Context | None] = {}
         try:
-            slots = {rank: parcel.slot_of(self._parts, rank, context) for rank in ranks}
+            with _guarded():
+                slots = {rank: parcel.slot_of(self._parts, rank, context) for rank in ranks}
         except NotReachable as why:
-            reason = str(why)
-        except Exception as error:  # protects a healthy run from what its objects say of themselves
-            reason = UNTOLD.format(error=repr(error))
-        for rank in ranks if not slots else ():
-            self._decline(rank, generation, reason)
+            for rank in ranks:
+                self._decline(rank, generation, str(why))
         return slots
 
     def _give(
@@ -228,11 +237,10 @@ class Survivor:
         collects = gc.isenabled()
         gc.disable()  # a collection takes longer than a parcel, and a newcomer waits for it
         try:
-            address = self._offer(rank, slot, generation, top, context)
+            with _guarded():
+                address = self._offer(rank, slot, generation, top, context)
         except NotReachable as why:
             self._decline(rank, generation, str(why))
-        except Exception as error:  # protects a healthy run from what its objects say of themselves
-            self._decline(rank, generation, UNTOLD.format(error=repr(error)))
         else:
             self._tell(rank, generation, address)
         finally:

@@ -36,8 +36,8 @@ AGAIN_S = 1.0
 """A script may swallow what interrupts it, and go on to wait somewhere else."""
 
 MATES_S = 15.0
-"""Who waits for a shard mate is let go so much later than one that waits for nobody: its mate may
-have begun later, has a limit of its own, and tells as it ends why it does.
+"""An execution that waits for a shard mate is let go so much later than one that waits for nobody:
+the mate may have begun later, has a limit of its own, and tells as it ends why it does.
 """
 
 Step = Literal["wait", "interrupt", "let go"]
