@@ -27,7 +27,9 @@ def deadly(number: int) -> bool:
     """True if this process would end, or stop, by that signal as things are."""
     if number == 0 or number in HARMLESS:
         return False
-    handler = signal.getsignal(number)
+    handler: Any = signal.getsignal(number)
+    if isinstance(handler, Noted):
+        handler = handler.handler
     return handler in (signal.SIG_DFL, signal.default_int_handler)
 
 
@@ -113,28 +115,41 @@ def _stand_in(
     return stand_in
 
 
+class Noted:
+    """A handler of the script's that tells `came` before it is called."""
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self.handler = handler
+        self.came = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        self.came = True
+        return self.handler(number, frame)
+
+
 class Interrupts:
     """Tells a Ctrl-C of the user's from a `KeyboardInterrupt` that the script's code raises."""
 
     def __init__(self) -> None:
-        self.came = False
+        self._noted: Noted | None = None  # of the last execution
+
+    @property
+    def came(self) -> bool:
+        """True if there was one in the last execution, or in the one that runs."""
+        return self._noted is not None and self._noted.came
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Only the main thread is ever interrupted, and may change who hears of it."""
+        self._noted = None
         handler = signal.getsignal(signal.SIGINT)
         if not callable(handler) or threading.current_thread() is not threading.main_thread():
             yield
             return
-        self.came = False
-
-        def note(number: int, frame: FrameType | None) -> Any:
-            self.came = True
-            return handler(number, frame)
-
-        signal.signal(signal.SIGINT, note)
+        self._noted = noted = Noted(handler)
+        signal.signal(signal.SIGINT, noted)
         try:
             yield
         finally:
-            if signal.getsignal(signal.SIGINT) is note:
+            if signal.getsignal(signal.SIGINT) is noted:
                 signal.signal(signal.SIGINT, handler)

@@ -114,3 +114,11 @@ def test_a_users_interruption_is_told_from_one_that_code_raises() -> None:
 
     assert interrupts.came
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_code_may_not_interrupt_the_process_while_interruptions_are_noted() -> None:
+    interrupts = Interrupts()
+    with interrupts.noted(), refused(_refuse, ()), pytest.raises(Refused, match=r"os\.kill"):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert not interrupts.came
