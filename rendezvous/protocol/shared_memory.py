@@ -38,6 +38,9 @@ LEAST_BYTES = 16 << 10
 MOST_BYTES = 1 << 20
 """Larger payloads are not left: a reader must not be made to hold what it cannot pass on."""
 
+FILE_BYTES = 2 * (HEADER.size + MOST_BYTES) + TAIL_BYTES
+"""The size that a file may come to."""
+
 
 class Writer:
     """Maps the file and leaves the latest payload in it. One thread only."""
@@ -55,13 +58,16 @@ class Writer:
     def write(self, payload: bytes) -> bool:
         """Leave `payload`; the one before stays readable until the next call.
 
-        False if it is larger than MOST_BYTES: then nothing changes. Raises OSError if the file has
-        to grow and cannot.
+        False if it is larger than MOST_BYTES, or the file has to grow and its file system is full,
+        as of a container with little shared memory: then nothing changes.
         """
         if len(payload) > MOST_BYTES:
             return False
         if HEADER.size + len(payload) > self._half:
-            self._resize(min(2 * len(payload), MOST_BYTES))
+            try:
+                self._resize(min(2 * len(payload), MOST_BYTES))
+            except OSError:
+                return False
         self._put(payload)
         return True
 
@@ -112,6 +118,9 @@ class Writer:
             # Allocated now: a full file system is an OSError here and a SIGBUS in `write`.
             os.posix_fallocate(fd, 0, 2 * half + TAIL_BYTES)
             grown = mmap.mmap(fd, 2 * half + TAIL_BYTES)
+        except OSError:
+            os.unlink(new)
+            raise
         finally:
             os.close(fd)
         if self._map is not None:
@@ -128,7 +137,7 @@ def read(path: str) -> tuple[bytes, ...]:
     """The whole payloads in the file at `path`, oldest first; () if there is no such file."""
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size > 2 * (HEADER.size + MOST_BYTES) + TAIL_BYTES:
+            if os.fstat(file.fileno()).st_size > FILE_BYTES:
                 return ()
             return parse(file.read())
     except OSError:

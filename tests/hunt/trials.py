@@ -76,8 +76,8 @@ def _plainly(script: Path, folder: Path, plan: Plan, plain: Plain) -> Books:
     folder.mkdir()
     codes = plain.run(script, folder, plan.world)
     for again in range(TRIES):
-        if {*codes} != {0, -signal.SIGKILL}:  # see `plain.TOGETHER_S`
-            break
+        if -signal.SIGKILL not in codes or {*codes} - {0, -signal.SIGKILL}:
+            break  # what has not ended: see `plain.TOGETHER_S`
         folder = folder.with_name(f"plain again {again}")
         folder.mkdir()
         codes = plain.run(script, folder, plan.world)

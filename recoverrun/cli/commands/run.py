@@ -70,7 +70,7 @@ def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | RunConf
         allow_connections()
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
     folder = RunFolder(config.run_dir, config.name, stamp, made)
-    private = make_private_dir()
+    private = make_private_dir(config.nproc)
     speaker = Speaker(sys.stderr)
     try:
         agent = Agent(

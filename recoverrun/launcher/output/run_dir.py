@@ -17,6 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from rendezvous.protocol.shared_memory import FILE_BYTES
 
 SOCKET_PATH_BYTES = 107
 """What the kernel's address of a socket has room for."""
@@ -181,17 +182,26 @@ class PrivateDir:
         os.close(self.lock)
 
 
-def make_private_dir() -> PrivateDir:
-    """Make one, in shared memory where there is any. Raises RecoverrunError."""
-    for base in (SHARED_MEMORY, Path(tempfile.gettempdir()), Path("/tmp")):
-        if not os.access(base, os.W_OK | os.X_OK):
-            continue
+def make_private_dir(workers: int = 1) -> PrivateDir:
+    """Make one, in shared memory where there is room for the files of so many workers.
+
+    A container may have little of it, or data loaders may have filled it. Raises RecoverrunError.
+    """
+    places = SHARED_MEMORY, Path(tempfile.gettempdir()), Path("/tmp")
+    open_to_us = [base for base in places if os.access(base, os.W_OK | os.X_OK)]
+    roomy = [base for base in open_to_us if _room_bytes(base) >= workers * FILE_BYTES]
+    for base in roomy or open_to_us:
         _remove_stale(base)
         private = _locked_dir(base)
         if len(os.fsencode(private.socket)) <= SOCKET_PATH_BYTES:
             return private
         private.remove()
     raise RecoverrunError("no directory for sockets: /dev/shm and /tmp are closed", ExitCode.USAGE)
+
+
+def _room_bytes(base: Path) -> int:
+    facts = os.statvfs(base)
+    return facts.f_bavail * facts.f_frsize
 
 
 def _locked_dir(base: Path) -> PrivateDir:

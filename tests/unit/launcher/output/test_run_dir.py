@@ -8,6 +8,7 @@ import pytest
 
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output import run_dir
+from rendezvous.protocol.shared_memory import FILE_BYTES
 
 
 def test_a_run_has_a_directory_of_its_own_and_a_link(
@@ -89,6 +90,23 @@ def test_a_path_too_long_for_a_socket_is_not_used(
 
     assert len(private.socket.encode()) <= run_dir.SOCKET_PATH_BYTES
     assert os.listdir(long) == []
+    private.remove()
+
+
+def test_shared_memory_without_room_for_all_workers_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_dir, "SHARED_MEMORY", tmp_path)
+    facts = os.statvfs(tmp_path)
+    fitting = facts.f_bavail * facts.f_frsize // FILE_BYTES // 2
+
+    private = run_dir.make_private_dir(fitting)
+    assert private.path.parent == tmp_path
+    private.remove()
+    monkeypatch.setattr(run_dir, "_room_bytes", lambda base: 0 if base == tmp_path else 1 << 40)
+    private = run_dir.make_private_dir(fitting)
+
+    assert private.path.parent != tmp_path
     private.remove()
 
 

@@ -1,5 +1,7 @@
 """What a worker leaves is whole, whenever it was killed."""
 
+import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -44,6 +46,27 @@ def test_a_payload_beyond_the_limit_changes_nothing(tmp_path: Path) -> None:
     assert not writer.write(bytes(shared_memory.MOST_BYTES + 1))
 
     assert shared_memory.read(str(tmp_path / "context")) == (b"before",)
+
+
+def test_a_file_that_cannot_grow_keeps_what_it_has_and_grows_later(tmp_path: Path) -> None:
+    path = str(tmp_path / "context")
+    writer = shared_memory.Writer(path)
+    writer.write(b"before")
+    writer.mark(3, 0, 7, 8)
+    large = bytes(1 << 17)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # as a full file system would
+    try:
+        grown = writer.write(large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert not grown and os.listdir(tmp_path) == ["context"]
+    assert shared_memory.read(path) == (b"before",)
+    assert writer.write(large)
+    assert shared_memory.read(path) == (b"before", large)
+    assert shared_memory.parse_marks(shared_memory.read_marks(path)) == {(3, 0): (7, 8)}
 
 
 def test_the_mapping_needs_no_close_to_be_seen(tmp_path: Path) -> None:
