@@ -22,6 +22,7 @@ import struct
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import msgpack
@@ -72,16 +73,16 @@ def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) ->
 
     Raises also what `answering` raises.
     """
-    ours, its = socket.socketpair()
     streams, parent = read_streams(), os.getpid()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-            pid = os.fork()
-    except OSError as problem:
-        ours.close()
-        its.close()
-        raise Failed(f"no process could be forked ({problem.strerror})") from None
+    with ExitStack() as ends:
+        try:
+            ours, its = map(ends.enter_context, socket.socketpair())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+                pid = os.fork()
+        except OSError as problem:  # no memory, no descriptor, no more processes
+            raise Failed(f"no process could be forked ({problem.strerror})") from None
+        ends.pop_all()
     if not pid:
         _work(work, its.fileno(), parent, streams)
     its.close()
