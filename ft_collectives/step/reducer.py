@@ -10,12 +10,12 @@ order and ends the process where sizes differ.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from ft_collectives.communicators.c10d import ReduceOp, options
+from ft_collectives.communicators.c10d import Gloo, ReduceOp, Work, options
 from ft_collectives.communicators.channel import Channel, Pending
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
@@ -30,7 +30,9 @@ class Bucket:
     `fill(staging)` copies this rank's sum to `staging`. `deliver(total)` gives the sum over all B
     microbatches to the parameters, with the divisor of the failure-free run (INV-8).
     `carry(staging)` copies what the gradients held before the transaction, where torch reduces
-    that, too; it returns False if they held nothing. With `keeps` the gradients become views of
+    that, too; it returns False if they held nothing. The last `apart` elements are no gradients and
+    have an operation of their own: gloo adds up an element in an order that depends on how many
+    there are, and gradients are added up as torch would. With `keeps` the gradients become views of
     `total`: the next transaction reduces in other memory.
     """
 
@@ -41,10 +43,17 @@ class Bucket:
     deliver: Callable[[torch.Tensor], None]
     carry: Callable[[torch.Tensor], bool] = lambda staging: False
     keeps: bool = False
+    apart: int = 0
     device: torch.device | str = "cpu"  # of what is reduced, not of the gradients
     staging: torch.Tensor | None = None
-    pending: Pending | None = None
-    generation: int = 0  # of `pending`
+    pendings: list[Pending] = field(default_factory=list)
+    generation: int = 0  # of `pendings`
+
+    def parts(self) -> list[torch.Tensor]:
+        """The staging memory of each operation."""
+        assert self.staging is not None, f"bucket {self.key} has none"
+        own = self.size - self.apart
+        return [self.staging[:own], self.staging[own:]] if self.apart else [self.staging]
 
 
 Piece = dict[Hashable, torch.Tensor]
@@ -91,7 +100,7 @@ class Reducer:
         known = self.buckets.get(bucket.key)
         if known is not None and (known.size, known.dtype) == (bucket.size, bucket.dtype):
             bucket.staging = known.staging
-            bucket.pending, bucket.generation = known.pending, known.generation
+            bucket.pendings, bucket.generation = known.pendings, known.generation
         self.buckets[bucket.key] = bucket
         return bucket
 
@@ -190,7 +199,7 @@ class Reducer:
         if self.fabric.ready(self.channel) != generation:
             raise Superseded
         self._launch_up_to(len(self.order), generation)
-        pendings = [b.pending for b in self._present() if b.pending is not None]
+        pendings = [pending for bucket in self._present() for pending in bucket.pendings]
         if self.exact_sum is None:
             self.fabric.finish(pendings, generation)
         else:
@@ -203,10 +212,10 @@ class Reducer:
     def _finish(self, exact_sum: ExactSum, generation: int) -> None:
         """Wait for both halves of every bucket; all members start second halves in one order."""
         for bucket in self._present():
-            assert bucket.pending is not None, f"bucket {bucket.key} was just launched"
-            self.fabric.finish([bucket.pending], generation)
-            bucket.pending = exact_sum.complete(bucket.key, generation)
-        pendings = [b.pending for b in self._present() if b.pending is not None]
+            assert bucket.pendings, f"bucket {bucket.key} was just launched"
+            self.fabric.finish(bucket.pendings, generation)
+            bucket.pendings = [exact_sum.complete(bucket.key, generation)]
+        pendings = [pending for bucket in self._present() for pending in bucket.pendings]
         self.fabric.finish(pendings, generation)
 
     def deliver(self) -> None:
@@ -233,10 +242,10 @@ class Reducer:
     def _launch(self, bucket: Bucket, generation: int) -> None:
         self._abandon(bucket)
         if self.exact_sum is not None:
-            bucket.staging, bucket.pending = self.exact_sum.start(
+            bucket.staging, pending = self.exact_sum.start(
                 bucket.key, generation, size=bucket.size, dtype=bucket.dtype, fill=bucket.fill
             )
-            bucket.generation = generation
+            bucket.pendings, bucket.generation = [pending], generation
             return
         if bucket.staging is None:
             bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype, device=bucket.device)
@@ -244,18 +253,22 @@ class Reducer:
         extra = self._extra.get(bucket.key)
         if extra is not None:
             bucket.staging += extra
-        staging = bucket.staging
-        bucket.pending = self._begin(
-            self.channel, generation, lambda group: group.allreduce([staging], self._sum)
-        )
+        for part in bucket.parts():
+            start = partial(self._allreduce, part)
+            bucket.pendings.append(self._begin(self.channel, generation, start))
         bucket.generation = generation
+
+    def _allreduce(self, part: torch.Tensor, group: Gloo) -> Work:
+        return group.allreduce([part], self._sum)
 
     def _abandon(self, bucket: Bucket) -> None:
         """Leave a reduction under way behind, with the memory that it may still write."""
-        if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
-            memory = [bucket.staging]
-            if self.exact_sum is not None:
-                memory = self.exact_sum.let_go(bucket.key)
-            self.fabric.memory.hold(memory, bucket.pending)
-            bucket.staging = None
-        bucket.pending = None
+        under_way, bucket.pendings = bucket.pendings, []
+        if bucket.staging is None or all(pending.done for pending in under_way):
+            return
+        if self.exact_sum is not None:
+            self.fabric.memory.hold(self.exact_sum.let_go(bucket.key), under_way[0])
+        else:
+            for pending, part in zip(under_way, bucket.parts(), strict=False):  # some never began
+                self.fabric.memory.hold([part], pending)
+        bucket.staging = None

@@ -36,10 +36,14 @@ class Gradients:
     replicas: int
     counts: bool = False
     wire: torch.dtype | None = None  # what is sent, divided before it is rounded
-    divides: bool = False  # torch divides; without a hook of the script's it multiplies by 1 / n
+    divides: bool = False  # a hook of the script's does; torch multiplies by 1 / n
     later: bool = False  # the sum is scaled, not what is summed: parts of a slot come one by one
     carried: list[torch.Tensor | None] = field(default_factory=list)
     """What the gradients held before the transaction: torch reduces that, too."""
+    views: frozenset[int] = frozenset()
+    """Where in memory gradients are that were views of DDP's buckets before the transaction: torch
+    divides what is there, instead of multiplying by 1 / n.
+    """
     _of: torch.Tensor | None = None
     _views: list[torch.Tensor] = field(default_factory=list)
     lacking: bool = False  # the last step gave no gradient to one of them
@@ -47,7 +51,12 @@ class Gradients:
     @property
     def size(self) -> int:
         """Elements of the staging memory."""
-        return sum(param.numel() for param in self.params) + self.counts * len(self.params)
+        return sum(param.numel() for param in self.params) + self.apart
+
+    @property
+    def apart(self) -> int:
+        """Of these, the counts."""
+        return self.counts * len(self.params)
 
     def fill(self, staging: torch.Tensor) -> None:
         grads, parts = self._given(staging)
@@ -82,7 +91,9 @@ class Gradients:
             return
         with torch.no_grad():
             for grad, part in zip(grads, parts, strict=True):
-                if grad.device == part.device:
+                if self.views and grad.data_ptr() in self.views:
+                    part.copy_(grad).div_(self.replicas)
+                elif grad.device == part.device:
                     torch.mul(grad, 1.0 / self.replicas, out=part)
                 else:
                     part.copy_(grad).mul_(1.0 / self.replicas)
@@ -116,7 +127,7 @@ class Gradients:
     def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """A view of `flat` for every parameter."""
         if self._of is not flat:  # the same memory serves many steps
-            views = flat[: flat.numel() - self.counts * len(self.params)].split(
+            views = flat[: flat.numel() - self.apart].split(
                 [param.numel() for param in self.params]
             )
             self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
@@ -141,22 +152,26 @@ def wire_of(hook: Any) -> torch.dtype | None:
 
 
 def native(
-    module: DistributedDataParallel, bucket: Any, wire: torch.dtype | None
+    module: DistributedDataParallel,
+    bucket: Any,
+    wire: torch.dtype | None,
+    views: frozenset[int] = frozenset(),
 ) -> torch.futures.Future[torch.Tensor]:
-    """DDP's own treatment of a bucket without a hook (reducer.cpp, torch 2.13)."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
-        allreduce_hook,
-        fp16_compress_hook,
-    )
+    """DDP's own treatment of a bucket without a hook (reducer.cpp, torch 2.13); `views` as those of
+    `Gradients`.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
     group, buffer = module.process_group, bucket.buffer()
     if wire is not None:
         compressed: torch.futures.Future[torch.Tensor] = fp16_compress_hook(group, bucket)
         return compressed
-    if module.gradient_as_bucket_view:
-        reduced: torch.futures.Future[torch.Tensor] = allreduce_hook(group, bucket)
-        return reduced
-    buffer.mul_(1.0 / group.size())
+    if views:
+        for gradient in bucket.gradients():
+            stood = gradient.data_ptr() in views
+            gradient.div_(group.size()) if stood else gradient.mul_(1.0 / group.size())
+    else:
+        buffer.mul_(1.0 / group.size())
     work = group.allreduce([buffer])
     summed: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda f: f.value()[0])
     return summed

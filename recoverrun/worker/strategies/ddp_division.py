@@ -27,17 +27,18 @@ class Division:
         self.hooked = False  # by the script
         self.wire: torch.dtype | None = None  # what the script's hook sends
         self.carried: dict[int, torch.Tensor] = {}  # before the transaction, by parameter
+        self.views: frozenset[int] = frozenset()  # see `Gradients`
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
         self._still = Still(host)
         self._arrivals: Arrivals | None = None
 
     # --------------------------------------------------------------------------- a transaction
 
-    def carry(self, carried: dict[int, torch.Tensor]) -> None:
-        """A transaction begins, and gradients hold this."""
-        self.carried = carried
+    def carry(self, carried: dict[int, torch.Tensor], views: frozenset[int]) -> None:
+        """A transaction begins, and gradients hold this; `views` of DDP's buckets lie there."""
+        self.carried, self.views = carried, views
         for part in self._gradients.values():
-            part.carried = [carried.get(id(param)) for param in part.params]
+            part.carried, part.views = [carried.get(id(param)) for param in part.params], views
 
     def begin(self, module: DistributedDataParallel) -> bool:
         """A forward begins. True if DDP has no part in the reduction of its gradients."""
@@ -86,7 +87,7 @@ class Division:
         if not self._gradients:
             return []
         places = {id(param): place for place, param in enumerate(params)}
-        whole, divided = self._still.division(module, list(self._gradients.values()))
+        whole, divided = self._still.division(list(self._gradients.values()))
         return [whole, [[places[id(one)] for one in held] for held in divided]]
 
     def adopt(
@@ -108,7 +109,7 @@ class Division:
         """Divide as was planned: such a process takes part from the transaction on that begins."""
         parts = list(self._gradients.values())
         if parts and not self._still.gradients:
-            whole, _ = self._still.division(module, parts)
+            whole, _ = self._still.division(parts)
             self._still.settle(whole)
             self._take(module, parts)
 
@@ -162,9 +163,10 @@ class Division:
             replicas=module.process_group.size(),
             counts=module.find_unused_parameters or module.static_graph,
             wire=self.wire,
-            divides=self.hooked or module.gradient_as_bucket_view,
+            divides=self.hooked,
             later=self._host.worker.env.exact,
             carried=[self.carried.get(id(param)) for param in params],
+            views=self.views,
         )
         key = tuple(id(param) for param in params)
         self._gradients[key] = gradients
@@ -176,6 +178,7 @@ class Division:
                 fill=gradients.fill,
                 deliver=gradients.deliver,
                 carry=gradients.carry,
+                apart=gradients.apart,
                 device=device_support.staging(like.device),
             )
         )

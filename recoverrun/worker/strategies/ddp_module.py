@@ -149,7 +149,7 @@ class DdpModule:
             state, hook = self._theirs
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
             return theirs
-        return native(module, bucket, self._division.wire)
+        return native(module, bucket, self._division.wire, self._division.views)
 
     # --------------------------------------------------------------------------- lost ranks return
 
@@ -184,12 +184,12 @@ class DdpModule:
     def begin(self) -> None:
         """A transaction's first backward begins: torch reduces what is there already, too."""
         self._params = self._found()
+        held = {id(param): param.grad for param in self.params if param.grad is not None}
+        module = self.module
+        views = module is not None and module.gradient_as_bucket_view
         self._division.carry(
-            {
-                id(param): param.grad.detach().clone()
-                for param in self.params
-                if param.grad is not None
-            }
+            {key: gradient.detach().clone() for key, gradient in held.items()},
+            frozenset(gradient.data_ptr() for gradient in held.values() if views),
         )
 
     def backward_begins(self) -> None:

@@ -5,7 +5,7 @@ DDP divides the gradients into buckets, anew once after a step. From then on the
 
 | gradients | reduced |
 |---|---|
-| that fit into one bucket of DDP's own size | as one, at the commit point |
+| in one bucket of DDP's | at the commit point |
 | of several buckets | in DDP's buckets and order, each once its last gradient is there |
 | of several, with `find_unused_parameters` or `static_graph` | when DDP's hook gives them to us |
 | with `gradient_as_bucket_view` | the same |
@@ -13,9 +13,9 @@ DDP divides the gradients into buckets, anew once after a step. From then on the
 Once a lost replica comes back, DDP has no part in any of them: what it learns of them in its first
 steps, a fresh process cannot know. The last two are then reduced at the commit point.
 
-DDP overlaps its reduction with the backward bucket by bucket; the one that is filled last has
-nothing to hide behind. Gradients that fit into one bucket are that last one, but for the small
-first bucket that DDP begins with. Where DDP is left out, so is its search for unused parameters.
+DDP's buckets are never put together: gloo adds up an element in an order that depends on how many
+are reduced with it, and a run without a loss has torch's sums. Where DDP is left out, so is its
+search for unused parameters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class Still:
         self._parts: list[Gradients] = []
         self._looked = False
         self._from_step = 0
-        self.whole = False  # they are one
+        self.whole = False  # there is one bucket
         self.gradients: list[Gradients] = []  # none as long as DDP has a part in them
 
     def look(
@@ -51,22 +51,18 @@ class Still:
         if self._looked or not bucket.is_last() or not _settled(module):
             return
         self._looked, known = True, list(parts)
-        self.whole = len(known) == 1 or _fits(module, known)
+        self.whole = len(known) == 1
         if not _special(module) and (self.whole or not known[0].counts):
             # Not in the step that has begun: others may have launched some of its buckets.
             self._parts, self._from_step = known, self._host.worker.step + 1
 
-    def division(
-        self, module: DistributedDataParallel, parts: Sequence[Gradients]
-    ) -> tuple[bool, list[list[torch.nn.Parameter]]]:
+    def division(self, parts: Sequence[Gradients]) -> tuple[bool, list[list[torch.nn.Parameter]]]:
         """The buckets where DDP has no part: True if they are one, and the parameters of each; now
         gradients are in `parts`.
         """
         if self.gradients:
             return self.whole, [part.params for part in self.gradients]
-        whole = len(parts) == 1 or _fits(module, parts)
-        every = [part.params for part in parts]
-        return whole, [[param for params in every for param in params]] if whole else every
+        return len(parts) == 1, [part.params for part in parts]
 
     def settle(self, whole: bool) -> None:
         """Others have seen it, before this process began or in this step."""
@@ -147,10 +143,3 @@ def _settled(module: DistributedDataParallel) -> bool:
 
 def _special(module: DistributedDataParallel) -> bool:
     return bool(module.gradient_as_bucket_view or why_never_still(module))
-
-
-def _fits(module: DistributedDataParallel, parts: Iterable[Gradients]) -> bool:
-    params = [param for part in parts for param in part.params]
-    kinds = {(param.dtype, param.device) for param in params}
-    size = sum(param.numel() * param.element_size() for param in params)
-    return len(kinds) == 1 and size <= module.bucket_bytes_cap

@@ -147,20 +147,17 @@ class Sums:
     # --------------------------------------------------------------------------- reduction
 
     def buckets(self) -> list[Bucket]:
-        """One of each type."""
-        found = []
-        for dtype in dict.fromkeys(param.dtype for param in self.params):
-            params = [param for param in self.params if param.dtype == dtype]
-            found.append(
-                Bucket(
-                    key=str(dtype),
-                    size=sum(param.numel() for param in params),
-                    dtype=dtype,
-                    fill=functools.partial(_fill, params),
-                    deliver=functools.partial(self._deliver, params),
-                )
+        """One for each of the script's reductions: elements are added up in its order."""
+        return [
+            Bucket(
+                key=place,
+                size=sum(param.numel() for param in one.params),
+                dtype=one.params[0].dtype,
+                fill=functools.partial(_fill, one.params),
+                deliver=functools.partial(self._deliver, one.params),
             )
-        return found
+            for place, one in enumerate(self._reductions)
+        ]
 
     def _deliver(self, params: list[torch.Tensor], total: torch.Tensor) -> None:
         scaled = {id(param) for param in self._scaled}

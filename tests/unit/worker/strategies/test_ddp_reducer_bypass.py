@@ -92,13 +92,12 @@ def test_it_begins_to_only_once() -> None:
 @pytest.mark.parametrize(
     ("module", "parts", "reduced"),
     [
-        pytest.param(ddp(), (part(600), part(424)), "as one", id="they just fit"),
-        pytest.param(ddp(), (part(600), part(425)), "as they arrive", id="they do not fit"),
+        pytest.param(ddp(), (part(600), part(424)), "as they arrive", id="several stay several"),
         pytest.param(ddp(), (part(5000),), "as one", id="one that is large is one"),
         pytest.param(ddp(_has_rebuilt_buckets=False), (part(1),), "by DDP", id="not settled"),
         pytest.param(
             ddp(_has_rebuilt_buckets=False, find_unused_parameters=True),
-            (part(1, counts=True), part(1, counts=True)),
+            (part(1, counts=True),),
             "as one",
             id="never divided anew",
         ),
