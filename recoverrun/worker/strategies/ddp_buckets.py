@@ -41,8 +41,8 @@ class Gradients:
     carried: list[torch.Tensor | None] = field(default_factory=list)
     """What the gradients held before the transaction: torch reduces that, too."""
     views: frozenset[int] = frozenset()
-    """Where in memory gradients are that were views of DDP's buckets before the transaction: torch
-    divides what is there, instead of multiplying by 1 / n.
+    """Addresses of the gradients that were views of DDP's buckets before the transaction: torch
+    divides these, instead of multiplying by 1 / n.
     """
     _of: torch.Tensor | None = None
     _views: list[torch.Tensor] = field(default_factory=list)

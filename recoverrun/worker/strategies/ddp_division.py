@@ -42,9 +42,8 @@ class Division:
 
     def begin(self, module: DistributedDataParallel) -> bool:
         """A forward begins. True if DDP has no part in the reduction of its gradients."""
-        parts = self._still.due()
-        if parts:
-            self._take(module, parts)
+        if self._still.due():
+            self._leave_out()
         return self._still.serves(module)
 
     def expect(self, synced: bool) -> None:
@@ -105,25 +104,15 @@ class Division:
         self._still.settle(whole)
         self._leave_out()
 
-    def admit(self, module: DistributedDataParallel) -> None:
+    def admit(self) -> None:
         """Divide as was planned: such a process takes part from the transaction on that begins."""
         parts = list(self._gradients.values())
         if parts and not self._still.gradients:
             whole, _ = self._still.division(parts)
             self._still.settle(whole)
-            self._take(module, parts)
+            self._leave_out()
 
     # --------------------------------------------------------------------------- buckets
-
-    def _take(self, module: DistributedDataParallel, parts: list[Gradients]) -> None:
-        """DDP has no part in these any more."""
-        assert self.reducer is not None, "protected"
-        if self._still.whole:
-            params = [param for part in parts for param in part.params]
-            self.reducer.forget()
-            self._gradients.clear()
-            self._register(module, params, params[0])
-        self._leave_out()
 
     def _leave_out(self) -> None:
         """The gradients are divided as they will be: DDP has no part in them."""

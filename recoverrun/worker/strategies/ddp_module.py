@@ -177,7 +177,7 @@ class DdpModule:
         """Divide as `plan` has said, from the step on that begins."""
         module = self.module
         if module is not None and self.reducer is not None:
-            self._division.admit(module)
+            self._division.admit()
 
     # --------------------------------------------------------------------------- a transaction
 
