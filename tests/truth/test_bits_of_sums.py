@@ -34,14 +34,19 @@ def test_weights_without_a_loss_are_torchruns(way: str, tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ours = [sys.executable, "-m", "recoverrun", f"--run-dir={tmp_path / 'run'}"]
 
-    theirs, _ = _weights(torchrun, way, tmp_path / "theirs.pt")
-    found, said = _weights(ours, way, tmp_path / "ours.pt")
+    # All ranks have trained where the file is there. What comes after it is not compared: torch's
+    # own threads end one plain run in twelve by an abort as its processes end.
+    _, theirs = _weights(torchrun, way, tmp_path / "theirs.pt")
+    ran, found = _weights(ours, way, tmp_path / "ours.pt")
 
-    assert "exact-samples" in said
+    assert ran.returncode == 0, ran.stderr
+    assert "exact-samples" in ran.stderr
     assert [name for name in theirs if not torch.equal(theirs[name], found[name])] == []
 
 
-def _weights(launcher: list[str], way: str, path: Path) -> tuple[dict[str, torch.Tensor], str]:
+def _weights(
+    launcher: list[str], way: str, path: Path
+) -> tuple[subprocess.CompletedProcess[str], dict[str, torch.Tensor]]:
     ran = subprocess.run(
         [*launcher, f"--nproc-per-node={RANKS}", str(SCRIPT), way, str(path)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -50,5 +55,5 @@ def _weights(launcher: list[str], way: str, path: Path) -> tuple[dict[str, torch
         timeout=200,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    return torch.load(path), ran.stderr
+    assert path.exists(), ran.stderr
+    return ran, torch.load(path)
