@@ -16,6 +16,7 @@ from recoverrun.reports.steps_back import StepsBack
 from recoverrun.reports.time_book import TimeBook
 from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.protocol.incarnations import birth_of
+from rendezvous.protocol.messages import UNSAID
 from rendezvous.protocol.records import PART
 
 
@@ -289,12 +290,11 @@ def _topology(facts: History, entry: Entry) -> None:
 
 
 def _notice(facts: History, entry: Entry) -> None:
-    if entry.text("event") == "promise.weaken" and not facts.weakened:
-        facts.weakened = entry.reason
-        facts.weakened_at = facts.commits[-1].step + 1 if facts.commits else 0
-    elif entry.text("event") == "promise.steer" and not facts.steered:
-        facts.steered = entry.reason
-        facts.steered_at = facts.commits[-1].step + 1 if facts.commits else 0
+    event, step = entry.text("event"), facts.commits[-1].step + 1 if facts.commits else 0
+    if event == "promise.weaken" and (not facts.weakened or facts.weakened.endswith(UNSAID)):
+        facts.weakened, facts.weakened_at = entry.reason, step
+    elif event == "promise.steer" and not facts.steered:
+        facts.steered, facts.steered_at = entry.reason, step
 
 
 def _promise(facts: History, entry: Entry) -> None:

@@ -26,6 +26,7 @@ from rendezvous.coordinator.job_events import Received as Received
 from rendezvous.coordinator.job_events import Resumed as Resumed
 from rendezvous.coordinator.job_events import Tick as Tick
 from rendezvous.coordinator.losses import Loss, code_of
+from rendezvous.coordinator.notices import Notices
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.coordinator.way_parts import parts
 from rendezvous.membership.hang_events import Tick as TimePassed
@@ -63,6 +64,7 @@ class Coordinator(Generations):
         super().__init__(world=world, policy=policy)
         self.overdue: set[int] = set()  # ranks whose script was told that others do not come
         self.hangs = HangWatch(policy)
+        self.notices = Notices()
 
     # --------------------------------------------------------------------------- machine
 
@@ -141,8 +143,10 @@ class Coordinator(Generations):
                 return [*self.beginning.hear(message, self.members.live_ranks), *self._yield()]
             case Farewell(rank=rank, step=step, generation=generation):
                 return self._finish(rank, step, generation)
-            case Notice(rank=rank, event=event, reason=reason):
-                record = Record("notice.give", reason, {"rank": rank, "event": event})
+            case Notice(event=event, reason=reason):
+                record = self.notices.record(message)
+                if record is None:
+                    return []
                 refused = event == REFUSE_RETURN
                 return [record, *(self._attend(self.arrivals.refuse(reason)) if refused else ())]
             case PeerFault():

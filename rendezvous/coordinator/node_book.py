@@ -15,6 +15,7 @@ from rendezvous.coordinator.first_step import proved
 from rendezvous.coordinator.guarantees import Promises
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import changed
+from rendezvous.coordinator.notices import Notices
 from rendezvous.coordinator.step_log import StepBook
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed, Decision, Message, Notice, Topology, Verdict
@@ -33,6 +34,7 @@ class NodeBook:
         self._trial: dict[int, int] = {}  # slot that takes part again -> its first step
         self._book = StepBook(part=True)
         self._promises = Promises()
+        self._notices = Notices()
 
     def said(self, message: Message, now: float) -> list[Record]:
         """One of our workers has said so, at monotonic time `now` (seconds)."""
@@ -43,9 +45,9 @@ class NodeBook:
                 self._promises.hear(message)
                 record = self._promises.statement(self._own)
                 return [] if record is None else [_part(record)]
-            case Notice(rank=rank, event="promise.weaken" | "promise.steer" as event):
-                words = Record("notice.give", message.reason, {"rank": rank, "event": event})
-                return [_part(words)]
+            case Notice(event="promise.weaken" | "promise.steer"):
+                words = self._notices.record(message)
+                return [] if words is None else [_part(words)]
             case Committed(rank=rank) if rank in self._live:
                 records = self._prove(message.step)
                 if self._book.enter(message, now, live=len(self._live)):

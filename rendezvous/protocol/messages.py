@@ -99,6 +99,10 @@ class Notice:
     reason: str
 
 
+UNSAID = "another rank says why"
+"""How the reason of a notice ends if its rank knows only that another one has a reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerFault:
     """W -> C: a collective failed on this rank. A hint, never a verdict: only launchers judge."""

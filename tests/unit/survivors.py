@@ -290,7 +290,7 @@ class Crew:
 
     @property
     def said(self) -> list[str]:
-        return [words for one in self.survivors for words in one.said]
+        return list(dict.fromkeys(words for one in self.survivors for words in one.said))
 
 
 def mark_of(step: int, index: int, mark: Mark) -> bytes:

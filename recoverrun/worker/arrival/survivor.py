@@ -93,7 +93,7 @@ class Survivor:
             if worker.step == PROVED:
                 self._look(top, context)
             elif moved and (why := over_for_good(worker.runtime)):
-                self._refuse(why, said=worker.speaks_first)
+                self._refuse(why)
         if machine.held() is not None:
             self._hold(top, context)
 
@@ -166,11 +166,11 @@ class Survivor:
                 standing(worker.runtime).pack()
                 parcel.common(self._parts, top, context, (self._before or {}, self._modules))
         except NotReachable as why:
-            self._refuse(str(why), said=worker.speaks_first)
+            self._refuse(str(why))
 
-    def _refuse(self, reason: str, *, said: bool = True) -> None:
-        """Nobody comes back; others may say why."""
-        if said and not self._refused:
+    def _refuse(self, reason: str) -> None:
+        """Nobody comes back."""
+        if not self._refused:
             self._parts.worker.reporter.notice(NEVER.format(reason), REFUSE_RETURN)
         self._refused = True
 

@@ -92,7 +92,7 @@ class LostOperands:
             return
         self._said.add(place)
         words = STEERED.format(call=call, place=place, some=members, all=of)
-        worker.guarantee.steer(words, said=worker.speaks_first)
+        worker.guarantee.steer(words)
 
 
 Numbers = Mapping[Key, torch.Tensor]

@@ -319,6 +319,7 @@ class MakeUp:
         protection = worker.protection
         failed = [one.failed for one in self._made.values() if one.failed]
         mine = {
+            "why": failed[:1],
             "fresh": [list(one) for one, what in bad.items() if what == FRESH],
             "again": [list(one) for one, what in bad.items() if what == AGAIN],
         }
@@ -327,7 +328,8 @@ class MakeUp:
         again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
         if verdict == FRESH:
             self._telling = False
-            worker.guarantee.weaken(failed[0] if failed else "", said=bool(failed))
+            others = [words for one in heard.values() for words in one["why"]]
+            worker.guarantee.weaken(next(iter(failed + others), ""))
         for identity in sorted(self._made.keys() & (fresh | again)):
             made = self._made[identity]
             with worker.timing.measure("redo"):

@@ -333,8 +333,7 @@ class Taker:
         """A replica is lost: no snapshot would have its parts. The newest one stands."""
         worker = self._parts.worker
         worker.unvoted = None
-        if worker.speaks_first:
-            worker.reporter.notice(NO_MORE)
+        worker.reporter.notice(NO_MORE)
 
     def _miss(self, step: int, why: str) -> None:
         """There is none of this step: that is said once, until there is one again."""

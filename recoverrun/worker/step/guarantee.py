@@ -13,7 +13,7 @@ from collections.abc import Callable
 from recoverrun.worker.step.reporter import Reporter
 from recoverrun.worker.tracking.loop_extent import UNSEEN, Extent
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
-from rendezvous.protocol.messages import Promise
+from rendezvous.protocol.messages import UNSAID, Promise
 
 
 class Guarantee:
@@ -57,22 +57,22 @@ class Guarantee:
         """
         self.promise, self.steered = promise, steered
 
-    def weaken(self, reason: str, *, said: bool = True) -> None:
-        """Weaken the promise: from here on lost microbatches are made up with other samples; others
-        may say why.
+    def weaken(self, reason: str) -> None:
+        """Weaken the promise: from here on lost microbatches are made up with other samples.
+
+        Each rank says so itself, and the coordinator writes it down once: a rank that spoke for
+        others may be lost before its word is sent. Without a reason, another rank knows it.
         """
         if self._lowers("equal-count"):
             self.promise = "equal-count"
-            if said:
-                self._reporter.downgraded(reason)
+            self._reporter.downgraded(reason or UNSAID)
 
-    def steer(self, reason: str, *, said: bool) -> None:
+    def steer(self, reason: str) -> None:
         """Note that from here on a decision of the script may be another one; samples stay what
         they are.
         """
         self.steered = True
-        if said:
-            self._reporter.steered(reason)
+        self._reporter.steered(reason)
 
     def _lowers(self, promise: Promise) -> bool:
         known = self.promise

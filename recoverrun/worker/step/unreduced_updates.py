@@ -38,7 +38,7 @@ class UnreducedUpdates:
         if not worker.guarantee.exact or _versions(strategy) == self._parameters:
             return
         reason = ALONE.format(worker.step)
-        worker.guarantee.weaken(reason, said=worker.speaks_first)
+        worker.guarantee.weaken(reason)
         exact_mode.insist(worker, "equal-count", reason)
 
 

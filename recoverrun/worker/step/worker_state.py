@@ -118,11 +118,6 @@ class WorkerState:
         """True if another slot's microbatch is being executed."""
         return self.runtime.acting_rank is not None
 
-    @property
-    def speaks_first(self) -> bool:
-        """True if this rank says what all survivors would."""
-        return self.view is not None and min(self.view.live_ranks, default=0) == self.env.rank
-
     def store(self, generation: int) -> LauncherStore:
         """The c10d store of a generation; 0 lives as long as the job."""
         link = self.link

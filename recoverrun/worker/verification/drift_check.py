@@ -196,7 +196,7 @@ class DriftCheck:
             return
         self._differing, worker = True, self._worker
         reason = APART.format(step=worker.step - 1)
-        worker.guarantee.weaken(reason, said=min(said) == worker.env.rank)
+        worker.guarantee.weaken(reason)
         exact_mode.insist(worker, "equal-count", reason)
 
     def _hear_drawn(self, said: Mapping[int, Mapping[str, int]], draws: set[str]) -> None:
@@ -214,7 +214,7 @@ class DriftCheck:
             loop = self._top.loop if self._top is not None else "the loop"
             reason = UNEQUAL.format(loop=loop, stream=name, counts=words)
             worker = self._worker
-            worker.guarantee.weaken(reason, said=min(said) == worker.env.rank)
+            worker.guarantee.weaken(reason)
             exact_mode.insist(worker, "equal-count", reason)
 
     def _draws(self) -> list[str]:

@@ -24,7 +24,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
 from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
-from rendezvous.protocol.messages import Promise
+from rendezvous.protocol.messages import UNSAID, Promise
 
 UNEQUAL = "ranks take unequally many microbatches to one reduction: {}"
 
@@ -53,8 +53,6 @@ def agreed(said: tuple[int, ...]) -> Literal["prove", "part", "go on"]:
         return "go on"
     return "part" if said[PROVED] else "prove"
 
-
-UNSAID = "another rank says why"
 
 Program = tuple[str, int]
 """The loop around a backward, and which one of its backwards it is."""
@@ -234,7 +232,7 @@ class Proofs:
         loop, _ = _program(worker.runtime.microbatches[-1])
         own = self.word in (FIRST, SECOND)
         reason = ALONE.format(loop, worker.step - 1)
-        worker.guarantee.weaken(reason, said=own)
+        worker.guarantee.weaken(reason if own else UNSAID)
         exact_mode.insist(worker, "equal-count", reason if own else UNSAID)
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
@@ -257,7 +255,7 @@ class Proofs:
         self._waited = 0
         why = proved.reason if own == weakest else UNSAID
         if weakest == "equal-count" and exact_mode.gives_way(worker):
-            worker.guarantee.weaken(proved.reason, said=own == weakest)
+            worker.guarantee.weaken(why)
         elif worker.guarantee.promise is None or weakest != "exact-samples":
             worker.guarantee.state(weakest, proved.reason, own)
         exact_mode.insist(worker, weakest, why)

@@ -28,7 +28,6 @@ class Run:
         self.session: Any = SimpleNamespace(
             step=7,
             guarantee=guarantee,
-            speaks_first=not rank,
             env=SimpleNamespace(rank=rank, exact=exact, error_file=""),
             joined=(),
         )
@@ -40,8 +39,8 @@ class Run:
         self.between.heed(self.session, self.strategy)
 
 
-@pytest.mark.parametrize(("rank", "said"), [(0, 1), (1, 0)])
-def test_an_update_by_what_was_not_reduced_takes_the_promise_back(rank: int, said: int) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_update_by_what_was_not_reduced_takes_the_promise_back(rank: int) -> None:
     run = Run(rank)
     torch.optim.SGD(run.params, lr=0.1).step()
 
@@ -49,7 +48,8 @@ def test_an_update_by_what_was_not_reduced_takes_the_promise_back(rank: int, sai
     run.next_backward()
 
     assert run.session.guarantee.promise == "equal-count"
-    assert len(run.said) == said and all(one.startswith(SAID) for one in run.said)
+    (said,) = run.said  # by each rank: the one that spoke for all could be lost before it is sent
+    assert said.startswith(SAID)
 
 
 def test_gradients_that_wait_for_others_are_no_update() -> None:

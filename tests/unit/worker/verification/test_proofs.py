@@ -14,13 +14,12 @@ from recoverrun.worker.verification import forked_child, mutual_proof, proofs
 from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
 from recoverrun.worker.verification.proofs import (
     UNEQUAL,
-    UNSAID,
     Proofs,
 )
 from recoverrun.worker.verification.replay_trial import EMPTY
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Promise
+from rendezvous.protocol.messages import UNSAID, Promise
 from tests.unit.contexts import at, loop
 from tests.unit.workers import protected
 
@@ -216,7 +215,9 @@ def test_who_asked_for_exact_sums_is_refused_them_with_a_reason(
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("own", "told"), [("equal-count", ["it moves"]), ("exact-samples", [])])
+@pytest.mark.parametrize(
+    ("own", "told"), [("equal-count", ["it moves"]), ("exact-samples", [UNSAID])]
+)
 def test_once_a_replica_has_come_back_a_proof_that_fails_takes_exact_sums_back_and_the_run_goes_on(
     own: Promise, told: list[str]
 ) -> None:

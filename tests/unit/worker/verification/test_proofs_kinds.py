@@ -16,6 +16,7 @@ from recoverrun.worker.verification.proofs import (
     SECOND,
 )
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial
+from rendezvous.protocol.messages import UNSAID
 from tests.unit.contexts import loop
 from tests.unit.worker.verification.test_proofs import GENERATION, Play, microbatch
 
@@ -182,12 +183,13 @@ def test_a_loop_in_which_only_this_rank_trains_lowers_the_promise_and_nobody_wai
     assert words.startswith("retry.py:9: ranks took different ways") and "transaction 5" in words
 
 
-def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(nested: Proving) -> None:
+def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_why(nested: Proving) -> None:
     nested.commit(1)
 
     nested.commit(1, theirs=FIRST)
 
-    assert nested.play.guarantee.promise == "equal-count" and nested.play.downgrades == []
+    assert nested.play.guarantee.promise == "equal-count"
+    assert nested.play.downgrades == [UNSAID]
 
 
 @pytest.mark.parametrize("theirs", [FIRST, SECOND])
