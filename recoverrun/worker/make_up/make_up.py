@@ -282,8 +282,8 @@ class MakeUp:
         for rank in sorted({end[0] for end in ends}):
             self._left.absorb_of(rank)
         step, wrong, told = self._worker.step, set[tuple[int, int]](), set[tuple[int, int]]()
-        for rank, index, packed, assumed, used, digest, words in ends:
-            if assumed and not self._positions.starts_there(rank, index, used, digest):
+        for rank, index, packed, assumed, digest, words in ends:
+            if assumed and not self._positions.starts_there(rank, index, digest):
                 wrong.add((rank, index))
             else:
                 told.add((rank, index))

@@ -6,7 +6,6 @@ from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
-    Moved,
     Words,
     digest_of,
     from_words,
@@ -15,9 +14,9 @@ from recoverrun.worker.replay.known_state import (
 )
 from recoverrun.worker.step.worker_state import WorkerState
 
-End = tuple[int, int, bytes, bool, list[str], int, Words]
-"""Lost rank, microbatch, its context at the end; whether its start was assumed, what it drew from
-since, a digest of the start, and what is not known at the end.
+End = tuple[int, int, bytes, bool, int, Words]
+"""Lost rank, microbatch, its context at the end; whether its start was assumed, a digest of the
+start, and what is not known at the end.
 """
 
 Start = tuple[int, bytes, Words]
@@ -65,13 +64,12 @@ class ToldPositions:
         if made.executed is None or made.executed.after is None or made.start is None:
             return None
         start, after = made.start.context, made.executed.after
-        used = Moved.between(start, after, seeded=False).names
-        digest = digest_of(start, used, self._executor.influence.matters)
+        digest = digest_of(start, self._executor.influence.matters)
         assumed = made.start.assumed and not made.failed
         words = in_words(*lacking(made.start, after))
-        return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
+        return made.rank, made.identity[1], after.pack(), assumed, digest, words
 
-    def starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
+    def starts_there(self, rank: int, index: int, digest: int) -> bool:
         """True if lost `rank` began microbatch `index` where its executor had assumed."""
         top = self._worker.runtime.microbatches[index].top.context
         lost = self._executor.lost.get(rank)
@@ -82,5 +80,5 @@ class ToldPositions:
             state = lost.at(top.point, self._executor.captures.points)
         except NotReplayable:
             return False
-        here = digest_of(state.context, used, self._executor.influence.matters)
+        here = digest_of(state.context, self._executor.influence.matters)
         return not state.assumed and here == digest

@@ -1,7 +1,7 @@
 """The known state of another rank at one of our points, and what executing as that rank needs."""
 
 import zlib
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,23 +177,18 @@ class Moved:
             ),
         )
 
-    @property
-    def names(self) -> list[str]:
-        """The names as they travel."""
-        return [
-            *(["torch"] if self.torch else []),
-            *(key[1] for key in self.hosts),
-            *self.generators,
-        ]
 
+def digest_of(context: Context, matters: Callable[[Key, Any], bool]) -> int:
+    """The digest of a start: of all streams, and of the values that may matter.
 
-def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, Any], bool]) -> int:
-    """The digest of a start: of the streams drawn from, and of the values that may matter."""
+    A microbatch that draws nothing may begin at any state of a stream, but whoever executes the
+    next one begins at the state in which this one ends.
+    """
     streams = context.streams
     known = {"torch": streams.torch_cpu + b"".join(streams.torch_cuda), **streams.hosts}
     crc = 0
-    for name in drawn:
-        state: Any = known.get(name, context.generators.get(name, b""))
+    for name, state in sorted({**context.generators, **known}.items()):
+        crc = zlib.crc32(name.encode(errors="replace"), crc)
         crc = zlib.crc32(tensor_bytes(state) if isinstance(state, torch.Tensor) else state, crc)
     for key, value in sorted(context.values.items(), key=lambda pair: str(pair[0])):
         if not belongs_to_process(last(key)) and matters(key, value):
