@@ -216,7 +216,7 @@ class Membership:
             generation=self.generation,
             contexts=tuple((one.rank, one.contexts) for one in left),
             marks=tuple((one.rank, one.marks) for one in left if one.marks),
-            doing=tuple((one.rank, one.doing) for one in left if one.doing),
+            begun=tuple((one.rank, one.begun) for one in left if one.begun),
         )
 
     def check(self) -> None:

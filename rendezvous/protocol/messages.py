@@ -142,14 +142,14 @@ class Exited:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextBuffer:
     """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, the marks
-    of its latest microbatches, and in which microbatch it died (`shared_memory.Doing`).
+    of its latest microbatches, and those that it may have died of (`shared_memory.Begun`).
     """
 
     rank: int
     incarnation: int
     contexts: tuple[bytes, ...]
     marks: bytes = b""
-    doing: tuple[int, ...] = ()
+    begun: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
 # ---------------------------------------------------------------------------- generations
@@ -198,7 +198,8 @@ class LostContexts:
     generation: int
     contexts: tuple[tuple[int, tuple[bytes, ...]], ...]  # (lost rank, its contexts)
     marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
-    doing: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (lost rank, the microbatch it died in)
+    begun: tuple[tuple[int, tuple[tuple[int, int, int, int, int], ...]], ...] = ()
+    """(lost rank, the microbatches that it may have died of)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

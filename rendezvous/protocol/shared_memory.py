@@ -8,8 +8,9 @@ state. The reader believes a buffer only if the checksum agrees. The payload is 
 Behind the buffers lies a ring of marks, one for each microbatch: which one it is, and digests of
 what entered it and of its loss. A mark is written anew as more is known of its microbatch.
 
-At the end stands what the worker is doing: which microbatch it computes, of its own or of a lost
-slot. Who dies while it stands there has died in it, as far as anybody can tell.
+At the end stand the microbatches of the present transaction that the worker has begun, of its own
+and of lost slots. Who dies within the transaction has died of one of them, as far as anybody can
+tell: what its code has broken (a descriptor that it closed, say) may end the process only later.
 
 The memory belongs to the kernel once it is mapped; no flush is needed for it to outlive the writer.
 """
@@ -21,18 +22,22 @@ import zlib
 
 HEADER = struct.Struct("<QQQ")
 MARK = struct.Struct("<IIIII")  # transaction, microbatch, digests of inputs and loss, check
-CHECKED = struct.Struct("<IIII")  # of a mark, or of what a worker is doing
+CHECKED = struct.Struct("<IIII")  # of a mark
 MARKS = 128
 """Kept of the latest microbatches."""
 
 MARKS_BYTES = MARKS * MARK.size
-DOING = struct.Struct("<IIIII")  # slot, transaction, microbatch, whether it was given up, check
-TAIL_BYTES = MARKS_BYTES + DOING.size
+BEGUN = struct.Struct("<IIIIII")  # as in `Begun`, and a check
+BEGUN_CHECKED = struct.Struct("<IIIII")
+BEGUNS = 32
+"""Stretches of microbatches that are kept; the oldest make room."""
+
+TAIL_BYTES = MARKS_BYTES + BEGUNS * BEGUN.size
 """What lies behind the buffers."""
 
-Doing = tuple[int, ...]
-"""Slot, transaction and index of a microbatch, and 1 if whoever was at it had given it up, else 0;
-() if the worker was at none."""
+Begun = tuple[int, int, int, int, int]
+"""Slot, transaction, first and last index of microbatches that a worker has begun one after the
+other, and 1 if it has given them up, else 0."""
 
 LEAST_BYTES = 16 << 10
 MOST_BYTES = 1 << 20
@@ -87,11 +92,12 @@ class Writer:
             if MARK.unpack_from(self._map, place)[0] == step:
                 self._map[place : place + MARK.size] = bytes(MARK.size)  # no check is 0
 
-    def do(self, doing: Doing) -> None:
-        """Leave which microbatch is computed from now on, () for none. Bounds are a mark's."""
-        assert self._map is not None, f"doing in {self._path} after close"
-        entry = DOING.pack(*doing, _check(*doing)) if doing else bytes(DOING.size)
-        self._map[-DOING.size :] = entry
+    def begin(self, place: int, begun: Begun | None) -> None:
+        """Leave `begun` at `place` below BEGUNS, None for nothing. Bounds are a mark's."""
+        assert self._map is not None, f"begin in {self._path} after close"
+        start = 2 * self._half + MARKS_BYTES + place * BEGUN.size
+        entry = bytes(BEGUN.size) if begun is None else BEGUN.pack(*begun, _begun_check(begun))
+        self._map[start : start + BEGUN.size] = entry
 
     def close(self) -> None:
         """Unmap; the file stays."""
@@ -149,17 +155,17 @@ def read_marks(path: str) -> bytes:
     return _tail(path)[:MARKS_BYTES]
 
 
-def read_doing(path: str, *, ended_by_us: bool) -> Doing:
-    """The microbatch that the worker died in which left the file at `path`, () if in none.
+def read_begun(path: str, *, ended_by_us: bool) -> tuple[Begun, ...]:
+    """The microbatches that the worker may have died of which left the file at `path`.
 
-    Of a worker that was ended because its replica was, only one that it had given up.
+    Of a worker that was ended because its replica was, only those that it had given up.
     """
-    tail = _tail(path)
-    if not tail:
-        return ()
-    *doing, check = DOING.unpack_from(tail, MARKS_BYTES)
-    whole = check == _check(*doing)
-    return tuple(doing) if whole and (doing[3] or not ended_by_us) else ()
+    found: list[Begun] = []
+    for slot, step, first, last, given_up, check in BEGUN.iter_unpack(_tail(path)[MARKS_BYTES:]):
+        begun = slot, step, first, last, given_up
+        if check == _begun_check(begun) and (given_up or not ended_by_us):
+            found.append(begun)
+    return tuple(found)
 
 
 def _tail(path: str) -> bytes:
@@ -187,6 +193,11 @@ def parse_marks(ring: bytes) -> dict[tuple[int, int], tuple[int, int]]:
 def _check(*numbers: int) -> int:
     """Never that of memory which was never written."""
     return zlib.crc32(CHECKED.pack(*numbers)) or 1
+
+
+def _begun_check(begun: Begun) -> int:
+    """Never that of memory which was never written."""
+    return zlib.crc32(BEGUN_CHECKED.pack(*begun)) or 1
 
 
 def parse(content: bytes) -> tuple[bytes, ...]:

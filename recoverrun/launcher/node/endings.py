@@ -54,7 +54,7 @@ class Ending:
             incarnation=worker.incarnation,
             contexts=_bounded(shared_memory.read(worker.context)),
             marks=shared_memory.read_marks(worker.context),
-            doing=shared_memory.read_doing(
+            begun=shared_memory.read_begun(
                 worker.context, ended_by_us=gone.ours and not worker.hung
             ),
         )

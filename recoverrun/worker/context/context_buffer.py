@@ -4,8 +4,8 @@ microbatches.
 Contexts: as the first microbatch of the present transaction began, as the last one of the
 transaction before ended, as the first one of that began, by which it can be proved that this rank
 is followed rightly, and as iterations around began from which a microbatch may be executed. And a
-mark of each microbatch (`evidence`), and which microbatch this
-rank is at. A SIGKILL takes none of it.
+mark of each microbatch (`evidence`), and which microbatches of the present transaction this
+rank has begun. A SIGKILL takes none of it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import msgpack
 
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
-from rendezvous.protocol.shared_memory import MOST_BYTES, Writer
+from rendezvous.protocol.shared_memory import BEGUNS, MOST_BYTES, Begun, Writer
 
 Which = tuple[int, int, int]
 """Slot, transaction and index of a microbatch."""
@@ -28,6 +28,7 @@ class ContextWriter:
         self._before = self._after = self._top = b""
         self._around: list[tuple[Context, bytes]] = []
         self._at: Which | None = None
+        self._begun: list[Begun] = []  # in the present transaction
 
     def top(self, context: Context, around: Sequence[Context] = ()) -> None:
         """The first microbatch of a transaction begins, in iterations that began `around` it."""
@@ -56,20 +57,44 @@ class ContextWriter:
     def enters(self, which: Which) -> None:
         """Note that this rank computes that microbatch from now on, its own or a lost slot's."""
         self._at = which
-        if self._writer is not None:
-            self._writer.do((*which, 0))
+        slot, step, index = which
+        if self._begun and self._begun[0][1] != step:
+            self._forget_all()
+        if self._begun:
+            *of, first, last, given_up = self._begun[-1]
+            if of == [slot, step] and first <= index <= last + 1 and not given_up:
+                self._leave(len(self._begun) - 1, (slot, step, first, max(last, index), 0))
+                return
+        self._leave(len(self._begun), (slot, step, index, index, 0))
 
     def rests(self) -> None:
-        """No microbatch is to blame for what happens now; one that was given up stays so."""
-        at, self._at = self._at, None
-        if self._writer is not None and at is not None:
-            self._writer.do(())
+        """No microbatch is under way that could be given up."""
+        self._at = None
 
     def gives_up(self) -> None:
         """Nobody else shall try the microbatch that this rank is at. From any thread."""
         at, self._at = self._at, None
-        if self._writer is not None and at is not None:
-            self._writer.do((*at, 1))
+        if at is not None:
+            slot, step, index = at
+            self._leave(len(self._begun), (slot, step, index, index, 1))
+
+    def blames_none(self) -> None:
+        """No microbatch is to blame for the end of this process; what was given up stays so."""
+        for place, begun in enumerate(self._begun):
+            if not begun[-1] and self._writer is not None:
+                self._writer.begin(place % BEGUNS, None)
+
+    def _leave(self, place: int, begun: Begun) -> None:
+        self._begun[place:] = [begun]
+        if self._writer is not None:
+            self._writer.begin(place % BEGUNS, begun)
+
+    def _forget_all(self) -> None:
+        """Another transaction begins."""
+        if self._writer is not None:
+            for place in range(1, min(len(self._begun), BEGUNS)):
+                self._writer.begin(place, None)
+        self._begun.clear()
 
     def _write(self) -> None:
         if self._writer is None:

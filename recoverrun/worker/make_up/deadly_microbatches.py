@@ -1,22 +1,26 @@
-"""The microbatches that ranks have died in, which are not executed any more.
+"""The microbatches that ranks may have died of, which are not executed any more.
 
 Code that ends a process by a signal (a decoder that crashes on one sample, a record that takes all
-memory) ends everybody who executes it. One death may be anything, and the microbatch is executed
-again. Two ranks that died in the same one are enough: it is made up with fresh data, and so is one
-that whoever was at it has given up, because it did not end or would have ended its process.
+memory) ends everybody who executes it, at once or a little later: whoever closes the descriptors of
+its process dies as it next waits for others. So a rank that dies within a transaction may have died
+of each microbatch that it had begun in it. One death may be anything, and the microbatch is
+executed again. Two ranks that may have died of the same one are enough: it is made up with fresh
+data, and so is one that whoever was at it has given up, because it did not end or would have ended
+its process. A rank that dies in a later transaction ends nobody else: its predecessor's
+microbatches are committed.
 """
 
 from collections.abc import Iterable
 
 from recoverrun.worker.context.context_buffer import Which
-from rendezvous.protocol.shared_memory import Doing
+from rendezvous.protocol.shared_memory import Begun
 from rendezvous.protocol.views import Identity
 
 MOST = 2
-"""Ranks that may die in one microbatch."""
+"""Ranks that may die of one microbatch."""
 
 KILLS = "rank {rank}'s microbatch {index} of transaction {step} is not executed again: {why}"
-DIED = "ranks {} died in it"
+DIED = "ranks {} died in it, or later in the same step"
 GIVEN_UP = "rank {} has given it up"
 
 
@@ -29,19 +33,18 @@ class DeadlyMicrobatches:
     """The deaths, and the microbatches given up, that this rank has heard of."""
 
     def __init__(self) -> None:
-        self._died: dict[Which, set[int]] = {}
+        self._begun: dict[int, tuple[Begun, ...]] = {}  # by the rank that died
         self._given_up: dict[Which, str] = {}
 
-    def learn(self, left: Iterable[tuple[int, Doing]]) -> None:
-        """Note the microbatches that lost ranks died in; it may be said again. Other forms are
-        ignored.
+    def learn(self, left: Iterable[tuple[int, tuple[Begun, ...]]]) -> None:
+        """Note what lost ranks had begun in the transaction in which they died; it may be said
+        again.
         """
-        for rank, doing in left:
-            match doing:
-                case (slot, step, index, given_up):
-                    self._died.setdefault((slot, step, index), set()).add(rank)
-                    if given_up:
-                        self.give_up((slot, step, index), GIVEN_UP.format(rank))
+        for rank, stretches in left:
+            self._begun[rank] = stretches
+            for slot, step, first, _, given_up in stretches:
+                if given_up:
+                    self.give_up((slot, step, first), GIVEN_UP.format(rank))
 
     def give_up(self, which: Which, why: str) -> None:
         """Nobody who hears of it executes that microbatch again."""
@@ -49,7 +52,14 @@ class DeadlyMicrobatches:
 
     def forbid(self, which: Which) -> str:
         """The reason why that microbatch is not executed again, "" if it may be."""
-        died = sorted(self._died.get(which, ()))
+        died = [rank for rank in sorted(self._begun) if _holds(self._begun[rank], which)]
         if len(died) >= MOST:
             return DIED.format(" and ".join(map(str, died)))
         return self._given_up.get(which, "")
+
+
+def _holds(stretches: tuple[Begun, ...], which: Which) -> bool:
+    *of, index = which
+    return any(
+        [slot, step] == of and first <= index <= last for slot, step, first, last, _ in stretches
+    )

@@ -46,7 +46,7 @@ class WorkerState:
         self.context_buffer = ContextWriter(env.context)
         # A kill stands for a machine that fails: no microbatch is to blame for it.
         self.failpoints = Failpoints(
-            env.inject, env.rank, before=self.context_buffer.rests, birth=env.birth
+            env.inject, env.rank, before=self.context_buffer.blames_none, birth=env.birth
         )
         self.reporter = Reporter(link, env.rank, lambda: self.generation, exact=env.exact)
         self.guarantee = Guarantee(

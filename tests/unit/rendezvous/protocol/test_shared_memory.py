@@ -82,7 +82,7 @@ def test_the_mapping_needs_no_close_to_be_seen(tmp_path: Path) -> None:
 def test_a_torn_write_leaves_the_payload_before(cut: int, new: bytes) -> None:
     # The writer dies after `cut` bytes of what it copies: the payload first, then the header.
     half = shared_memory.HEADER.size + 64
-    size = 2 * half + shared_memory.MARKS_BYTES
+    size = 2 * half + shared_memory.TAIL_BYTES
     before, after = bytearray(size), bytearray(size)
     for content, payloads in ((before, (b"old", b"last")), (after, (b"old", b"last", new))):
         for sequence, payload in enumerate(payloads, 1):

@@ -211,9 +211,8 @@ def _drawing(survivor: Survivor, started: list[Streams]) -> Any:
 def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
-    died = LostContexts(
-        generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)), (7, (LOST, STEP, 1, 0)))
-    )
+    bad = ((LOST, STEP, 1, 1, 0),)
+    died = LostContexts(generation=2, contexts=(), begun=((LOST, bad), (7, bad)))
     for one in crew.survivors:
         one.left.inherit(died)
 
@@ -232,7 +231,7 @@ def test_one_death_in_it_is_no_reason() -> None:
     crew.inherit(left_at_top())
     for one in crew.survivors:
         one.left.inherit(
-            LostContexts(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),))
+            LostContexts(generation=2, contexts=(), begun=((LOST, ((LOST, STEP, 0, 1, 0),)),))
         )
 
     crew.makes_up()
