@@ -1,9 +1,9 @@
 """Code that is executed as another rank may neither end this process nor hold it for ever.
 
 Ends that the code asks for are refused (`exit_calls`), exceptions that would end a script end the
-execution, and so does a time limit (`time_limits`). What is left are signals: who dies of one has
-left in its shared memory at which microbatch it was (`context_buffer`), and others judge by that
-(`deadly_microbatches`).
+execution, and so does a time limit (`time_limits`). What it leaves for the end of the process is
+not done (`end_of_process`). Signals remain: who dies of one has left in its shared memory which
+microbatches it had begun (`context_buffer`), and others judge by that (`deadly_microbatches`).
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Never, Protocol, TypeVar
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.replay import script_locations
+from recoverrun.worker.replay.end_of_process import nothing_left
 from recoverrun.worker.replay.exit_calls import Interrupts, refused
 from recoverrun.worker.replay.influence import Modules
 from recoverrun.worker.step.time_limits import SERVING_LEAST_S, ExecutionTimer, limit_s
@@ -72,7 +73,7 @@ class Containment:
         limit_s = min(limit_s, SHARE * self._others_wait_s())
         self._region, self._rank, self._given_up = region, rank, False
         own = self._script.own_modules
-        with self._interrupts.noted(), refused(self._refuse, own):
+        with self._interrupts.noted(), refused(self._refuse, own), nothing_left(own):
             with self.timer.within(limit_s, self._interrupt):
                 yield
 

@@ -3,8 +3,7 @@
 A script may end its process on purpose: a sample that must not be, a record that is damaged. That
 is meant for the rank whose sample it is. `SystemExit` and `KeyboardInterrupt` are exceptions, which
 the executor catches; what asks the system itself is replaced here, for as long as the execution
-takes, also under the names by which the script's own modules have imported it. Processes that the
-script begins meanwhile, and other threads, end as ever.
+takes (`stand_ins`). Processes that the script begins meanwhile, and other threads, end as ever.
 """
 
 import os
@@ -13,8 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
+
+from recoverrun.worker.replay.stand_ins import Function, replaced
 
 HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
 """Signals that nobody has to handle; 0 is none."""
@@ -70,46 +72,18 @@ TABLE: tuple[tuple[ModuleType, str, Callable[..., bool]], ...] = (
 @contextmanager
 def refused(refuse: Refuse, own: Collection[str]) -> Iterator[None]:
     """Send calls of `TABLE` in this thread of this process to `refuse`; `own` are module names."""
-    originals = [(module, name, vars(module)[name]) for module, name, _ in TABLE]
-    stand_ins = {
-        id(original): _stand_in(original, f"{module.__name__}.{name}", ends, refuse)
-        for (module, name, ends), (_, _, original) in zip(TABLE, originals, strict=True)
-    }
-    spaces = [vars(sys.modules[name]) for name in sorted(own) if name in sys.modules]
-    copies = [
-        (space, key, value)
-        for space in spaces
-        for key, value in list(space.items())
-        if id(value) in stand_ins
+    table = [
+        (module, name, partial(_refusing, f"{module.__name__}.{name}", ends, refuse))
+        for module, name, ends in TABLE
     ]
-    try:
-        for module, name, original in originals:
-            setattr(module, name, stand_ins[id(original)])
-        for space, key, value in copies:
-            space[key] = stand_ins[id(value)]
+    with replaced(table, own):
         yield
-    finally:
-        _put_back(originals, copies)
 
 
-def _put_back(
-    originals: list[tuple[ModuleType, str, Any]], copies: list[tuple[dict[str, Any], str, Any]]
-) -> None:
-    for module, name, original in originals:
-        setattr(module, name, original)
-    for space, key, value in copies:
-        space[key] = value
-
-
-def _stand_in(
-    original: Callable[..., Any], name: str, ends: Callable[..., bool], refuse: Refuse
-) -> Callable[..., Any]:
-    pid, thread = os.getpid(), threading.get_ident()
-
+def _refusing(name: str, ends: Callable[..., bool], refuse: Refuse, original: Function) -> Function:
     def stand_in(*args: Any, **kwargs: Any) -> Any:
-        here = os.getpid() == pid and threading.get_ident() == thread
-        if here and ends(*args, *kwargs.values()):
-            refuse(name, sys._getframe(1))
+        if ends(*args, *kwargs.values()):
+            refuse(name, sys._getframe(2))
         return original(*args, **kwargs)
 
     return stand_in
