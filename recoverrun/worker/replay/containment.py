@@ -21,7 +21,7 @@ from recoverrun.worker.replay.influence import Modules
 from recoverrun.worker.step.time_limits import SERVING_LEAST_S, ExecutionTimer, limit_s
 
 RAISED = "{}: executed as rank {}, the script's code raised {!r}{}"
-ENDS = "{}: executed as rank {}, the script's code would end this process by {}{}"
+HARMS = "{}: executed as rank {}, the script's code would {}{}"
 LATE = "{}: executed as rank {}, the script's code had not ended after {:.0f} s; it was{}"
 SOMEWHERE = " in a library"
 
@@ -109,9 +109,9 @@ class Containment:
         where = script_locations.of_thread(thread, self._script.own_modules) or SOMEWHERE
         self._end(LATE.format(self._region, self._rank, took_s, where))
 
-    def _refuse(self, name: str, frame: FrameType) -> Never:
+    def _refuse(self, what: str, frame: FrameType) -> Never:
         where = script_locations.of_frame(frame, self._script.own_modules)
-        self._leave(ENDS.format(self._region, self._rank, name, where))
+        self._leave(HARMS.format(self._region, self._rank, what, where))
 
     def _interrupt(self, frame: FrameType | None, took_s: float) -> Never:
         where = script_locations.of_frame(frame, self._script.own_modules) or SOMEWHERE

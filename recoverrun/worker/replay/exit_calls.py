@@ -1,9 +1,12 @@
-"""Calls that would end this process are refused, while its thread executes code for another rank.
+"""Calls that would end this process, or its process groups, are refused, while its thread executes
+code for another rank.
 
 A script may end its process on purpose: a sample that must not be, a record that is damaged. That
 is meant for the rank whose sample it is. `SystemExit` and `KeyboardInterrupt` are exceptions, which
 the executor catches; what asks the system itself is replaced here, for as long as the execution
 takes (`stand_ins`). Processes that the script begins meanwhile, and other threads, end as ever.
+Groups that are destroyed would be this process's own, and one that is made waits for ranks that
+execute nothing.
 """
 
 import os
@@ -16,13 +19,17 @@ from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
 
+import torch.distributed as dist
+
 from recoverrun.worker.replay.stand_ins import Function, replaced
 
 HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
 """Signals that nobody has to handle; 0 is none."""
 
 Refuse = Callable[[str, FrameType], None]
-"""Does not return: it raises what ends the execution. Takes the name of the call, and who calls."""
+"""Does not return: it raises what ends the execution. Takes what the call would do, and who
+calls.
+"""
 
 
 def deadly(number: int) -> bool:
@@ -56,34 +63,41 @@ def _of_thread(thread: int, number: int) -> bool:
     return deadly(number)
 
 
-TABLE: tuple[tuple[ModuleType, str, Callable[..., bool]], ...] = (
-    (os, "_exit", _always),
-    (os, "abort", _always),
-    (os, "execv", _always),
-    (os, "execve", _always),
-    (os, "kill", _kills_us),
-    (os, "killpg", _kills_our_group),
-    (signal, "raise_signal", _of_number),
-    (signal, "pthread_kill", _of_thread),
+ENDS, REGROUPS = "end this process", "change this process's groups"
+
+GROUPS = "destroy_process_group", "init_process_group", "new_group"
+
+TABLE: tuple[tuple[ModuleType, str, Callable[..., bool], str], ...] = (
+    (os, "_exit", _always, ENDS),
+    (os, "abort", _always, ENDS),
+    (os, "execv", _always, ENDS),
+    (os, "execve", _always, ENDS),
+    (os, "kill", _kills_us, ENDS),
+    (os, "killpg", _kills_our_group, ENDS),
+    (signal, "raise_signal", _of_number, ENDS),
+    (signal, "pthread_kill", _of_thread, ENDS),
+    *((dist, name, _always, REGROUPS) for name in GROUPS),
 )
-"""Calls that may end a process, and when they would."""
+"""Calls that may do harm, when they would, and which."""
 
 
 @contextmanager
 def refused(refuse: Refuse, own: Collection[str]) -> Iterator[None]:
     """Send calls of `TABLE` in this thread of this process to `refuse`; `own` are module names."""
     table = [
-        (module, name, partial(_refusing, f"{module.__name__}.{name}", ends, refuse))
-        for module, name, ends in TABLE
+        (module, name, partial(_refusing, f"{harm} by {module.__name__}.{name}", harms, refuse))
+        for module, name, harms, harm in TABLE
     ]
     with replaced(table, own):
         yield
 
 
-def _refusing(name: str, ends: Callable[..., bool], refuse: Refuse, original: Function) -> Function:
+def _refusing(
+    what: str, harms: Callable[..., bool], refuse: Refuse, original: Function
+) -> Function:
     def stand_in(*args: Any, **kwargs: Any) -> Any:
-        if ends(*args, *kwargs.values()):
-            refuse(name, sys._getframe(2))
+        if harms(*args, *kwargs.values()):
+            refuse(what, sys._getframe(2))
         return original(*args, **kwargs)
 
     return stand_in

@@ -1,4 +1,4 @@
-"""Calls that would end the process, made by code that is executed for another rank."""
+"""Calls that would end the process or its groups, made by code executed for another rank."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from recoverrun.worker.replay.exit_calls import TABLE, Interrupts, deadly, refused
 
@@ -18,8 +19,8 @@ class Refused(BaseException):
     pass
 
 
-def _refuse(name: str, frame: FrameType) -> None:
-    raise Refused(name)
+def _refuse(what: str, frame: FrameType) -> None:
+    raise Refused(what)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,13 @@ def _refuse(name: str, frame: FrameType) -> None:
         ),
         ("os.execv", lambda: os.execvp(sys.executable, [sys.executable])),
         ("os.execve", lambda: os.execve(sys.executable, [sys.executable], {})),
+        ("torch.distributed.destroy_process_group", lambda: dist.destroy_process_group()),
+        ("torch.distributed.new_group", lambda: dist.new_group([0])),
     ],
 )
-def test_what_would_end_the_process_is_refused(name: str, call: Callable[[], Any]) -> None:
+def test_what_would_end_the_process_or_its_groups_is_refused(
+    name: str, call: Callable[[], Any]
+) -> None:
     with refused(_refuse, ()), pytest.raises(Refused, match=name):
         call()
 
@@ -89,7 +94,7 @@ def test_other_threads_are_not_meant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_is_put_back_and_copies_of_the_script_are_covered() -> None:
-    before = [vars(module)[name] for module, name, _ in TABLE]
+    before = [vars(module)[name] for module, name, *_ in TABLE]
     own = sys.modules[__name__]
     vars(own)["leave"] = os._exit
     try:
@@ -99,7 +104,7 @@ def test_all_is_put_back_and_copies_of_the_script_are_covered() -> None:
     finally:
         del vars(own)["leave"]
 
-    assert [vars(module)[name] for module, name, _ in TABLE] == before
+    assert [vars(module)[name] for module, name, *_ in TABLE] == before
 
 
 def test_a_users_interruption_is_told_from_one_that_code_raises() -> None:
