@@ -217,6 +217,7 @@ class Membership:
             contexts=tuple((one.rank, one.contexts) for one in left),
             marks=tuple((one.rank, one.marks) for one in left if one.marks),
             begun=tuple((one.rank, one.begun) for one in left if one.begun),
+            faults=tuple((one.rank, one.fault) for one in left if one.fault),
         )
 
     def check(self) -> None:

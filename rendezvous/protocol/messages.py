@@ -150,6 +150,7 @@ class ContextBuffer:
     contexts: tuple[bytes, ...]
     marks: bytes = b""
     begun: tuple[tuple[int, int, int, int, int], ...] = ()
+    fault: str = ""  # how it ended by its own doing "" if another may have ended it
 
 
 # ---------------------------------------------------------------------------- generations
@@ -200,6 +201,7 @@ class LostContexts:
     marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
     begun: tuple[tuple[int, tuple[tuple[int, int, int, int, int], ...]], ...] = ()
     """(lost rank, the microbatches that it may have died of)"""
+    faults: tuple[tuple[int, str], ...] = ()  # (lost rank, how it ended by its own doing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,7 @@ class Survivor:
         self.own = OWN  # of its own microbatch, executed once more
         self.drew = False  # more random numbers than it had, then
         self.recalled: list[tuple[int, int]] = []  # its own: which transaction, which microbatch
+        self.view: Any = None  # nobody asks for it where more than one replica is left
         self.door: int | None = 10  # what enters in the transaction before; None: nobody can tell
         self.looked_back: list[tuple[int, int]] = []  # up to there: which transaction, which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here

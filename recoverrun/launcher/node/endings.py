@@ -1,5 +1,6 @@
 """The end of a worker of this node: what the journal and the coordinator are told of it."""
 
+import signal
 import time
 
 from recoverrun.errors import ExitCode
@@ -10,6 +11,11 @@ from rendezvous.protocol import shared_memory
 from rendezvous.protocol.messages import ContextBuffer, Exited
 from rendezvous.protocol.progress_page import page_beside, read_page
 from rendezvous.protocol.records import Json, Record
+
+CRASHES = (
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS,
+)  # fmt: skip
+"""Signals that a process brings upon itself."""
 
 
 class Ending:
@@ -57,6 +63,7 @@ class Ending:
             begun=shared_memory.read_begun(
                 worker.context, ended_by_us=gone.ours and not worker.hung
             ),
+            fault=_fault(worker, gone),
         )
         exited = Exited(
             rank=worker.rank,
@@ -70,6 +77,15 @@ class Ending:
             step=-1 if (place := read_page(page_beside(worker.context))) is None else place.step,
         )
         return context_buffer, exited
+
+
+def _fault(worker: Worker, gone: Gone) -> str:
+    """How the worker ended by its own doing. SIGKILL and SIGTERM may come from anybody."""
+    if worker.hung:
+        return "" if worker.stopped else "hung"
+    if gone.ours:
+        return ""
+    return "crashed" if -gone.code in CRASHES else "failed" if gone.code > 0 else ""
 
 
 def never_begun(rank: int, incarnation: int, node: str, error: str) -> Exited:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
+from recoverrun.worker.context.context_buffer import Which
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import arrival_proof, noted_evidence
@@ -124,10 +125,18 @@ class MakeUp:
     def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
         (_, index), step = made.identity, self._worker.step
-        why = self._left.deaths.forbid(which(step, made.identity))
+        microbatch_id, deaths = which(step, made.identity), self._left.deaths
+        why = deaths.forbid(microbatch_id) or self._risk(microbatch_id, made.rank)
         if why:
             words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
             raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
+
+    def _risk(self, microbatch_id: Which, rank: int) -> str:
+        """The reason why that microbatch is too dangerous for the last replica, or ""."""
+        view, mates = self._worker.view, self._worker.protection.layout.shards > 1
+        if view is None or len(view.live) > 1 or rank not in view.losses:
+            return ""
+        return self._left.deaths.risk(microbatch_id, rank, mates=mates)
 
     def _disproved(self, made: Made, step: int) -> str:
         """The reason why the executed microbatch is not the lost rank's, or "", by its own mark."""

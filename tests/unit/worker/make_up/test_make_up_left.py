@@ -2,6 +2,7 @@
 
 import random
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,6 +225,34 @@ def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
     (words,) = crew.said
     assert words.startswith("train.py:9: ")
     assert "ranks 2 and 7 died in it" in words
+
+
+@pytest.mark.parametrize(
+    ("fault", "live", "at", "executed"),
+    [
+        ("crashed", (0,), 0, False),
+        ("crashed", (0, 1), 0, True),  # another replica could go on
+        ("crashed", (0,), 1, True),  # it was at the next one, which is this rank's share, too
+        ("failed", (0,), 0, True),  # errors of code without shard mates are caught
+        ("hung", (0,), 0, True),
+        ("", (0,), 0, True),  # somebody has killed it
+    ],
+)
+def test_the_last_replica_executes_nothing_that_a_process_has_crashed_in(
+    fault: str, live: tuple[int, ...], at: int, executed: bool
+) -> None:
+    crew = Crew(program=lambda x: x, survivors=1)
+    crew.inherit(left_at_top())
+    (last,) = crew.survivors
+    last.view = SimpleNamespace(live=live, losses=(LOST,))
+    begun, faults = ((LOST, ((LOST, STEP, 0, at, 0),)),), ((LOST, fault),) if fault else ()
+    last.left.inherit(LostContexts(generation=2, contexts=(), begun=begun, faults=faults))
+
+    crew.makes_up(((0,),))
+
+    assert last.executions == ([(0, 5)] if executed else [])
+    assert crew.promises == (EXACT if executed else EQUAL)[:1]
+    assert executed or "rank 2 crashed in it, and there is no other replica" in crew.said[0]
 
 
 def test_one_death_in_it_is_no_reason() -> None:
