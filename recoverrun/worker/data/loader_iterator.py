@@ -110,7 +110,7 @@ class LoaderIterator(RankAware):
                 self.extra_passes += 1
                 self.extra = self.opening.extra(self.extra_passes)
             try:
-                return next(self.extra)
+                return next_item(self.extra, self.loader.dataset)
             except StopIteration:
                 self.extra = None
         raise NotReplayable(f"the data set of {type(self.loader).__name__} is empty")

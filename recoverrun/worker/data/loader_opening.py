@@ -19,7 +19,12 @@ from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import UNKNOWN, Origin
 from recoverrun.worker.data.loader_clone import clone_for, with_workers, without_workers
 from recoverrun.worker.data.loader_state import LoaderState
-from recoverrun.worker.data.loader_workers import indices_from, watched, with_workers_in_order
+from recoverrun.worker.data.loader_workers import (
+    indices_from,
+    unreported,
+    watched,
+    with_workers_in_order,
+)
 from recoverrun.worker.data.rank_substitution import (
     RankPair,
     copied_samplers,
@@ -108,7 +113,7 @@ class LoaderOpening:
                 sampler.generator = torch.Generator().manual_seed(seed)
             if type(getattr(sampler, "epoch", None)) is int:
                 sampler.epoch += passes * SPARE_EPOCHS
-        return self.make(clone)
+        return unreported(self.make(clone))
 
     def draw_order(self, theirs: RankIterator) -> None:
         """Move the streams on by what the first item of `theirs` draws beside the item itself.
@@ -177,7 +182,7 @@ class LoaderOpening:
             raise NotReplayable(
                 UNKNOWN.format("where the random numbers stand that order its data")
             )
-        return RankIterator(items, order, first)
+        return RankIterator(unreported(items), order, first)
 
     def _clone(self, rank: int, origin: Origin | None) -> "DataLoader[Any]":
         runtime, carried = self.runtime, {}

@@ -13,11 +13,16 @@ whether the script seeds workers by something that a copy does not know (`worker
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import torch
+from torch._C import (
+    _remove_worker_pids,
+    _set_worker_pids,
+)
 from torch.utils.data import DataLoader, get_worker_info
 
 from recoverrun.worker.data.loader_clone import with_workers
@@ -31,6 +36,8 @@ from recoverrun.worker.rng.streams import tensor_bytes
 
 GIVEN_UP = ("DataLoader timed out", "DataLoader worker (pid")
 """Beginnings of torch's messages if worker processes gave nothing in time, or have died."""
+
+DIED = "DataLoader worker (pid {}) has ended with code {}"
 
 INHERITED = "the data set {} draws from a generator of its own in worker processes"
 
@@ -151,10 +158,41 @@ class CheckedItems:
         return read.item
 
 
+def unreported(items: Iterator[Any]) -> Iterator[Any]:
+    """Return `items`. If a worker process of theirs dies, nobody hears of it but `next_item`.
+
+    Of worker processes that torch knows, it raises an error in the main thread at the moment in
+    which one dies (`torch/utils/data/_utils/signal_handling.py`), whatever that thread is at. These
+    read for another rank, ahead of what is asked for: a sample that ends them would end this rank.
+    """
+    if getattr(items, "_worker_pids_set", False):
+        _remove_worker_pids(id(items))
+        vars(items)["_worker_pids_set"] = False
+    return items
+
+
+@contextmanager
+def _reporting(items: Iterator[Any]) -> Iterator[None]:
+    """Within, the death of a worker process of `items` is raised, also one of before."""
+    workers = getattr(items, "_workers", ())
+    if not workers or getattr(items, "_worker_pids_set", True):
+        yield
+        return
+    _set_worker_pids(id(items), tuple(process.pid for process in workers))
+    try:
+        for process in workers:
+            if process.exitcode:
+                raise RuntimeError(DIED.format(process.pid, process.exitcode))
+        yield
+    finally:
+        _remove_worker_pids(id(items))
+
+
 def next_item(items: Iterator[Any], data: Any) -> Any:
     """Return the next item. Raises NotReplayable if a worker process gives none in time or dies."""
     try:
-        return next(items)
+        with _reporting(items):
+            return next(items)
     except RuntimeError as error:
         if not str(error).startswith(GIVEN_UP):
             raise

@@ -21,7 +21,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
 from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
-ROWS, WORKERS = 60, 2
+ROWS, WORKERS, BATCH = 60, 2, 2
 Row = Callable[[int], Any]
 
 
@@ -97,7 +97,7 @@ class Side:
         self.data = Rows(row)
         sampler = DistributedSampler(self.data, WORLD, rank)
         options = {"num_workers": WORKERS, **options}
-        self.loader: DataLoader[Any] = DataLoader(self.data, 2, sampler=sampler, **options)
+        self.loader: DataLoader[Any] = DataLoader(self.data, BATCH, sampler=sampler, **options)
         self.origins: list[Origin] = []
         self.iterators: list[Any] = []
         self.items: list[list[Any]] = []
@@ -255,6 +255,32 @@ def test_workers_that_give_nothing_do_not_end_the_run(
 
     with pytest.raises(NotReplayable, match="gave no batch of Rows for another rank: DataLoader"):
         mine.iterators[0].serve(OTHER, 0)
+    mine.iterators[0].forget(OTHER)
+
+
+def test_a_worker_that_dies_ahead_of_what_is_asked_for_disturbs_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch would raise its death in the main thread at that moment."""
+    monkeypatch.setattr("recoverrun.worker.data.loader_clone.WORKER_TIMEOUT_S", 3600.0)
+
+    def failing(index: int) -> float:
+        if _here().begun > BATCH:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(index)
+
+    mine, _ = sides(plain, num_workers=1)
+    mine.data.row = failing
+    assert mine.iterators[0].serve(OTHER, 0) is not None
+
+    (reader,) = mine.iterators[0].iterators[OTHER].items._workers
+    reader.join(120)
+    assert reader.exitcode == -signal.SIGKILL
+
+    with pytest.raises(
+        NotReplayable, match=r"another rank: DataLoader worker \(pid \d+\) has ended with code -9"
+    ):
+        mine.iterators[0].serve(OTHER, 1)
     mine.iterators[0].forget(OTHER)
 
 
