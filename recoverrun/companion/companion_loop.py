@@ -46,7 +46,7 @@ def follow(launcher: int, fd: int) -> None:
                 if told.kind in classes:
                     outlet.put(told)
         if spans is not None:
-            spans.add(entries, leads=node.leads)
+            spans.add(entries, run=tail.run, leads=node.leads)
         if not alive:
             break
         ready, _, _ = select.select([fd], [], [], LOOK_S)

@@ -18,12 +18,17 @@ class SpanOutlet:
         """Refused spans are noted at the end of the file `log`."""
         self._address = address
         self._log = log
-        self._spans = RunSpans(Watch(run_dir=str(run_dir)))
+        self._run_dir, self._run = str(run_dir), ""
+        self._spans = RunSpans(Watch(run_dir=self._run_dir))
         self._send: Callable[[Sequence[RunSpan]], bool] | None = None
         self._outlet: Outlet[RunSpan] = Outlet("recoverrun-spans", self._deliver)
 
-    def add(self, entries: Sequence[Entry], *, leads: bool) -> None:
-        """New records. Every node reads them, and the one that `leads` sends what they end."""
+    def add(self, entries: Sequence[Entry], *, run: str, leads: bool) -> None:
+        """New records of `run`. Every node reads them, and the one that `leads` sends what they
+        end.
+        """
+        if run != self._run:  # What was read before is of an earlier one in the same directory.
+            self._run, self._spans = run, RunSpans(Watch(run_dir=self._run_dir))
         for span in self._spans.add(entries):
             if leads:
                 self._outlet.put(span)

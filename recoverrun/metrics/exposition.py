@@ -23,13 +23,18 @@ class Meter:
 
     def __init__(self, run_dir: Path) -> None:
         self._tail = RunTail(run_dir)
+        self._name = ""
         self._run = MeteredRun(Watch(run_dir=str(run_dir)))
         self._lock = threading.Lock()  # Two may scrape at once, each in a thread of its own.
 
     def series(self) -> list[Series]:
         """The series by now."""
         with self._lock:
-            self._run.add(self._tail.poll())
+            new = self._tail.poll()
+            if self._tail.run != self._name:  # Another one has begun in the same directory.
+                self._name = self._tail.run
+                self._run = MeteredRun(Watch(run_dir=str(self._tail.run_dir)))
+            self._run.add(new)
             return self._run.series(time.time())
 
 

@@ -25,21 +25,33 @@ class HangStack:
     path: Path
 
 
-def hang_stacks(*run_dirs: Path) -> tuple[HangStack, ...]:
-    """Those of all hangs that were kept, the newest hang first; at most `FILES`."""
-    found = [stack for place in run_dirs for stack in _below(place / "hangs")]
+def hang_stacks(*run_dirs: Path, since: float = 0.0) -> tuple[HangStack, ...]:
+    """Those of all hangs that were kept, the newest hang first; at most `FILES`.
+
+    Those from before the instant `since` are of an earlier run in the same directory.
+    """
+    found = [stack for place in run_dirs for stack in _below(place / "hangs", since)]
     found.sort(key=lambda stack: (-stack.hang, stack.rank))
     return tuple(found[:FILES])
 
 
-def _below(folder: Path) -> Iterator[HangStack]:
+def _below(folder: Path, since: float) -> Iterator[HangStack]:
     for path in sorted(folder.glob("*/rank*.stack")):
         match, hang = _NAME.fullmatch(path.name), path.parent.name
         if match is None or not hang.isdecimal() or len(hang) > 9:
             continue
+        if _written_at(path) < since:
+            continue
         text = read_text(path, MOST_BYTES)
         if text:
             yield HangStack(hang=int(hang), rank=int(match[1]), text=text, path=path)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def read_text(path: Path, most: int, *, tail: bool = False) -> str:

@@ -84,6 +84,7 @@ class Postmortem:
     latest: float
     nodes: tuple[str, ...]
     missing_nodes: tuple[str, ...]
+    earlier_runs: int  # in the same directory, of which nothing is told
     world_size: int
     replicas: tuple[tuple[int, ...], ...]
     strategy: str
@@ -155,6 +156,7 @@ def judged(facts: History, log: RunLog) -> Postmortem:
         latest=facts.latest,
         nodes=log.nodes,
         missing_nodes=log.missing_nodes(),
+        earlier_runs=log.earlier,
         world_size=facts.world_size or len(facts.nodes),
         replicas=facts.replicas,
         strategy=facts.strategy,

@@ -30,6 +30,7 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "duration_s": round(found.duration_s, 6),
         "nodes": list(found.nodes),
         "missing_nodes": list(found.missing_nodes),
+        "earlier_runs": found.earlier_runs,
         "world_size": found.world_size,
         "replicas": [list(replica) for replica in found.replicas],
         "strategy": found.strategy,

@@ -186,6 +186,9 @@ def _verdict(found: Postmortem, signs: Glyphs) -> Table:
     if found.missing_nodes:
         line = words(f"no journal of {', '.join(found.missing_nodes)}", REDUCED, signs)
         pairs.append(("missing", line))
+    if found.earlier_runs:
+        line = Text(f"{plural(found.earlier_runs, 'run')} in this directory before it", style=QUIET)
+        pairs.append(("not told", line))
     if found.unknown_events:
         line = words(f"records of a newer version: {', '.join(found.unknown_events)}", QUIET, signs)
         pairs.append(("unknown", line))

@@ -1,10 +1,11 @@
 """The runs below a directory, each in a line: told from the ends of its journals, not from all.
 
-A journal of weeks is as quick to look at as one of a minute. What may be removed is decided here,
-and who lives is told by the caller.
+A journal of weeks is as quick to look at as one of a minute. Of several runs in one directory the
+newest is told. What may be removed is decided here, and who lives is told by the caller.
 """
 
 import json
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ from rendezvous.protocol.records import Json
 
 END_BYTES = 64 << 10
 """Of each end of a journal that is looked at."""
+
+START = b'"ev":"run.start"'
 
 COMERS = ("node.join", "node.lost")
 """Records that name a node."""
@@ -146,7 +149,7 @@ def to_json(run: Run) -> dict[str, Json]:
 
 
 def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
-    files = {path: _ends(path) for path in sorted(place.glob(PATTERN))}
+    files = _of_newest({path: _ends(path) for path in sorted(place.glob(PATTERN))})
     starts = [line for lines in files.values() for line in lines if line.get("ev") == "run.start"]
     first = min(starts, key=_time, default={})
     hosts = {str(line.get("node")).partition(".")[0] for line in starts}
@@ -163,6 +166,26 @@ def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
         alive=alive,
         here=hosts == {host.partition(".")[0]} and len(files) >= nodes,
     )
+
+
+def _of_newest(files: Mapping[Path, Lines]) -> dict[Path, Lines]:
+    """The journals of the run that began last; one without a rank was none, if there are others."""
+    starts = {
+        path: next((line for line in lines if line["ev"] == "run.start"), {})
+        for path, lines in files.items()
+    }
+    newest = max(
+        starts.values(), key=lambda one: (one.get("world_size") != 0, _time(one)), default={}
+    )
+    return {
+        path: files[path]
+        for path, start in starts.items()
+        if not start or _run_of(start) == _run_of(newest)
+    }
+
+
+def _run_of(start: dict[str, Json]) -> str:
+    return str(start.get("folder") or start.get("run_id") or "")
 
 
 def _nodes(files: Mapping[Path, Lines], starts: Lines) -> int:
@@ -223,23 +246,33 @@ def _time(line: dict[str, Json]) -> float:
 
 
 def _ends(path: Path) -> Lines:
-    """The whole lines at the beginning and at the end of a journal that can be read."""
+    """The whole lines at the last beginning of a launcher and at the end of a journal that can be
+    read.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return []
     try:
         length = os.fstat(fd).st_size
-        data = [os.pread(fd, END_BYTES, 0)]
-        if length > END_BYTES:
+        begin = _last_start(fd) if length else 0
+        data = [os.pread(fd, END_BYTES, begin)]
+        if length > begin + END_BYTES:
             # The first line after a cut may be half of one: it is none that can be read.
-            data.append(os.pread(fd, END_BYTES, max(END_BYTES, length - END_BYTES)))
-    except OSError:
+            data.append(os.pread(fd, END_BYTES, max(begin + END_BYTES, length - END_BYTES)))
+    except (OSError, ValueError):  # The second: another program has just cut it off.
         return []
     finally:
         os.close(fd)
     lines = (line for part in data for line in part.split(b"\n"))
     return [found for line in lines if (found := _line(line)) is not None]
+
+
+def _last_start(fd: int) -> int:
+    """Where the line of the last `run.start` begins, 0 if there is none."""
+    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as journal:
+        found = journal.rfind(START)
+        return journal.rfind(b"\n", 0, found) + 1 if found >= 0 else 0
 
 
 def _line(line: bytes) -> dict[str, Json] | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from rendezvous.journal.bounds import beyond
 from rendezvous.journal.clock_alignment import Clocks, merged
 from rendezvous.journal.events import ENVELOPE, EVENTS, FORMAT
+from rendezvous.journal.newest_run import NewestRun
 from rendezvous.journal.step_lines import STEPS, StepReader
 from rendezvous.protocol.number_bounds import COUNT_MOST
 from rendezvous.protocol.records import Json
@@ -97,6 +98,7 @@ class RunLog:
     gaps: tuple[Gap, ...] = ()
     unknown: tuple[str, ...] = ()  # event names that this version does not know
     others: tuple[Path, ...] = ()  # directories beside the first that journals were read from
+    earlier: int = 0  # runs that these directories held before, of which nothing is here
 
     def of(self, *events: str) -> Iterator[Entry]:
         return (entry for entry in self.entries if entry.event in events)
@@ -275,7 +277,8 @@ class RunTail:
     """Reads what was appended to a run's journals since the last call, of all nodes.
 
     Nodes that share no file system leave a directory each. Where two of them hold a journal of one
-    node, one is a copy, and the longer one is read.
+    node, one is a copy, and the longer one is read. Of several runs in one directory the newest is
+    read: `run` says which, and where it changes, entries of calls before are of another one.
     """
 
     def __init__(self, run_dir: Path, *others: Path) -> None:
@@ -283,6 +286,12 @@ class RunTail:
         self._others = others
         self._files: dict[str, FileTail] = {}
         self._clocks = Clocks()
+        self._newest = {place: NewestRun() for place in (run_dir, *others)}
+
+    @property
+    def run(self) -> str:
+        """The name of the run that entries are of; "" before its start was read."""
+        return " ".join(one.name for one in self._newest.values())
 
     def poll(self, *, last: bool = False) -> list[Entry]:
         """The new entries of all nodes, merged; new files are found.
@@ -291,8 +300,11 @@ class RunTail:
         """
         for path in sorted(self._paths(), key=_size, reverse=True):
             self._files.setdefault(path.name, FileTail(path))
-        files = [self._files[name] for name in sorted(self._files)]
-        read = [file.poll() + (file.finish() if last else []) for file in files]
+        read: list[list[Entry]] = []
+        for place, newest in self._newest.items():
+            files = [file for _, file in sorted(self._files.items()) if file.path.parent == place]
+            new = [(file.node, file.poll() + (file.finish() if last else [])) for file in files]
+            read += newest.take(new)
         return merged(self._clocks.align(read))
 
     def _paths(self) -> list[Path]:
@@ -319,6 +331,7 @@ class RunTail:
             gaps=tuple(gap for file in files for gap in file.gaps),
             unknown=tuple(sorted({name for file in files for name in file.unknown})),
             others=self._others,
+            earlier=sum(one.earlier for one in self._newest.values()),
         )
 
 

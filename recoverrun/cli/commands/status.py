@@ -96,10 +96,16 @@ class Follower:
     def __init__(self, run_dir: Path, steps: int = 0) -> None:
         self.run_dir = run_dir
         self._tail = RunTail(run_dir)
+        self._steps = steps
+        self._run = ""
         self._watch = Watch(run_dir=str(run_dir), steps=steps)
 
     def read(self) -> Status:
-        self._watch.add(self._tail.poll())
+        new = self._tail.poll()
+        if self._tail.run != self._run:  # Another one has begun in the same directory.
+            self._run = self._tail.run
+            self._watch = Watch(run_dir=str(self.run_dir), steps=self._steps)
+        self._watch.add(new)
         self._watch.unreadable = self._tail.places
         now = time.time()
         return self._watch.status(now, time.localtime(now).tm_gmtoff)

@@ -11,6 +11,7 @@ from recoverrun.config.option_values import Endpoint
 from recoverrun.errors import RecoverrunError
 from recoverrun.metrics.exposition import Meter, buckets, serve, text, write
 from tests.unit import journals
+from tests.unit.journals import Scene
 
 
 def samples(content: str) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -75,3 +76,18 @@ def test_a_file_appears_whole_and_nothing_beside_it(tmp_path: Path) -> None:
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [(path.name, b"new")]
     with pytest.raises(RecoverrunError, match="no metrics in"):
         write(tmp_path / "none" / "x.prom", b"")
+
+
+def test_another_run_in_the_same_directory_begins_with_zero(tmp_path: Path) -> None:
+    meter, scene = Meter(tmp_path), Scene(tmp_path)
+    scene.start()
+    scene.commit(0)
+    before = samples(text(meter.series()).decode())
+    scene.wait(5.0)
+    scene.write("run.start", "", run_id="next", argv=["next.py"], world_size=6, nnodes=1,
+                version="0.1.0", inject="")  # fmt: skip
+    after = samples(text(meter.series()).decode())
+    scene.close()
+
+    assert before["recoverrun_steps_total", ()] == 1
+    assert after["recoverrun_steps_total", ()] == 0

@@ -158,3 +158,22 @@ def test_a_journal_that_cannot_be_read_is_a_run_without_an_end(
 )
 def test_sizes_are_said_as_people_do(count: int, words: str) -> None:
     assert size(count) == words
+
+
+@pytest.mark.parametrize("steps", [3, 3000])
+def test_of_two_runs_in_one_directory_the_newest_is_told(tmp_path: Path, steps: int) -> None:
+    """Also where the second one's beginning is at neither end of the file."""
+    scene = Scene(tmp_path / "1")
+    scene.run_dir.mkdir()
+    for number, (name, code) in enumerate((("old.py", 1), ("new.py", 0))):
+        scene.wait(100.0)
+        scene.write("run.start", "", run_id="none", folder=f"t/{number}", argv=[name], nnodes=1,
+                    world_size=1, version="1", inject="")  # fmt: skip
+        for step in range(steps):
+            scene.write("notice.give", f"words of step {step}", rank=0, event="said")
+        scene.write("run.end", "", exit_code=code, root_rank=-1)
+    scene.close()
+
+    run = _runs(tmp_path)["1"]
+
+    assert (run.title, run.exit_code, run.began) == ("new.py", 0, WALL + 200.0)
