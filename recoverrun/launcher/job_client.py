@@ -24,6 +24,7 @@ from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
+from rendezvous.protocol.arrival_messages import Held
 from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
@@ -335,7 +336,7 @@ class JobClient:
             self._act(self._leadership.said(message, now), now)
             self._node_records.said(message, now)
             local_workers = self._agent.local_workers
-            if isinstance(message, Committed) and local_workers is not None:
+            if isinstance(message, Committed | Held) and local_workers is not None:
                 _entrust(self.connections, self._leadership.keepers(), local_workers, message)
             if self._coordinator_host is not None:
                 self._send(self._coordinator_host.receive(self._incarnation, message, now), now)
@@ -368,10 +369,14 @@ def _entrust(
     connections: Connections,
     keepers: Sequence[str],
     local_workers: LocalWorkers,
-    committed: Committed,
+    reached: Committed | Held,
 ) -> None:
-    """Have other nodes keep what a worker would leave behind, in case this one is lost."""
-    context_buffer = local_workers.context_buffer(committed) if keepers else None
+    """Have other nodes keep what a worker would leave behind, in case this one is lost.
+
+    Whoever takes part again was nowhere before the top of that step, and can follow a lost rank
+    only from there on.
+    """
+    context_buffer = local_workers.context_buffer(reached) if keepers else None
     if context_buffer is not None:
         for keeper in keepers:
             connections.send(keeper, NOBODY, context_buffer)

@@ -107,15 +107,18 @@ def await_lost(run: Run, rank: int) -> int:
 
 
 def await_whole(run: Run, *, struck: int, replicas: int) -> None:
-    """Wait until so many were killed, and so many replicas have made some steps together."""
+    """Wait until so many were killed, somebody came back, and so many replicas have made some
+    steps together.
+    """
 
     def trains(commit: Record) -> bool:
         views = run.records("view.change")
-        if not views or "joined" not in views[-1] or len(views[-1]["live"]) != replicas:
+        came = [one["step"] for one in views if "joined" in one]
+        if not came or len(views[-1]["live"]) != replicas:
             return False
         ends = run.records("worker.exit")
         killed = [one for one in ends if one["signal"] == 9 and not one["ours"]]
-        return len(killed) >= struck and commit["step"] >= views[-1]["step"] + AFTERWARDS
+        return len(killed) >= struck and commit["step"] >= came[-1] + AFTERWARDS
 
     run.await_record("step.commit", trains)
 

@@ -67,7 +67,7 @@ class Worker:
     stopped: bool = False  # it hangs because a signal has stopped it
     shown: int = 0  # the newest suspicion in which it has shown its stacks
     ends_asked: int = 0  # so often it was told to end, after its script had
-    forwarded: int = -1  # the newest step whose context is on another node
+    forwarded: tuple[int, bool] = (-1, True)  # newest context elsewhere: step, after its commit
     held: deque[bytes] = field(default_factory=lambda: deque(maxlen=HELD_MOST))
     # By serial: the store socket that asked, and what.
     asked: dict[int, tuple[bytes, StoreCall]] = field(default_factory=dict)

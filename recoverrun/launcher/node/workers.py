@@ -41,7 +41,7 @@ from recoverrun.launcher.output.log_files import LogTree, Outlets
 from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol import shared_memory
-from rendezvous.protocol.arrival_messages import StartAgain
+from rendezvous.protocol.arrival_messages import Held, StartAgain
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect, ShowStack, Stack
 from rendezvous.protocol.messages import (
@@ -210,12 +210,15 @@ class LocalWorkers:
                 pass
         return [message]
 
-    def context_buffer(self, committed: Committed) -> ContextBuffer | None:
-        """The context as of a committed step, to be kept on another node in case this one dies."""
-        worker = self._workers[committed.rank]
-        if committed.step <= worker.forwarded:
+    def context_buffer(self, reached: Committed | Held) -> ContextBuffer | None:
+        """The context as of a committed step, or of the top of one in which others take part
+        again, to be kept on another node in case this one dies.
+        """
+        worker = self._workers[reached.rank]
+        point = (reached.step, isinstance(reached, Committed))
+        if point <= worker.forwarded:
             return None
-        worker.forwarded = committed.step
+        worker.forwarded = point
         contexts = shared_memory.read(worker.context)[-1:]
         if not contexts or len(contexts[0]) > FORWARD_BYTES:
             return None

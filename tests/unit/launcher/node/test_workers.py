@@ -18,11 +18,12 @@ from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.run_dir import make_private_dir
 from recoverrun.launcher.output.run_folder import RunFolder
-from rendezvous.protocol.arrival_messages import StartAgain
+from rendezvous.protocol.arrival_messages import Held, StartAgain
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
+    Committed,
     ContextBuffer,
     Exited,
     Farewell,
@@ -34,6 +35,7 @@ from rendezvous.protocol.messages import (
     StoreCall,
 )
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.shared_memory import Writer
 from rendezvous.transport.station import Station
 
 ATTEMPT = 2
@@ -211,6 +213,26 @@ def test_each_process_has_files_of_its_own(node: Node) -> None:
     assert node.workers.processes.error_file(5) is None, (
         "it left none, and the first one's is not its own"
     )
+
+
+def test_a_context_is_entrusted_at_the_top_where_others_come_back_and_at_each_commit(
+    node: Node,
+) -> None:
+    """A node that is lost in the first step of a newcomer takes no context along."""
+    shared = Writer(node.private.context(5, incarnation(ATTEMPT, 0)))
+    held = Held(rank=5, generation=3, step=8)
+    said = (committed(7), held, held, committed(8), committed(8))
+
+    entrusted = []
+    for number, reached in enumerate(said):
+        shared.write(bytes([number]))
+        entrusted.append(node.workers.context_buffer(reached))
+
+    assert [one and one.contexts for one in entrusted] == [(b"\0",), (b"\1",), None, (b"\3",), None]
+
+
+def committed(step: int) -> Committed:
+    return Committed(rank=5, generation=2, step=step, done=(), redone=(), total=2, digest="")
 
 
 def test_what_the_former_process_was_to_be_told_or_had_asked_is_gone_with_it(node: Node) -> None:
