@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.worker.arrival.loose_values import Key as TensorKey
+from recoverrun.worker.arrival.loose_values import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import key_of, told
 from recoverrun.worker.errors import NotReachable
@@ -38,8 +40,12 @@ class PlaceParts:
 class Gives(Returns, Protocol):
     """The interface of a process that has taken its place, and may give others theirs."""
 
-    def know(self, before: list[list[Any]], modules: Iterable[str]) -> None:
-        """Digests of plain values as the run began, and which modules this process has made."""
+    def know(
+        self, before: list[list[Any]], modules: Iterable[str], marks: Mapping[TensorKey, Mark]
+    ) -> None:
+        """Digests of plain values as the run began, which modules this process has made, and the
+        marks of its tensors beside these.
+        """
 
     def meet(self, joined: Iterable[int]) -> None:
         """These have come in one view with this process."""

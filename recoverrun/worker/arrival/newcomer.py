@@ -23,6 +23,7 @@ from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.arrival import (
     frame_variables,
     learned,
+    loose_values,
     passed_bodies,
     placing,
     plain_values,
@@ -230,8 +231,10 @@ class Newcomer:
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
         own = placing.own_values(found, {**global_, **at.f_locals})
+        spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
+        marks = loose_values.tensor_marks(there, spaces)
         placing.put_constants(parts, found, there)
-        placing.put_state(parts, found, there)
+        placing.put_state(parts, found, there, spaces)
         assert self.winding is not None, "wound to here"
         placing.put_variables(found, stack, frame)
         placing.put_iterators(found, frames, self.winding.sources.hold)
@@ -242,16 +245,21 @@ class Newcomer:
             else:
                 global_[name] = value
 
+        visible = {**global_, **at.f_locals}
+        fits = partial(
+            placing.without_own_objects, visible=visible, tensors=marks, donor=told["donor"]
+        )
+        here = fits(Context.unpack(told["here"]))
         if told["slot"] is not None:
-            here, slot = Context.unpack(told["here"]), Context.unpack(told["slot"])
-            placing.put_context({**global_, **at.f_locals}, here, slot, write)
+            slot = fits(Context.unpack(told["slot"]))
+            placing.put_context(visible, here, slot, write)
             REGISTRY.restore(slot.generators)
         placing.put_values({**global_, **at.f_locals}, own, write)
         placing.put_shares(parts, found, {**global_, **at.f_locals})
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._others = told["others"]
-        self._survivor.know(told["before"], (path for path, _ in there.modules))
+        self._survivor.know(told["before"], (path for path, _ in there.modules), marks)
         take_over.join(worker, parts.driver.control, told["channels"])
 
     def _protect(self, told: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from recoverrun.worker.arrival import (
     frame_variables,
     held_tensors,
     learned,
+    loose_values,
     passed_bodies,
     plain_values,
 )
@@ -35,8 +36,8 @@ from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.loose_values import Before
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.arrival.plain_values import Before
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
@@ -102,7 +103,9 @@ def common(
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     there = plain_values.found(frames, changing_modules(worker.runtime))
-    digests, modules = before
+    digests, modules, marks = before
+    spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
+    bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     others = held_tensors.others(strategy, parts.made, there)
     try:
         manifest = {
@@ -123,6 +126,7 @@ def common(
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }
+        manifest["loose"] = loose_values.changed_tensors(there, spaces, marks, bound, data, packing)
     except (CannotTravel, NotReplayable) as why:
         raise NotReachable(str(why)) from why
     return manifest, packing

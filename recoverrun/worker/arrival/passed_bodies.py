@@ -21,6 +21,7 @@ from recoverrun.worker.arrival.iterator_places import (
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import Key, belongs_to_process
+from recoverrun.worker.context.values import is_of_one_rank
 from recoverrun.worker.context.values import put as put_member
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
@@ -113,5 +114,7 @@ def _put_attributes(attributes: list[list[Any]], visible: Mapping[str, Any]) -> 
     for told_path, value in attributes:
         path = tuple(told_path)
         owner = None if belongs_to_process(path[-1]) else resolve(visible, path)
-        if owner is not None and path[-1] in members(owner):
+        if owner is None or path[-1] not in members(owner):
+            continue
+        if not is_of_one_rank(members(owner)[path[-1]], value):
             put_member(members(owner), path[-1], value)

@@ -1,30 +1,32 @@
 """Everything of a parcel is put in place: the newcomer's side of `parcel`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import frame_variables, held_tensors, plain_values
+from recoverrun.worker.arrival import frame_variables, held_tensors, loose_values, plain_values
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import LocalShard, is_distributed, unpack
+from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Context, Key, belongs_to_process, key_of, last
-from recoverrun.worker.context.values import copied, put
+from recoverrun.worker.context.values import copied, is_of_one_rank, put
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.replay import local_shards as shares
 from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 
-def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
-    """Parameters, buffers, gradients, optimizers and the like.
+def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings, spaces: Spaces) -> None:
+    """Parameters, buffers, averages of weights, gradients, optimizers and the like.
 
     Raises NotReachable where they do not fit.
     """
@@ -43,6 +45,8 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
         _fill("untrained modules", mine, theirs, donor)
         put_gradients(parts.made, unpack(told["gradients"], tensors))
     plain_values.put(told["values"], tensors, there)
+    loose = ((path, name, unpack(packed, tensors)) for path, name, packed in told["loose"])
+    loose_values.put_tensors(there, spaces, loose)
     put_states(parts.made, parcel)
 
 
@@ -125,6 +129,25 @@ def put_context(
     told.update(here.names)
     told.update(differing(slot, here))
     put_values(visible, told, write, of_process=of_process)
+
+
+def without_own_objects(
+    told: Context, visible: Mapping[str, Any], tensors: Iterable[Place], donor: int
+) -> Context:
+    """Leave out where the first lines of this process have made an object of this rank alone.
+
+    Raises NotReachable if one of `tensors` is in there, as in an average of weights: what the lost
+    process had there went with it.
+    """
+    kept: dict[Key, Any] = {}
+    for key, value in told.values.items():
+        if value is not None or not is_of_one_rank(shares.value_of(visible, key), value):
+            kept[key] = value
+            continue
+        path = key if isinstance(key, str) else ".".join(key)
+        if any(f"{one}.".startswith((f"{path}.", f"{path}[")) for one, _ in tensors):
+            raise NotReachable(f"{path}: this process has one, and rank {donor} has none")
+    return told.with_values(kept)
 
 
 def own_values(parcel: Parcel, visible: Mapping[str, Any]) -> dict[Key, Any]:

@@ -48,9 +48,6 @@ NOT_OURS = ("os.environ", "context variables")
 Place = tuple[str, Any]
 """The path of a list and None, or of a holder and the name that it has for the value."""
 
-Before = tuple[Mapping[Place, int], frozenset[str]]
-"""The state as the run began: digests of plain values, and the paths of modules."""
-
 
 Holder = str | tuple[str, str, int]
 """The holder of a value: "dict", or module and name of an object's class and how many attributes it

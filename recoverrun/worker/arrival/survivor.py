@@ -9,14 +9,15 @@ stands there, and tells where it is; the others do not wait for that.
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from recoverrun.worker.arrival import parcel, plain_values, published
+from recoverrun.worker.arrival import loose_values, parcel, plain_values, published
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.loose_values import Before, Key, Mark
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
@@ -63,6 +64,7 @@ class Survivor:
         self._refused = False
         self._before: dict[Place, int] | None = None  # of plain values, as the run began
         self._modules: frozenset[str] = frozenset()  # their paths, as the run began
+        self._marks: Mapping[Key, Mark] = {}  # of tensors beside modules, as the run began
         self._offers: list[Offer] = []
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
 
@@ -80,6 +82,8 @@ class Survivor:
             there = plain_values.found(frames, changing_modules(runtime))
             self._before = plain_values.digests(there)
             self._modules = frozenset(path for path, _ in there.modules)
+            spaces = loose_values.spaces_of(frames, runtime.own_modules)
+            self._marks = loose_values.tensor_marks(there, spaces)
 
     def begins(self, top: Top, context: Context) -> None:
         """A transaction begins at `top`, of a loop that trains or of another one."""
@@ -97,12 +101,18 @@ class Survivor:
         if machine.held() is not None:
             self._hold(top, context)
 
-    def know(self, before: list[list[Any]], modules: Iterable[str]) -> None:
+    def know(
+        self, before: list[list[Any]], modules: Iterable[str], marks: Mapping[Key, Mark]
+    ) -> None:
         """This process has come later: `before` are the digests as the run began, and its first
-        lines have made `modules`.
+        lines have made `modules`, and tensors with these `marks`.
         """
         self._before = {(path, key): digest for path, key, digest in before}
-        self._modules = frozenset(modules)
+        self._modules, self._marks = frozenset(modules), marks
+
+    @property
+    def _began(self) -> Before:
+        return self._before or {}, self._modules, self._marks
 
     def meet(self, joined: Iterable[int]) -> None:
         """This process has come in one view with others."""
@@ -164,7 +174,7 @@ class Survivor:
         try:
             with _guarded():
                 standing(worker.runtime).pack()
-                parcel.common(self._parts, top, context, (self._before or {}, self._modules))
+                parcel.common(self._parts, top, context, self._began)
         except NotReachable as why:
             self._refuse(str(why))
 
@@ -270,8 +280,7 @@ class Survivor:
 
         exact = parts.left.exact
         stands = standing(worker.runtime, origin_of, own_data=not exact)
-        began = (self._before or {}, self._modules)
-        found = parcel.made(parts, rank, slot, top, context, began)
+        found = parcel.made(parts, rank, slot, top, context, self._began)
         record = self._record.pack(worker.protection.layout)
         before = [[*place, digest] for place, digest in (self._before or {}).items()]
         manifest = {

@@ -33,6 +33,14 @@ def is_kept(kind: Any) -> bool:
     return kind in KEPT or _is_numpy(kind)
 
 
+def is_of_one_rank(present: Any, others: Any) -> bool:
+    """True of an object that this process has made where others have None: what rank 0 writes its
+    log with, say.
+    """
+    kind: Any = type(present)
+    return others is None and present is not None and not is_kept(kind)
+
+
 @functools.lru_cache(maxsize=4096)
 def _is_numpy(kind: Any) -> bool:
     """Its arrays, and its numbers: a mean that numpy has computed is none of Python's."""

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival import loose_values, plain_values
+from recoverrun.worker.arrival.loose_values import Key, Mark
 from recoverrun.worker.arrival.plain_values import Place
-from recoverrun.worker.snapshots import loose_values
-from recoverrun.worker.snapshots.loose_values import Key, Mark
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_views import is_view, named_in
-from recoverrun.worker.snapshots.loose_values import Spaces
 
 
 def under_way(there: Holdings, spaces: Spaces) -> str:

@@ -12,7 +12,13 @@ from typing import Any, Never
 
 import torch
 
-from recoverrun.worker.arrival import frame_variables, held_tensors, placing, plain_values
+from recoverrun.worker.arrival import (
+    frame_variables,
+    held_tensors,
+    loose_values,
+    placing,
+    plain_values,
+)
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.learned import PlaceParts
@@ -25,7 +31,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.snapshots import loose_values, rank_tensors, scene
+from recoverrun.worker.snapshots import rank_tensors, scene
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of

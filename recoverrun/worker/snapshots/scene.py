@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import frame_variables, held_tensors, plain_values
+from recoverrun.worker.arrival import frame_variables, held_tensors, loose_values, plain_values
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
@@ -19,7 +19,6 @@ from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import loose_values
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.piece_table import Scene

@@ -318,7 +318,8 @@ class Trainer:
         self.sampler = DistributedSampler(self.data)
         self.loader = DataLoader(self.data, batch_size=BATCH, sampler=self.sampler)
         self.done, self.best = 0, float("inf")
-        self.average = [param.detach().clone() for param in model.parameters()]
+        self.average = {"loss": torch.zeros(300, 300)}
+        self.log = open(os.path.join(OUT, "log"), "a") if rank == 0 else None
 
     def fit(self) -> None:
         for epoch in range(1000):
@@ -326,12 +327,16 @@ class Trainer:
             self.train_epoch()
             self.evaluate()
             if self.done >= STEPS:
+                KEPT.update(self.average)
                 return
 
     def train_epoch(self) -> None:
         for _, (x, y) in enumerate(self.loader):
-            train(x, y)
+            loss = train(x, y)
             self.done += 1
+            self.average["loss"].mul_(0.9).add_(self.done)
+            if rank == 0:
+                print(f"step {self.done} {loss:.6f}", file=self.log, flush=True)
 
     def evaluate(self) -> None:
         model.eval()
@@ -342,6 +347,7 @@ class Trainer:
         model.train()
 
 
+KEPT: dict[str, torch.Tensor] = {}  # beside the model
 SHAPES = {
     "range": by_range,
     "told": by_range,
@@ -365,5 +371,6 @@ if WRAP.startswith("fsdp1"):  # whose state_dict gathers
     held = {str(number): param.detach() for number, param in enumerate(model.parameters())}
 else:
     held = (model.module if WRAP in DDP_FEATURES else model).state_dict()
+held = {**held, **KEPT}
 weights = {name: one.to_local() if hasattr(one, "to_local") else one for name, one in held.items()}
 torch.save(weights, os.path.join(OUT, f"weights{rank}.pt"))

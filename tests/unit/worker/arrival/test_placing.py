@@ -1,5 +1,6 @@
 """What a fresh process keeps of its own where nobody knows what its slot had."""
 
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +9,9 @@ import torch
 
 from recoverrun.worker.arrival import placing
 from recoverrun.worker.arrival.contents import Parcel
-from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.rng.streams import read_streams
 
 
 def apart(*keys: Any) -> Parcel:
@@ -58,6 +60,39 @@ def test_what_is_not_there_and_marks_of_large_data_are_left_alone() -> None:
     kept_through(apart("x#", "gone", ["nothing", "here"]), visible, lambda: None)
 
     assert visible == {"x": 1}
+
+
+class Average:
+    """What a script keeps beside its model."""
+
+    def __init__(self) -> None:
+        self.shadow = {"weight": torch.zeros(5000)}
+
+
+def of_others(visible: dict[str, Any], **names: Any) -> dict[Key, Any]:
+    """The values that are put into the variables of a process with none but these tensors."""
+    attributes = {("trainer", "log"): None, ("trainer", "step"): 7}
+    told = Context(3, 0, "top", 0, "loop", read_streams(), names, attributes)
+    tensors = [("average.shadow", "weight")]
+    return placing.without_own_objects(told, visible, tensors, donor=1).values
+
+
+def test_an_object_of_this_rank_alone_is_kept_where_others_have_none() -> None:
+    trainer = SimpleNamespace(log=StringIO(), step=0)
+    visible: dict[str, Any] = {"trainer": trainer, "bar": StringIO(), "best": 0.5, "step": 0}
+
+    values = of_others(visible, bar=None, best=None, step=7)
+    placing.put_values(visible, values, visible.__setitem__)
+
+    assert isinstance(visible["bar"], StringIO) and isinstance(trainer.log, StringIO)
+    assert (visible["best"], visible["step"], trainer.step) == (None, 7, 7)
+
+
+def test_an_average_that_went_with_the_lost_process_keeps_its_rank_away() -> None:
+    visible = {"trainer": SimpleNamespace(log=None, step=0), "average": Average()}
+
+    with pytest.raises(NotReachable, match="average: this process has one, and rank 1 has none"):
+        of_others(visible, average=None)
 
 
 EMA = {f"average.ema.vars._modules['{n}'].bias": torch.full((2,), float(n)) for n in (0, 1)}

@@ -4,12 +4,15 @@ them.
 An average of weights in a dict, a buffer of past samples in an array, a history that has grown too
 long for a plain value (`arrival.plain_values`). Each is known by its path, and by a mark that tells
 whether it has changed.
+
+A snapshot holds all of them. A process that comes back is told the tensors alone, and only those
+that every process has made before it trained: the rest may be one rank's own.
 """
 
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -18,8 +21,10 @@ import torch
 from recoverrun.worker.arrival import plain_values
 from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, is_distributed
+from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_views import is_view, named_in
+from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.errors import NotReachable
 
 LOOSE_BYTES = 1 << 12
@@ -41,6 +46,9 @@ Key = tuple[str, Any]
 
 Mark = tuple[int, ...]
 
+Before = tuple[Mapping[Place, int], frozenset[str], Mapping[Key, Mark]]
+"""The state as the run began: digests of plain values, the paths of modules, marks of tensors."""
+
 Spaces = Sequence[tuple[str, Mapping[str, Any]]]
 """Variables, by the name of their function or module."""
 
@@ -55,6 +63,47 @@ def spaces_of(frames: Sequence[FrameType], own: frozenset[str]) -> Spaces:
 def marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
     """The marks of all that may change."""
     return {key: mark for key, _, mark in _all(there, spaces)}
+
+
+def tensor_marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
+    """The marks of the tensors among them."""
+    return {key: mark for key, _, mark in _tensors(there, spaces)}
+
+
+def changed_tensors(
+    there: Holdings,
+    spaces: Spaces,
+    before: Mapping[Key, Mark],
+    bound: frozenset[str],
+    data: frozenset[int],
+    packing: Packing,
+) -> list[list[Any]]:
+    """The tensors that were there `before`, have changed since, and are not in `packing` yet: plain
+    values for msgpack. Left out are variables that loops have `bound`, and parts of `data`.
+
+    Raises CannotTravel.
+    """
+    known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
+    return [
+        [*key, packing.pack(value, f"{key[0]}[{key[1]!r}]")]
+        for key, value, mark in _tensors(there, spaces)
+        if before.get(key, mark) != mark
+        and mark[:2] not in known
+        and _variable(*key) not in bound
+        and not holds_part(value, data)
+    ]
+
+
+def put_tensors(there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]) -> None:
+    """Put tensors where they were found. One that nothing here holds is another rank's own."""
+    holders, variables = {path: one for path, one in there.held if path}, dict(spaces)
+    for path, name, value in told:
+        if path in variables:
+            _fill(variables[path].get(name), value)  # what a loop binds comes by itself
+            continue
+        named = named_in(holders[path]) if path in holders else {}
+        if name in named and not _fill(named[name], value):
+            named[name] = value
 
 
 def told(
@@ -132,10 +181,14 @@ def _fill(present: Any, value: Any) -> bool:
     return True
 
 
-def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
+def _all(
+    there: Holdings, spaces: Spaces, mark_of: Callable[[Any], Mark] | None = None
+) -> Iterator[tuple[Key, Any, Mark]]:
+    """What may change, with its mark."""
+    mark_of = mark_of or _mark
     for space, variables in spaces:
         for name, value in list(variables.items()):
-            if not name.startswith("__") and (mark := _mark(value)):
+            if not name.startswith("__") and (mark := mark_of(value)):
                 yield (space, name), value, mark
     for path, holder in there.held:
         if not path or not is_view(holder):
@@ -147,19 +200,32 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
             continue
         for name in [name for name in list(named) if type(name) in (str, int)]:
             value = named.get(name)
-            mark = _mark(value)
+            mark = mark_of(value)
             if value is not None and mark and value.nbytes >= LOOSE_BYTES:
                 yield (path, name), value, mark
 
 
-def _mark(value: Any) -> Mark:
-    """The mark of a tensor or an array that may change in place; () for all else."""
+def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
+    """The tensors that may change."""
+    found = _all(there, spaces, _mark_of_tensor)
+    return (one for one in found if isinstance(one[1], torch.Tensor))
+
+
+def _mark_of_tensor(value: Any) -> Mark:
+    """The mark of a tensor that may change in place; () for all else."""
     if is_distributed(value) and not value.requires_grad:
         value = local(value)
     # Asking a view in a graph for its function may raise an error.
     if type(value) is torch.Tensor and not value.requires_grad:
         plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
         return (value.data_ptr(), value.nbytes, value._version) if plain else ()
+    return ()
+
+
+def _mark(value: Any) -> Mark:
+    """The mark of a tensor or an array that may change in place; () for all else."""
+    if mark := _mark_of_tensor(value):
+        return mark
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or not value.flags.writeable:
         return ()

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from recoverrun.worker.arrival import loose_values
 from recoverrun.worker.arrival.packing import Packing, unpack
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import loose_values
 
 OWN = frozenset[str]()
 
@@ -38,6 +38,20 @@ class Script:
         there, spaces = self._seen()
         values = [(path, name, unpack(plain, tensors)) for path, name, plain in told]
         loose_values.put(there, spaces, values)
+
+    def changed_tensors(self, *bound: str, data: frozenset[int] = frozenset()) -> bytes:
+        self.packing = Packing([])
+        there, spaces = self._seen()
+        found = loose_values.changed_tensors(
+            there, spaces, self.before, frozenset(bound), data, self.packing
+        )
+        return bytes(msgpack.packb(found))
+
+    def put_tensors(self, other: "Script", packed: bytes) -> None:
+        there, spaces = self._seen()
+        told = msgpack.unpackb(packed, raw=False)
+        values = [(path, name, unpack(one, other.packing.tensors)) for path, name, one in told]
+        loose_values.put_tensors(there, spaces, values)
 
 
 def train(script: Script) -> None:
@@ -118,3 +132,40 @@ def test_a_view_of_a_graph_is_left_alone() -> None:
         base.add_(1)
 
     assert msgpack.unpackb(script.told()) == []
+
+
+def test_another_rank_gets_the_tensors_that_have_changed() -> None:
+    """An average of weights, of any size and however it is kept, and nothing that is data."""
+    first, second = averaging(), averaging()
+    held = first.variables
+    held["mean"].add_(1)
+    held["average"]["weight"] = 2 * held["average"]["weight"]
+    held["shadow"][1].mul_(3)
+    held["batch"].add_(5)
+    held["batches"]["x"].add_(5)
+
+    data = frozenset({id(held["batches"]["x"])})
+    second.put_tensors(first, first.changed_tensors("batch", data=data))
+
+    here = second.variables
+    assert torch.equal(here["mean"], torch.full((5,), 2.0))
+    assert torch.equal(here["average"]["weight"], torch.full((200_000,), 2.0))
+    assert [float(one[0]) for one in here["shadow"]] == [1, 3]
+    assert float(here["batch"][0]) == float(here["batches"]["x"][0]) == 1
+
+
+def test_a_tensor_that_this_rank_has_not_made_is_left_out() -> None:
+    first, second = averaging(), averaging()
+    first.variables["average"]["weight"].mul_(2)
+    del second.variables["average"]
+
+    second.put_tensors(first, first.changed_tensors())
+
+    assert "average" not in second.variables
+
+
+def averaging() -> Script:
+    return Script(
+        mean=torch.ones(5), average={"weight": torch.ones(200_000)}, batch=torch.ones(5000),
+        shadow=[torch.ones(200_000), torch.ones(5000)], batches={"x": torch.ones(5000)},
+    )  # fmt: skip

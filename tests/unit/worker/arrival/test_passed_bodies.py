@@ -1,0 +1,22 @@
+"""The values that the body of an outer loop finds in a fresh process."""
+
+import sys
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+from recoverrun.worker.arrival import passed_bodies
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("no iterator is told")
+
+
+def test_attributes_are_the_survivors_but_for_objects_of_this_rank_alone() -> None:
+    trainer = SimpleNamespace(log=StringIO(), best=0.5, step=0)
+    told = [[["trainer", "log"], None], [["trainer", "best"], None], [["trainer", "step"], 7]]
+
+    passed_bodies.put([[], [], told], sys._getframe(), never)
+
+    assert isinstance(trainer.log, StringIO)
+    assert (trainer.best, trainer.step) == (None, 7)
