@@ -91,9 +91,9 @@ def key(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def script(facts: NodeFacts) -> Iterator[Finding]:
-    if facts.script_missing:
-        found = f"there is no script {facts.script!r} in the working directory"
-        yield error("script", found, "workers have nothing to run", "name one that is there")
+    if facts.script_trouble:
+        breaks = "workers have nothing to run"
+        yield error("script", facts.script_trouble, breaks, "name one that is there")
 
 
 def environment(facts: NodeFacts) -> Iterator[Finding]:
@@ -149,6 +149,7 @@ def scheduler(facts: NodeFacts) -> Iterator[Finding]:
 
 _NO_KILL = re.compile(r"^#SBATCH\s+(.*\s)?(--no-kill|-k)(\s|$)", re.MULTILINE)
 _SRUN = re.compile(r"^[^#\n]*\bsrun\b[^\n]*", re.MULTILINE)
+_DOCTOR = re.compile(r"\brecoverrun\s+doctor\b")
 
 
 def _slurm(facts: NodeFacts) -> Iterator[Finding]:
@@ -163,9 +164,9 @@ def _slurm(facts: NodeFacts) -> Iterator[Finding]:
         breaks = "the first node that is lost ends the job"
         yield error("scheduler", "this Slurm job has no --no-kill", breaks, "#SBATCH --no-kill")
     kills = facts.environ.get("SLURM_KILL_BAD_EXIT", str(int(facts.kill_on_bad_exit))) != "0"
-    for call in _SRUN.findall(script):
-        if "recoverrun" not in call:
-            continue
+    calls = [call for call in _SRUN.findall(script) if "recoverrun" in call]
+    # In a job file where nothing else runs the doctor stands in the run's place.
+    for call in [call for call in calls if not _DOCTOR.search(call)] or calls:
         if "--no-kill" not in call and " -k" not in call:
             breaks = "the first node that is lost ends the step"
             yield error("scheduler", "srun has no --no-kill", breaks, "srun --no-kill")

@@ -35,8 +35,13 @@ def shared_memory(facts: NodeFacts) -> Iterator[Finding]:
 def limits(facts: NodeFacts) -> Iterator[Finding]:
     need = FILES_OWN + FILES_PER_NODE * facts.nnodes + FILES_PER_WORKER * facts.nproc
     if facts.open_files != UNLIMITED and facts.open_files < need:
-        found = f"{facts.open_files} open files are allowed, this job may need {need}"
-        yield error("limits", found, "launchers cannot connect to each other", "ulimit -n 65536")
+        # The hard limit, which a user cannot raise: launchers raise the soft one to it themselves.
+        found = f"{facts.open_files} open files are allowed at most, this job may need {need}"
+        breaks = "launchers cannot connect to each other"
+        mend = (
+            "docker run --ulimit nofile=65536; systemd: LimitNOFILE=65536; root: ulimit -Hn 65536"
+        )
+        yield error("limits", found, breaks, mend)
     if facts.pids_left != UNLIMITED and facts.pids_left < PIDS_PER_WORKER * facts.nproc:
         found = f"the cgroup has room for {facts.pids_left} more threads and processes"
         breaks = "workers fail as they start threads"

@@ -30,7 +30,7 @@ class NodeFacts:
     worker_server: bool = False  # torch has the server that tells stacks of a rank that hangs
     script: str = ""
     script_digest: str = ""
-    script_missing: bool = False
+    script_trouble: str = ""  # the run would have nothing to run
     no_python: bool = False
     nnodes: int = 1
     nproc: int = 1

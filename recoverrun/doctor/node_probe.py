@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from recoverrun.config.cpu_count import cores
 from recoverrun.config.option_values import Endpoint
-from recoverrun.config.run_config import RunConfig
+from recoverrun.config.run_config import RunConfig, find_script
 from recoverrun.doctor.cgroup_limits import cgroup_limits
 from recoverrun.doctor.gpu_probe import gpus
 from recoverrun.doctor.kernel_log import kernel_log
@@ -76,7 +76,7 @@ def node_facts(
         worker_server=_has_worker_server(),
         script=config.script if script else "",
         script_digest=_digest(Path(config.script)) if script and not config.module else "",
-        script_missing=script and not _is_there(config),
+        script_trouble=_script_trouble(config) if script else "",
         no_python=config.no_python,
         nnodes=config.nnodes,
         nproc=config.nproc,
@@ -224,9 +224,13 @@ def _has_worker_server() -> bool:
     return "_WorkerServer" in _text(stubs)
 
 
-def _is_there(config: RunConfig) -> bool:
-    """True if there is something to run; what is no file the run itself looks for."""
-    return config.module or config.no_python or Path(config.script).exists()
+def _script_trouble(config: RunConfig) -> str:
+    """The sentence with which the run would end before it starts, "" if it has what to run."""
+    try:
+        find_script(config)
+    except RecoverrunError as error:
+        return str(error)
+    return ""
 
 
 def _digest(script: Path) -> str:

@@ -45,6 +45,12 @@ class Net:
         port = ("-n", self._switch, "link", "set", f"p{rank}", "type", "bridge_slave")
         _ip(*port, *nothing, "fdb_flush")
 
+    def isolate(self, *ranks: int) -> None:
+        """From now on the switch gives these hosts nothing from each other; others reach them."""
+        for rank in ranks:
+            port = ("-n", self._switch, "link", "set", f"p{rank}", "type", "bridge_slave")
+            _ip(*port, "isolated", "on")
+
     def _space(self, rank: int) -> str:
         return f"{self._mark}-{rank}"
 

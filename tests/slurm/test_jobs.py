@@ -171,3 +171,20 @@ def test_a_node_that_returns_takes_its_place_in_the_running_job_again(cluster: C
     assert [way.slot for way in found.ways if way.back] == [2]
     assert found.proof.verdict != "violated"
     print(batch.output, late.output)
+
+
+def test_the_doctor_names_what_would_end_the_job_with_its_first_node(cluster: Cluster) -> None:
+    """A line of its own before the run's; it reads the batch script as Slurm has it."""
+    doctor = f"srun recoverrun doctor --nproc-per-node 1 {SCRIPT}; exit\n"
+    text = script(steps=1).replace("srun --no-kill", f"{doctor}srun --no-kill")
+    without = text.replace("#SBATCH --no-kill\n", "").replace("srun --no-kill", "srun")
+
+    healthy, ill = (submit(cluster, one) for one in (text, without))
+
+    assert healthy.finish(LOST_S) == 0, healthy.output
+    assert ill.finish(LOST_S) != 0, ill.output
+    assert "scheduler" not in healthy.output
+    assert "this Slurm job has no --no-kill" in ill.output
+    assert "mend: #SBATCH --no-kill" in ill.output
+    assert "srun has no --no-kill" in ill.output
+    assert "mend: srun --no-kill" in ill.output

@@ -46,6 +46,25 @@ def test_what_would_fail_gives_83_and_the_line_that_mends_it() -> None:
     assert wrong["mend"]
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("folder",), "'folder' is a directory without a __main__.py"),
+        (("-m", "no_such.module"), "there is no module 'no_such.module' to run"),
+        (("--no-python", "no-such-program"), "there is no program 'no-such-program' to run"),
+    ],
+)
+def test_whatever_the_run_would_not_start_is_told_in_its_words(
+    tmp_path: Path, words: tuple[str, ...], found: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+
+    ended = _invoke(*words)
+
+    assert ended.exit_code == 83
+    assert found in ended.output
+
+
 def test_an_option_that_cannot_be_meant_is_told_as_a_run_would() -> None:
     ended = _invoke("--nproc-per-node", "many", "train.py")
 
