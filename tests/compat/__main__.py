@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.compat import lost_and_back
+from tests.compat import gone_back, lost_and_back
 from tests.compat.row import PHASES, Row
 from tests.compat.rows import ROWS
 from tests.compat.table import Table
@@ -22,7 +22,8 @@ from tests.truth.differential import compare
 from tests.warm.launchers import LAUNCHERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
-SURVIVES, ABSENT = "survives", "no such point"
+SURVIVES, ABSENT, GOES_BACK = "survives", "no such point", "all go back"
+WELL = (SURVIVES, ABSENT, GOES_BACK)
 
 
 def kill(row: Row, phase: str) -> str:
@@ -34,6 +35,9 @@ def kill(row: Row, phase: str) -> str:
 
 def tried(row: Row, folder: Path) -> Iterator[Outcome]:
     plain = folder / "plain"
+    if row.goes_back:
+        yield from gone_back.tried(row, folder)
+        return
     trial = run(row, plain)
     if row.refused:
         yield judge(row, plain, plain, "", trial)
@@ -46,7 +50,7 @@ def tried(row: Row, folder: Path) -> Iterator[Outcome]:
 def cell(outcome: Outcome) -> str:
     """What came of one kill."""
     if not outcome.problems:
-        return SURVIVES
+        return GOES_BACK if outcome.row.goes_back else SURVIVES
     missed = outcome.problems[0].startswith("never struck")
     return ABSENT if missed else outcome.problems[0]
 
@@ -58,7 +62,7 @@ def cells(row: Row, outcomes: list[Outcome]) -> dict[str, str]:
     apart = max(one.apart for one in outcomes)
     package = row.needs or "torch"
     version = importlib.metadata.version(package)
-    exact = promise == "exact-samples" and not row.taken_back
+    exact = row.goes_back or (promise == "exact-samples" and not row.taken_back)
     shown = f"{apart:.0e}" if exact else "other samples"
     if row.refused and not outcomes[0].problems:
         kills, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
@@ -67,7 +71,7 @@ def cells(row: Row, outcomes: list[Outcome]) -> dict[str, str]:
         "promise": promise,
         **dict(zip(PHASES, kills, strict=True)),
         "apart": shown,
-        "why": "" if exact else reason(outcomes[0]),
+        "why": "" if exact and not row.goes_back else reason(outcomes[0]),
     }
 
 
@@ -88,6 +92,8 @@ def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
     """Whether a lost replica comes back, and what is wrong with how it does."""
     if row.refused:
         return "as torchrun", []
+    if row.goes_back:
+        return "there is one replica", []
     (folder / "plain").mkdir(exist_ok=True)
     if not (folder / "plain" / "witness").exists():
         run(row, folder / "plain")
@@ -131,7 +137,7 @@ def _tabled(wanted: Sequence[Row], args: argparse.Namespace) -> int:
             folder = Path(directory)
             if not args.returns:
                 outcomes = list(tried(row, folder))
-                problems += sum(cell(one) not in (SURVIVES, ABSENT) for one in outcomes)
+                problems += sum(cell(one) not in WELL for one in outcomes)
                 table.note(row.name, cells(row, outcomes))
             back, wrong = returned(row, folder)
         problems += len(wrong)

@@ -1,8 +1,6 @@
 """A row in which a rank is killed, and its replica is to come back."""
 
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,17 +8,13 @@ import torch
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.reports.history import History
 from recoverrun.worker.tools.compare_weights import parameters
-from rendezvous.journal.reader import Entry, RunTail, read_run
+from rendezvous.journal.reader import Entry, read_run
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
 from tests.compat.row import Row
 from tests.compat.trials import Outcome, judge, run
+from tests.compat.watched_run import PATIENCE, watched
 
-PATIENCE = Path(__file__).parent / "patience"
 WITHIN_S = 400.0
-COMES_WITHIN_S = 150.0
-"""After the loss: a fresh process imports frameworks, on a machine that is busy."""
-
-LOOK_S = 0.2
 YES = "yes"
 LOWERED = "yes; from then on equal-count: {}"
 OF_PROMISE = ("promised ", "the promise was not taken back", "max |dw|")
@@ -37,7 +31,8 @@ def tried(row: Row, plain: Path, folder: Path, victim: int) -> Outcome:
     """One trial: `plain` holds the run without a loss."""
     inject = f"r{victim}@step:{row.returns_after}:forward"
     go = folder / "go"
-    with _watched(folder / "run", go):
+    # Survivors wait for their replica, or for the word that nobody comes.
+    with watched(folder / "run", go, _refuses, since=_starts_again):
         trial = run(
             row,
             folder,
@@ -50,32 +45,13 @@ def tried(row: Row, plain: Path, folder: Path, victim: int) -> Outcome:
     return judge(row, plain, folder, inject, trial)
 
 
-@contextmanager
-def _watched(run_dir: Path, go: Path) -> Iterator[None]:
-    """Leave the file `go` as soon as the run says that nobody comes back."""
-    over = threading.Event()
-
-    def watch() -> None:
-        tail, looks = RunTail(run_dir), 0
-        while not over.wait(LOOK_S) and looks * LOOK_S < COMES_WITHIN_S:
-            entries = tail.poll()
-            looks += bool(looks) or any(entry.event == "replica.start" for entry in entries)
-            if any(map(_refuses, entries)):
-                break
-        go.touch()
-
-    watcher = threading.Thread(target=watch, name="watches a run")
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
-
-
 def _refuses(entry: Entry) -> bool:
     """True if a rank says that nobody comes back."""
     return entry.event == "notice.give" and entry.text("event") == REFUSE_RETURN
+
+
+def _starts_again(entry: Entry) -> bool:
+    return entry.event == "replica.start"
 
 
 def said(outcome: Outcome, plain: Path, folder: Path, victim: int) -> tuple[str, Sequence[str]]:

@@ -24,12 +24,18 @@ class Row:
     kills: tuple[str, ...] = ()  # what `test_compat` tries
     victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
     returns_after: int = 3  # the step in which a rank is killed whose replica is to come back
+    every: int = 0  # so many steps a snapshot is taken, where all ranks go back to one
     needs: str = ""  # a package beside torch
 
     @property
     def refused(self) -> bool:
         """It runs as under torchrun, and says so: no rank is killed."""
         return self.promise == "unprotected"
+
+    @property
+    def goes_back(self) -> bool:
+        """It has one replica, and a loss sends all ranks back to a snapshot."""
+        return self.promise == "rollback"
 
     @property
     def command(self) -> tuple[str, ...]:

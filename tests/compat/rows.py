@@ -3,7 +3,16 @@
 from typing import Any
 
 from tests.compat.row import Row
-from tests.compat.strategy_rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, HSDP, MESHES
+from tests.compat.strategy_rows import (
+    BY_HAND,
+    DDP,
+    FRAMEWORKS,
+    FSDP1,
+    FSDP2,
+    HSDP,
+    MESHES,
+    ONE_REPLICA,
+)
 
 SHAPES = (
     Row(
@@ -286,5 +295,6 @@ ROWS = (
     *FSDP2,
     *MESHES,
     *FSDP1,
+    *ONE_REPLICA,
     *FRAMEWORKS,
 )

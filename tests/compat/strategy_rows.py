@@ -1,5 +1,6 @@
 """Rows of ways to reduce gradients: DDP, FSDP, meshes, by hand, and frameworks that do it."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.compat.row import Row
@@ -61,6 +62,20 @@ HSDP = (
 
 
 UNCLEAN = "the script reduces its gradients by hand, but gradients are "
+
+
+def going_back(row: Row, *, ranks: int = 0, why: str) -> Row:
+    """The same job with snapshots, as its replica is the only one; with so many `ranks`, if any."""
+    return replace(
+        row,
+        name=f"{row.name}-snapshots",
+        ranks=ranks or row.ranks,
+        promise="rollback",
+        why=why,
+        apart=0.0,
+        kills=(),
+        every=2,
+    )
 
 
 def by_hand(feature: str, **more: Any) -> Row:
@@ -170,6 +185,13 @@ MESHES = (
     meshes("pp-interleaved"),
     meshes("pp-zero-bubble"),
     meshes("pp-tp", ranks=8),
+)
+
+
+ONE_REPLICA = (
+    going_back(DDP[0], ranks=1, why="the script has one replica"),
+    going_back(FSDP1[-1], why="FSDP1 with FULL_SHARD is not served"),
+    going_back(FSDP2[-1], why="fully_shard without a replicate dimension"),
 )
 
 

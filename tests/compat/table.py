@@ -32,6 +32,11 @@ with `exact-samples` those of the run without a loss. Otherwise it says what the
 went wrong. Survivors wait between two steps for the fresh process, as scripts
 here are over in a second.
 
+Rows whose promise is `rollback` have one replica, and are run with
+[`--snapshot-every`](snapshots.md). A rank is killed in three runs, in another step each: all ranks
+go back to a snapshot, and the final parameters of all are, bit for bit, those of the run without a
+loss. Where nobody votes a kill of any phase strikes as the update of its step begins.
+
 """
 BETWEEN = re.compile(r"(?<!\\)\|")
 

@@ -65,11 +65,15 @@ def judge(row: Row, reference: Path, folder: Path, inject: str, trial: Trial) ->
         rows = compare_weights.differences(reference / "witness", folder / "witness", None)
         found = [float(str(one["max_abs_diff"])) for one in rows]
         apart = max(found)
-    if trial.proof.verdict != "proved" and not row.refused:
+    uncounted = row.refused or (row.goes_back and trial.proof.verdict == "unproved")
+    if trial.proof.verdict != "proved" and not uncounted:
         problems.append(f"the ledger is {trial.proof.verdict}: {trial.proof.violations}")
     if row.taken_back and row.taken_back not in trial.weakened:
         problems.append(f"the promise was not taken back: {trial.weakened}")
-    if row.promise == "exact-samples" and not row.taken_back and not apart <= row.apart:
+    if row.goes_back:
+        problems += _went_back(trial)
+    exact = row.goes_back or (row.promise == "exact-samples" and not row.taken_back)
+    if exact and not apart <= row.apart:
         problems.append(f"max |dw| is {apart:.1e}, more than {row.apart:.0e} {trial.weakened}")
     return Outcome(row=row, inject=inject, trial=trial, apart=apart, problems=tuple(problems))
 
@@ -93,6 +97,11 @@ def _promised(row: Row, trial: Trial) -> Sequence[str]:
 def _struck(inject: str, history: History) -> Sequence[str]:
     missed = faults(parse(inject), history).missed
     return [f"never struck: {kill}" for kill in missed]
+
+
+def _went_back(trial: Trial) -> Sequence[str]:
+    times = len(trial.ways_back)
+    return () if times == 1 else (f"all ranks went back {times} times {trial.notices}",)
 
 
 def described(outcome: Outcome) -> str:

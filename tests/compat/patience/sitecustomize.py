@@ -1,22 +1,26 @@
-"""Has survivors wait between two steps until a lost replica can take part again.
+"""Has ranks wait between two steps: survivors until a lost replica can take part again, all until a
+snapshot is safe.
 
 Python loads this by itself where its folder is first on PYTHONPATH. Scripts of the table have ten
 steps of some milliseconds, and a fresh process imports torch for seconds. So whoever has committed
 a step in which a replica is lost waits, until it is invited to meet that replica again, or until
-whoever watches the run has left the file COMPAT_GO: nobody comes.
+whoever watches the run has left the file COMPAT_GO: nobody comes. And a step that is to be lost
+begins once there is the file COMPAT_SAFE.
 """
 
 import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-GO = os.environ.get("COMPAT_GO", "")
-MODULE = "recoverrun.worker.arrival.survivor"
+GO, SAFE = os.environ.get("COMPAT_GO", ""), os.environ.get("COMPAT_SAFE", "")
 LOOK_S = 0.05
+SAFE_BEFORE = 4
+"""The step from which on there is a snapshot to go back to."""
 
 
 def waits(survivor: Any) -> bool:
@@ -27,8 +31,9 @@ def waits(survivor: Any) -> bool:
     return bool(lost) and not set(lost) & set(worker.invited) and not os.path.exists(GO)
 
 
-def patient(kind: Any) -> None:
-    """Survivors of this `kind` wait after each step."""
+def wait_for_the_lost(module: ModuleType) -> None:
+    """Survivors wait after each step."""
+    kind = vars(module)["Survivor"]
     committed = kind.committed
 
     def wait(survivor: Any) -> None:
@@ -41,21 +46,41 @@ def patient(kind: Any) -> None:
     kind.committed = wait
 
 
+def wait_for_a_snapshot(module: ModuleType) -> None:
+    """Ranks wait as a step begins."""
+    kind = vars(module)["Taker"]
+    begins = kind.begins
+
+    def wait(taker: Any, top: Any) -> None:
+        begins(taker, top)
+        while taker._steps.index >= SAFE_BEFORE and not os.path.exists(SAFE):
+            time.sleep(LOOK_S)  # A file of another process: there is nothing to wait on.
+
+    kind.begins = wait
+
+
+PATIENT: dict[str, Callable[[ModuleType], None]] = {
+    **({"recoverrun.worker.arrival.survivor": wait_for_the_lost} if GO else {}),
+    **({"recoverrun.worker.snapshots.taking": wait_for_a_snapshot} if SAFE else {}),
+}
+"""By the module that has who is to wait."""
+
+
 class Loader(importlib.machinery.SourceFileLoader):
-    """Of the module that has survivors."""
+    """Of one of these modules."""
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        patient(vars(module)["Survivor"])
+        PATIENT[module.__name__](module)
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Knows the one module."""
+    """Knows these modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != MODULE:
+        if fullname not in PATIENT:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None:
@@ -63,7 +88,8 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-if GO and MODULE in sys.modules:  # of a process that was forked
-    patient(vars(sys.modules[MODULE])["Survivor"])
-elif GO:
+for name, patient in PATIENT.items():
+    if name in sys.modules:  # of a process that was forked
+        patient(sys.modules[name])
+if PATIENT:
     sys.meta_path.insert(0, Finder())
