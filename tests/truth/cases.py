@@ -58,6 +58,10 @@ GRADIENTS = (
     # Replicas that went apart cannot be made up: what a lost one had by itself is gone.
     Case(name="A2", script="local_sgd.py", kills=("r1@step:3:forward",), ranks=3, contract="told"),
 )
+BLOCKS = (
+    case("D1-no_sync", "blocks.py", "r1@step:4:forward"),
+    case("D1-autocast", "blocks.py", "r0@step:5:reduce"),
+)
 PLACES = tuple(
     case(
         f"A3-{way}",
@@ -283,6 +287,7 @@ MODELS = (
 )
 CASES = (
     *GRADIENTS,
+    *BLOCKS,
     *PLACES,
     *STARTS,
     *STREAMS,

@@ -311,8 +311,7 @@ class Executor:
         On fresh data of our own the script's place in them moves on.
         """
         optimizers, mine = self.optimizers, self.runtime.own_modules
-        buffers = self._strategy.buffers() if self._strategy is not None else []
-        with surroundings.unchanged(top, names, mine, optimizers, buffers, fresh=self.fresh):
+        with surroundings.unchanged(top, names, mine, optimizers, self._strategy, fresh=self.fresh):
             with held_weights(self.optimizers, rewritten=self.rewrites) as self._weights:
                 try:
                     yield

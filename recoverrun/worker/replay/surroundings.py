@@ -10,6 +10,8 @@ import torch
 from recoverrun.worker.context import module_state, undo_log
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import owners_of
+from recoverrun.worker.step import switches
+from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.tracking.microbatches import Top
 
 
@@ -19,11 +21,11 @@ def unchanged(
     names: dict[str, Any],
     own_modules: frozenset[str],
     optimizers: Collection[torch.optim.Optimizer],
-    buffers: list[torch.Tensor],
+    strategy: Strategy | None,
     *,
     fresh: bool,
 ) -> Iterator[None]:
-    """Afterwards modules, objects, variables, optimizers and `buffers` are what they were.
+    """Afterwards modules, objects, variables, optimizers and buffers are what they were.
 
     On `fresh` data of our own the script's place in them moves on.
     """
@@ -31,6 +33,8 @@ def unchanged(
     modules = module_state.among([top.globals, top.names, *owners])
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
     spaces = [] if fresh else [*spaces, top.names, names]
+    buffers = strategy.buffers() if strategy is not None else []
     with module_state.untouched(modules, buffers), undo_log.optimizers_rest(optimizers):
         with undo_log.unchanged(spaces, modules, optimizers, own_modules):
-            yield
+            with switches.as_at(top.switches):
+                yield

@@ -24,7 +24,7 @@ from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.step import exact_mode, take_over
+from recoverrun.worker.step import exact_mode, switches, take_over
 from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import (
     Follows,
@@ -161,7 +161,7 @@ class Driver:
         worker.progress.at(Phase.MICROBATCH if region else Phase.BETWEEN)
         if not self._watches:
             return
-        top.evidence = Evidence()
+        top.evidence, top.switches = Evidence(), switches.now(worker.strategy)
         index = len(worker.runtime.microbatches)
         if worker.protected and not index and region:
             worker.failpoints.strike(worker.step - 1, "between")

@@ -1,11 +1,20 @@
 """The interface of a way of data-parallel training; the ways are in `strategies`."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 
 from ft_collectives.step.reducer import Reducer
+
+Switched = Callable[[], AbstractContextManager[None]]
+
+
+def nothing_switched() -> Switched:
+    """`Strategy.switches` where code up to a backward can say nothing of reductions."""
+    return nullcontext
 
 
 class DividesOnce:
@@ -83,6 +92,12 @@ class Strategy(Protocol):
         """True if by what the code has said (`no_sync`) torch would reduce in its backward, as own
         work or another rank's; since this was asked last. None if code up to the backward says
         nothing about that.
+        """
+
+    @property
+    def switches(self) -> Callable[[], Switched]:
+        """Notes what the script has said of reductions by now, by blocks that are open (`no_sync`).
+        Returns a block in which that is so again, for code that is executed again.
         """
 
     def digest(self) -> int:

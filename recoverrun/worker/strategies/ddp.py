@@ -5,6 +5,7 @@ reduces those whose gradients torch would have reduced in that backward.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from recoverrun.worker.groups.topology import layout_over
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.ddp_buckets import EVEN, UNEVEN
-from recoverrun.worker.strategies.ddp_forward import Forwards
+from recoverrun.worker.strategies.ddp_forward import Forwards, switches_of
 from recoverrun.worker.strategies.ddp_module import DdpModule
 
 
@@ -33,6 +34,7 @@ class Ddp:
         self._host = host
         self._modules: list[DdpModule] = []
         self.forwards = Forwards(host, self.find)
+        self.switches = partial(switches_of, self.roots)
 
     # --------------------------------------------------------------------------- hooks
 

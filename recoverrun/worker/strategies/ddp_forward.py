@@ -5,14 +5,20 @@ DDP. `replicate` of `torch.distributed._composable` calls what comes before and 
 itself, and never `DDP.forward`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from recoverrun.worker.step.interfaces import StrategyHost
+from recoverrun.worker.step.strategy import Switched
 from recoverrun.worker.strategies.ddp_buckets import Resting
+
+SYNC = "require_backward_grad_sync"
+"""DDP's own switch; False within `no_sync`."""
 
 
 class Wrapped(Protocol):
@@ -130,3 +136,23 @@ class Forwards:
             own["reducer"] = reducer
             own["require_backward_grad_sync"] = synced
             own["require_forward_param_sync"] = synced if ends and not acting else copied
+
+
+def switches_of(roots: Callable[[], Iterable[torch.nn.Module]]) -> Switched:
+    """See `Strategy.switches`: which modules are outside of `no_sync`."""
+    return partial(_switched, [(vars(module), vars(module)[SYNC]) for module in roots()])
+
+
+@contextmanager
+def _switched(held: list[tuple[dict[str, Any], bool]]) -> Iterator[None]:
+    kept = [(own, own[SYNC]) for own, _ in held]
+    _set(held)
+    try:
+        yield
+    finally:
+        _set(kept)
+
+
+def _set(held: list[tuple[dict[str, Any], bool]]) -> None:
+    for own, synced in held:
+        own[SYNC] = synced

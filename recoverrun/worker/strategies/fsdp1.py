@@ -12,7 +12,7 @@ re-executed microbatches are each reduced by themselves.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups.topology import layout_of
 from recoverrun.worker.step.interfaces import StrategyHost
-from recoverrun.worker.step.strategy import Sharding
+from recoverrun.worker.step.strategy import Sharding, Switched
 from recoverrun.worker.strategies.fsdp1_flat import SAVED, Flat, crc_of_flat, local_shard
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
@@ -198,6 +198,10 @@ class Fsdp1(Sharding):
     def asked_to_reduce(self) -> bool | None:
         asked, self._asked = self._asked, False
         return asked
+
+    def switches(self) -> Switched:
+        outside = self._module is None or bool(self._module._sync_gradients)
+        return nullcontext if outside else self._unheeded
 
     def digest(self) -> int:
         """The digest of unsharded gradients: those that were reduced, and those that wait."""

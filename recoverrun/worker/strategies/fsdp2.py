@@ -13,6 +13,7 @@ divisors that torch would have used for the original mesh.
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,31 +25,14 @@ from recoverrun.worker.groups.topology import layout_of_mesh, layout_over
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.step.strategy import Sharding
 from recoverrun.worker.strategies.fsdp2_shards import (
+    ARGUMENTS,
     Shapes,
     Shards,
     crc_of_call,
     crc_of_waiting,
     made_for,
+    switches_of,
 )
-
-ARGUMENTS = (
-    "fsdp_params",
-    "unsharded_grads",
-    "reduce_scatter_group",
-    "reduce_scatter_stream",
-    "reduce_scatter_comm",
-    "orig_dtype",
-    "reduce_dtype",
-    "device",
-    "gradient_divide_factor",
-    "all_reduce_group",
-    "all_reduce_stream",
-    "all_reduce_grads",
-    "partial_reduce_output",
-    "all_reduce_hook",
-    "force_sum_reduction_for_comms",
-)
-"""Of `foreach_reduce` in torch 2.13; another torch is refused rather than guessed at."""
 
 
 class Fsdp2(Sharding):
@@ -67,6 +51,7 @@ class Fsdp2(Sharding):
         self._asked: bool | None = False  # see `Strategy.asked_to_reduce`
         self._modules: list[torch.nn.Module] = []
         self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # parameter groups of torch's
+        self.switches = partial(switches_of, self._groups)
         self._shown = 0  # of what this rank has given to reductions, in the present backward
 
     # --------------------------------------------------------------------------- hooks

@@ -1,13 +1,35 @@
 """The parameter group of `fsdp2`: its gradient before the all-reduce, and its way back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from recoverrun.worker.context.evidence import crc_of_named
+from recoverrun.worker.step.strategy import Switched
+
+ARGUMENTS = (
+    "fsdp_params",
+    "unsharded_grads",
+    "reduce_scatter_group",
+    "reduce_scatter_stream",
+    "reduce_scatter_comm",
+    "orig_dtype",
+    "reduce_dtype",
+    "device",
+    "gradient_divide_factor",
+    "all_reduce_group",
+    "all_reduce_stream",
+    "all_reduce_grads",
+    "partial_reduce_output",
+    "all_reduce_hook",
+    "force_sum_reduction_for_comms",
+)
+"""Of `foreach_reduce` in torch 2.13; another torch is refused rather than guessed at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +171,23 @@ def _padded_numel(size: torch.Size, shards: int) -> int:
     for length in size[1:]:
         rest *= length
     return padded * rest
+
+
+def switches_of(groups: Iterable[Any]) -> Switched:
+    """See `Strategy.switches`: what `set_requires_gradient_sync` and the like have set."""
+    return partial(_switched, [(one, one.reduce_grads, one.all_reduce_grads) for one in groups])
+
+
+@contextmanager
+def _switched(held: list[tuple[Any, bool, bool]]) -> Iterator[None]:
+    kept = [(one, one.reduce_grads, one.all_reduce_grads) for one, _, _ in held]
+    _set(held)
+    try:
+        yield
+    finally:
+        _set(kept)
+
+
+def _set(held: list[tuple[Any, bool, bool]]) -> None:
+    for group, reduces, all_reduces in held:
+        group.reduce_grads, group.all_reduce_grads = reduces, all_reduces

@@ -26,7 +26,7 @@ from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.step.interfaces import StrategyHost
-from recoverrun.worker.step.strategy import DividesOnce
+from recoverrun.worker.step.strategy import DividesOnce, nothing_switched
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
 from recoverrun.worker.strategies.manual_matching import Reduction
@@ -41,8 +41,8 @@ class ManualAllReduce(DividesOnce):
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"
-    early = synced = False
-    alone = True
+    early, synced, alone = False, False, True
+    switches = staticmethod(nothing_switched)
     unlike = (
         "the script reduces its gradients by hand, but before that it multiplies them by other "
         "factors on other ranks"

@@ -2,6 +2,8 @@
 it again (`replay`).
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
+    from torch import dtype
     from torch.optim import Optimizer
 
     from recoverrun.worker.context.evidence import Evidence, Mark
@@ -38,6 +41,9 @@ class Top:
     drew: bool = False  # data, in its body
     heard: int = 0  # collectives of the script before it
     seeded: bool = False  # torch's streams were seeded before anything was drawn
+    switches: "tuple[list[dtype | None], Callable[[], AbstractContextManager[None]]] | None" = (
+        None  # see `step.switches`
+    )
     context: "Context | None" = None  # captured then
     evidence: "Evidence | None" = None  # of what the iteration does
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
