@@ -46,6 +46,10 @@ UNEQUAL = (
     "next ({counts}), and microbatches draw some, too: where a lost rank stands cannot be told"
 )
 APART = "replicas began transaction {step} with different parameters: a lost one's are gone with it"
+OUT_OF_STEP = (
+    "{loop}: rank {began} began an iteration with transaction {step}, rank {other} did not: where "
+    "a lost rank stands in its loops cannot be told"
+)
 TORCH = "torch"
 MISSING = object()
 
@@ -170,16 +174,39 @@ class DriftCheck:
             "drawn": self._drawn,
             "draws": self._draws(),
             "weights": self._weights,
+            "loop": self._top.loop if self._top is not None else "",
         }
         try:
             heard = gather(fabric, vote_group.channel, generation, mine)
         except Superseded:
             return False  # the ranks will differ again
         more = self._hear_values([one["values"] for one in heard.values()])
+        loops = {rank: one["loop"] for rank, one in heard.items()}
+        if not all(loops.values()):
+            self._hear_loops(loops)
+            return more  # what was drawn, and parameters, are known of some ranks alone
         self._hear_weights({rank: one["weights"] for rank, one in heard.items()})
         draws = set[str]().union(*(one["draws"] for one in heard.values()))
         self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, draws)
         return more
+
+    def _hear_loops(self, said: Mapping[int, str]) -> None:
+        """The loop that each rank began an iteration of with the transaction, "" if it did not."""
+        began = next((rank for rank, loop in sorted(said.items()) if loop), None)
+        if began is None:
+            return
+        other = min(rank for rank, loop in said.items() if not loop)
+        self._weaken(
+            OUT_OF_STEP.format(
+                loop=said[began], began=began, other=other, step=self._worker.step - 1
+            )
+        )
+
+    def _weaken(self, reason: str) -> None:
+        """All have heard the same."""
+        worker = self._worker
+        worker.guarantee.weaken(reason)
+        exact_mode.insist(worker, "equal-count", reason)
 
     def _hear_values(self, said: list[list[list[Any]]]) -> bool:
         """True if more values are known not to be common."""
@@ -194,10 +221,8 @@ class DriftCheck:
     def _hear_weights(self, said: Mapping[int, int]) -> None:
         if len(set(said.values())) == 1:
             return
-        self._differing, worker = True, self._worker
-        reason = APART.format(step=worker.step - 1)
-        worker.guarantee.weaken(reason)
-        exact_mode.insist(worker, "equal-count", reason)
+        self._differing = True
+        self._weaken(APART.format(step=self._worker.step - 1))
 
     def _hear_drawn(self, said: Mapping[int, Mapping[str, int]], draws: set[str]) -> None:
         """`draws` are streams of which some rank's microbatch draws numbers."""
@@ -212,10 +237,7 @@ class DriftCheck:
             plain = stream == TORCH or stream.startswith("cuda")
             name = stream if plain else f"the generator made at {stream}"
             loop = self._top.loop if self._top is not None else "the loop"
-            reason = UNEQUAL.format(loop=loop, stream=name, counts=words)
-            worker = self._worker
-            worker.guarantee.weaken(reason)
-            exact_mode.insist(worker, "equal-count", reason)
+            self._weaken(UNEQUAL.format(loop=loop, stream=name, counts=words))
 
     def _draws(self) -> list[str]:
         """Streams from which the microbatch drew that began at the last top."""
