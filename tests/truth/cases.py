@@ -61,6 +61,13 @@ GRADIENTS = (
 BLOCKS = (
     case("D1-no_sync", "blocks.py", "r1@step:4:forward"),
     case("D1-autocast", "blocks.py", "r0@step:5:reduce"),
+    Case(
+        name="D2",
+        script="unequal_passes.py",
+        kills=("r1@step:3:forward",),
+        ranks=3,
+        contract="told",
+    ),
 )
 PLACES = tuple(
     case(

@@ -48,16 +48,19 @@ def unchanged(
     modules: Iterable[nn.Module],
     optimizers: Iterable[torch.optim.Optimizer],
     own: frozenset[str],
+    *,
+    iterators: bool = True,
 ) -> Iterator[None]:
     """Around a re-execution: afterwards all that is found from these is what it was.
 
-    `own` are the names of the script's modules, whose objects are looked into.
+    `own` are the names of the script's modules, whose objects are looked into; those that are
+    `iterators` may be left where they have come to.
     """
     trained = {
         id(p): p for one in optimizers for group in one.param_groups for p in group["params"]
     }
     parameters = {id(p): p for one in modules for p in one.parameters(recurse=False)}
-    look = _Look(own)
+    look = _Look(own, iterators)
     for namespace in namespaces:
         look.at_names(namespace)
     for optimizer in optimizers:
@@ -146,8 +149,8 @@ def _rest(*args: Any, **kwargs: Any) -> Any:
 class _Look:
     """Notes how to put back what it finds."""
 
-    def __init__(self, own: frozenset[str]) -> None:
-        self._own = own
+    def __init__(self, own: frozenset[str], iterators: bool = True) -> None:
+        self._own, self._iterators = own, iterators
         self._seen: set[int] = set()
         self._left = ENTRIES
         self.undo: list[Undo] = []
@@ -187,6 +190,8 @@ class _Look:
                 self._note_tensor(value)
         elif is_plain_array(value):
             self._note_array(value)
+        elif not self._iterators and hasattr(type(value), "__next__"):
+            self._seen.add(id(value))
         elif isinstance(value, torch.optim.lr_scheduler.LRScheduler) or is_own(value, self._own):
             self._seen.add(id(value))
             self._note_attributes(vars(value))

@@ -27,14 +27,14 @@ def unchanged(
 ) -> Iterator[None]:
     """Afterwards modules, objects, variables, optimizers and buffers are what they were.
 
-    On `fresh` data of our own the script's place in them moves on.
+    On `fresh` data of our own the script's iterators move on, and nothing else.
     """
     owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, own_modules)]
     modules = module_state.among([top.globals, top.names, *owners])
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
-    spaces = [] if fresh else [*spaces, top.names, names]
+    spaces = [*spaces, top.names, names]
     buffers = strategy.buffers() if strategy is not None else []
     with module_state.untouched(modules, buffers), undo_log.optimizers_rest(optimizers):
-        with undo_log.unchanged(spaces, modules, optimizers, own_modules):
+        with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=not fresh):
             with switches.as_at(top.switches):
                 yield

@@ -134,6 +134,31 @@ def test_output_is_kept_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("one line\n", "another\n")
 
 
+class Places(Own):
+    """An iterator of the script's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 0
+
+    def __next__(self) -> int:
+        self.at += 1
+        return self.at
+
+
+@pytest.mark.parametrize("iterators", [True, False])
+def test_an_iterator_may_move_on_where_nothing_else_does(iterators: bool) -> None:
+    trainer = Own()
+    trainer.inner, vars(trainer)["steps"] = Places(), 3
+
+    with unchanged([{"trainer": trainer}], [], [], frozenset({__name__}), iterators=iterators):
+        next(trainer.inner)
+        vars(trainer)["steps"] += 1
+
+    assert vars(trainer)["steps"] == 3
+    assert next(trainer.inner) == (1 if iterators else 2)
+
+
 def test_an_error_leaves_it_as_it_was() -> None:
     names: dict[str, Any] = {"counts": {"n": 0}}
 
