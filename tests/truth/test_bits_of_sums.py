@@ -28,6 +28,10 @@ RANKS = 3
         pytest.param("views-zeroed", marks=pytest.mark.rest),
         pytest.param("by-hand", marks=pytest.mark.rest),
         pytest.param("by-hand-flat", marks=pytest.mark.rest),
+        "by-hand-divided",
+        pytest.param("by-hand-multiplied", marks=pytest.mark.rest),
+        pytest.param("by-hand-flat-divided", marks=pytest.mark.rest),
+        pytest.param("by-hand-some", marks=pytest.mark.rest),
     ],
 )
 def test_weights_without_a_loss_are_torchruns(way: str, tmp_path: Path) -> None:

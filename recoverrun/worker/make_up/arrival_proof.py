@@ -92,7 +92,7 @@ def _own(worker: WorkerState, executor: Executor) -> Report:
     bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
     alone = strategy.alone and worker.protection.layout.shards == 1 and len(microbatches) == 1
     # Own gradients are summed up with those of before, and another's are added to them later.
-    fresh = not (strategy.rounds or any(one.carries() for one in strategy.reducers()))
+    fresh = not any(one.carries() for one in strategy.reducers())
     pieces = [(one, one.piece(carried=True)) for one in strategy.reducers()]
     gradient = gradient_of(pieces) if bitwise and alone and fresh else 0
     return [inputs, crc_of_streams(after.streams), loss if bitwise else 0, gradient]

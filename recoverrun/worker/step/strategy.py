@@ -20,8 +20,6 @@ def nothing_switched() -> Switched:
 class DividesOnce:
     """A mixin of strategies that divide gradients once for the whole run, alike on all ranks."""
 
-    rounds = False
-
     def admit(self) -> None:
         """A process that takes a lost rank's place divides them so, too."""
 
@@ -76,7 +74,6 @@ class Strategy(Protocol):
     name: str
     early: bool  # takes gradients as the backward brings them: hooks in it see none, or part sums
     alone: bool  # where a replica is one rank, that can run forward and backward by itself
-    rounds: bool  # own gradients are reduced after a rounding that another's execution lacks
 
     unlike: str  # why a script cannot be served whose ranks differ in `terms`
 

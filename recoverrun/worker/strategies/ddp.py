@@ -27,7 +27,6 @@ class Ddp:
 
     name = "ddp"
     early = alone = True
-    rounds = False
     terms = unlike = ""
 
     def __init__(self, host: StrategyHost) -> None:

@@ -6,9 +6,9 @@
 
 The first optimizer step is watched, and runs as it is (`manual_first_step`): what is reduced, over
 all ranks, must be the gradients as the backward left them, once each, maybe multiplied by one
-factor. From the next step on the first such `all_reduce` ends the transaction. Then every gradient
-is its sum over all replicas, and each of the script's own calls is answered with the sums, times
-the factor: what it had put into its tensor before is overwritten. What does not fit is refused with
+factor. From the next step on the first such `all_reduce` ends the transaction. Then each of the
+script's own calls is answered with the sums over all replicas: what it had put into its tensor
+before is overwritten. What does not fit is refused with
 a sentence, and runs as under torchrun.
 
 Later steps must be as the first one was, and are compared with it (`manual_totals`). A rank that
@@ -29,7 +29,7 @@ from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.step.strategy import DividesOnce, nothing_switched
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
-from recoverrun.worker.strategies.manual_matching import Reduction
+from recoverrun.worker.strategies.manual_matching import Factor, Reduction
 from recoverrun.worker.strategies.manual_modules import every_module, holders_of
 from recoverrun.worker.strategies.manual_totals import LATER, UNLIKE, Sums
 from rendezvous.protocol.layout import Layout
@@ -52,7 +52,7 @@ class ManualAllReduce(DividesOnce):
         self._host = host
         self._optimizers: list[Any] = []
         self._watch: Watch | None = None
-        self._sums = Sums([], [], factor=1.0, world_size=1)
+        self._sums = Sums([], [], factor=Factor(), world_size=1)
         self._reducer: Reducer | None = None
         self._open = False  # a backward is over, and its gradients are not reduced yet
         self._modules: list[torch.nn.Module] = []
@@ -212,7 +212,7 @@ class ManualAllReduce(DividesOnce):
         if sums.uneven(reduction, tensor, self._all()):
             host.worker.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
             sums.adopt(reduction, tensor)
-        sums.undo()
+        sums.register(reducer)
         reducer.include(reducer.buckets)
         self._open = False
         host.settle()
@@ -221,13 +221,11 @@ class ManualAllReduce(DividesOnce):
 
     @property
     def terms(self) -> str:
-        return str(self._sums.factor)
+        return self._sums.terms
 
     def protect(self) -> None:
         self._reducer = self._host.new_reducer()
-        self.rounds = self._sums.rounds
-        for bucket in self._sums.buckets():
-            self._reducer.register(bucket)
+        self._sums.register(self._reducer)
 
     def plan(self) -> list[Any] | str:
         """The reductions seen in the first step."""
@@ -267,14 +265,16 @@ class ManualAllReduce(DividesOnce):
         return grad_accumulators.accumulators(self._sums.params)
 
     def set_aside(self) -> object:
-        return grad_accumulators.set_aside(self._all())
+        scaled, self._sums.scaled = self._sums.scaled, []
+        return scaled, grad_accumulators.set_aside(self._all())
 
     def clear(self) -> None:
         grad_accumulators.clear(self._all())
 
     def put_back(self, kept: object) -> None:
-        assert isinstance(kept, list), "what set_aside returned"
-        grad_accumulators.put_back(self._all(), kept)
+        assert isinstance(kept, tuple), "what set_aside returned"
+        self._sums.scaled, gradients = kept
+        grad_accumulators.put_back(self._all(), gradients)
 
     def buffers(self) -> list[torch.Tensor]:
         found = {id(one): one for module in self._modules for one in module.buffers()}

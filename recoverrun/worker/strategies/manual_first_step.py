@@ -15,16 +15,21 @@ import torch.distributed as dist
 
 from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.strategies.manual_matching import (
+    Factor,
     Reduction,
     common_factor,
     factor_of,
     order_in,
+    way_of,
 )
 
 TWICE = "gradients are reduced more than once in an optimizer step"
 EARLY = "gradients are clipped or scaled before they are reduced"
 CHANGED = "gradients are changed before they are reduced"
 SEVERAL = "gradients are multiplied by several factors before they are reduced"
+ROUNDED = (
+    "gradients are multiplied before they are reduced, and rounded in a way of the script's own"
+)
 
 
 class Watch:
@@ -42,6 +47,7 @@ class Watch:
         self._tensors: list[torch.Tensor] = []  # that were reduced
         self._others: list[torch.Tensor] = []  # and that are no gradients
         self._factor: float | None = None
+        self._ways = {True, False}  # `Factor.divides`, as far as it is known
         for param in self._params:
             assert param.grad is not None, "just seen"
             self._kept[id(param)] = param.grad.detach().clone()
@@ -50,9 +56,9 @@ class Watch:
             self.blame(TWICE if before.reductions else before.why)
 
     @property
-    def factor(self) -> float:
+    def factor(self) -> Factor:
         """The factor by which gradients are multiplied before they are reduced."""
-        return 1.0 if self._factor is None else self._factor
+        return Factor() if self._factor is None else Factor(self._factor, True in self._ways)
 
     def digest(self) -> int:
         """The digest of this rank's gradients, before anything was reduced."""
@@ -100,7 +106,8 @@ class Watch:
             return []
         order, factor = found
         if tensor.any():
-            self._agree(factor)
+            before = torch.cat([gradients[place].flatten() for place in order])
+            self._agree(factor, tensor.detach().view(-1), before)
         return [self._params[place] for place in order]
 
     def _look_around(self) -> None:
@@ -117,12 +124,15 @@ class Watch:
         if kept is None or factor is None:
             self.blame(CHANGED)
         elif kept.any():
-            self._agree(factor)
+            self._agree(factor, gradient.detach().view_as(kept), kept)
 
-    def _agree(self, factor: float) -> None:
+    def _agree(self, factor: float, now: torch.Tensor, before: torch.Tensor) -> None:
         if self._factor not in (None, factor):
             self.blame(SEVERAL)
         self._factor = factor
+        self._ways.intersection_update(way_of(now, before, factor))
+        if not self._ways:
+            self.blame(ROUNDED)
 
     # --------------------------------------------------------------------------- its end
 

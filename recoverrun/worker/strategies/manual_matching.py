@@ -47,6 +47,36 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
+class Factor:
+    """What a script multiplies its gradients by before it reduces them, and how it does so."""
+
+    value: float = 1.0
+    divides: bool = True  # by the inverse; the bits may differ
+
+    def apply(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Multiply in place."""
+        if self.value == 1:
+            return gradient
+        return gradient.div_(_inverse(self.value)) if self.divides else gradient.mul_(self.value)
+
+
+def way_of(now: torch.Tensor, gradient: torch.Tensor, factor: float) -> list[bool]:
+    """Whether a script divides (`Factor.divides`): the ways that give every bit of `now`."""
+    ways = (Factor(factor, divides) for divides in (True, False))
+    return [
+        one.divides
+        for one in ways
+        if torch.allclose(one.apply(gradient.clone()), now, rtol=0.0, atol=0.0, equal_nan=True)
+    ]
+
+
+def _inverse(factor: float) -> float:
+    """The number of ranks, say, where `factor` is its inverse."""
+    whole = round(1 / factor)
+    return float(whole) if whole and 1 / whole == factor else 1 / factor
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """The sum and the norm of a gradient: they tell it from a changed one without keeping it."""
 

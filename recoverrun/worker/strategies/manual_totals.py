@@ -1,20 +1,20 @@
 """The gradients of a step that the script reduces by hand: what they were, and their sums.
 
 Each gradient is marked as its backward ends, and compared when the script reduces it: it must still
-be what it was, times the factor of the first step. The commit point, which is the first reduction,
-undoes that factor, as microbatches that are made up are added to what was not multiplied; the
-script's own calls are answered with the sums, times the factor.
+be what it was, times the factor of the first step. What is reduced at the commit point, which is
+the first reduction, are gradients that are multiplied already: by the script, or here as the script
+would, so that every bit is the same; microbatches that are made up are multiplied, too. The
+script's own calls are answered with the sums. Until then its gradients are left as they are.
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ft_collectives.step.reducer import Bucket
-from recoverrun.worker.strategies.manual_matching import Mark, Reduction, mark
+from ft_collectives.step.reducer import Bucket, Reducer
+from recoverrun.worker.strategies.manual_matching import Factor, Mark, Reduction, mark
 
 LATER = "recoverrun: {}, unlike in the first step; run it with RECOVERRUN_PROTECT=0"
 UNLIKE = "gradients are changed before they are reduced"
@@ -28,16 +28,17 @@ class Sums:
         params: list[torch.Tensor],
         reductions: list[Reduction],
         *,
-        factor: float,
+        factor: Factor,
         world_size: int,
     ) -> None:
         self.params = params
-        self.factor = factor
+        self._multiply = factor
+        self.factor = factor.value
         self._world_size = world_size
         self._reductions = reductions
         self._open: list[Reduction] = []  # not asked for yet in this step
         self._marks: dict[int, Mark] = {}  # of this rank's gradients, by parameter
-        self._scaled: list[torch.Tensor] = []  # whose gradients are multiplied at the commit point
+        self.scaled: list[torch.Tensor] = []  # whose gradients are multiplied at the commit point
         self._totals: dict[int, torch.Tensor] = {}  # over all replicas, by parameter
 
     # --------------------------------------------------------------------------- lost ranks return
@@ -49,7 +50,8 @@ class Sums:
             [[places[id(param)] for param in one.params], one.copied, one.averages]
             for one in self._reductions
         ]
-        return [[places[id(param)] for param in self.params], reductions, self.factor]
+        factor = [self._multiply.value, self._multiply.divides]
+        return [[places[id(param)] for param in self.params], reductions, factor]
 
     @staticmethod
     def as_told(told: list[Any], every: Sequence[torch.Tensor], world_size: int) -> "Sums":
@@ -61,9 +63,14 @@ class Sums:
                 Reduction(params=[every[place] for place in places], copied=copied, averages=mean)
                 for places, copied, mean in reductions
             ],
-            factor=factor,
+            factor=Factor(*factor),
             world_size=world_size,
         )
+
+    @property
+    def terms(self) -> str:
+        """The facts that all ranks must have found alike."""
+        return f"{self.factor} {self._multiply.divides}"
 
     # --------------------------------------------------------------------------- a step
 
@@ -71,16 +78,11 @@ class Sums:
         """A backward has ended."""
         live = [param for param in self.params if param.grad is not None]
         self._marks = {id(param): self._mark(param.grad) for param in live}
-        self._open = list(self._reductions)
+        self._open, self.scaled = list(self._reductions), []
 
     def end(self) -> None:
         """The step is dropped."""
         self._open = []
-
-    @property
-    def rounds(self) -> bool:
-        """True if to multiply by the factor, and to undo that, may change the last bit."""
-        return math.frexp(self.factor)[0] != 0.5
 
     @property
     def unasked(self) -> bool:
@@ -107,14 +109,12 @@ class Sums:
         self, reduction: Reduction, tensor: torch.Tensor, every: Sequence[torch.Tensor]
     ) -> bool:
         """True if anything else is in `tensor`, or in the gradients of `every` parameter, than
-        should be.
-
-        Called before anything is reduced, and before `undo`.
+        should be. Called before anything is reduced.
         """
         for param, piece in reduction.pieces(tensor):
             if not self._marks[id(param)].times(self.factor, self._mark(piece)):
                 return True
-        self._scaled = []
+        self.scaled = []
         for param in every:
             if param.grad is None:
                 continue
@@ -123,7 +123,7 @@ class Sums:
                 return True  # it had none in the first step
             now = self._mark(param.grad)
             if self.factor != 1 and known.times(self.factor, now):
-                self._scaled.append(param)
+                self.scaled.append(param)
             elif not known.times(1.0, now):
                 return True
         return False
@@ -135,38 +135,45 @@ class Sums:
         for param, piece in reduction.pieces(tensor) if reduction.copied else ():
             assert param.grad is not None, "live"
             param.grad.copy_(piece)
-        self._scaled = []
+        self.scaled = []
         self._marks = {id(p): self._mark(p.grad) for p in self.params if p.grad is not None}
-
-    def undo(self) -> None:
-        """Multiply no more what was multiplied."""
-        for param in self._scaled:
-            assert param.grad is not None, "live"
-            param.grad.mul_(1 / self.factor)
 
     # --------------------------------------------------------------------------- reduction
 
     def buckets(self) -> list[Bucket]:
-        """One for each of the script's reductions: elements are added up in its order."""
+        """One for each of the script's reductions: elements are added up in its order, and as many
+        of them as it has in this step.
+        """
         return [
             Bucket(
                 key=place,
-                size=sum(param.numel() for param in one.params),
-                dtype=one.params[0].dtype,
-                fill=functools.partial(_fill, one.params),
-                deliver=functools.partial(self._deliver, one.params),
+                size=sum(param.numel() for param in params),
+                dtype=params[0].dtype,
+                fill=functools.partial(self._fill, params),
+                deliver=functools.partial(self._deliver, params),
             )
             for place, one in enumerate(self._reductions)
+            for params in [one.live or one.params]
         ]
 
+    def register(self, reducer: Reducer) -> None:
+        """Let `reducer` reduce what there is in this step."""
+        for bucket in self.buckets():
+            reducer.register(bucket)
+
+    def _fill(self, params: list[torch.Tensor], staging: torch.Tensor) -> None:
+        scaled = {id(param) for param in self.scaled}
+        for param, part in zip(params, _parts(params, staging), strict=True):
+            if param.grad is None:
+                part.zero_()
+                continue
+            part.copy_(param.grad)
+            if id(param) not in scaled:
+                self._multiply.apply(part)
+
     def _deliver(self, params: list[torch.Tensor], total: torch.Tensor) -> None:
-        scaled = {id(param) for param in self._scaled}
         for param, part in zip(params, _parts(params, total), strict=True):
             self._totals[id(param)] = part  # of the reducer, which leaves it until the next step
-            if param.grad is not None:
-                param.grad.copy_(part)
-                if id(param) in scaled:
-                    param.grad.mul_(self.factor)
 
     def answer(self, reduction: Reduction, tensor: torch.Tensor, committed: bool) -> None:
         """`tensor` becomes what the script's own call would have made of it.
@@ -176,14 +183,9 @@ class Sums:
         self._open.remove(reduction)
         for param, piece in reduction.pieces(tensor):
             own, total = self._marks[id(param)], self._totals[id(param)]
-            if own.tells and not committed:
-                now = self._mark(piece)
-                early = reduction.copied and own.times(self.factor, now)
-                if not early and not self._mark(total).times(self.factor, now):
-                    raise RuntimeError(LATER.format(UNLIKE))
+            if own.tells and not committed and not own.times(self.factor, self._mark(piece)):
+                raise RuntimeError(LATER.format(UNLIKE))
             piece.copy_(total)
-            if self.factor != 1:
-                piece.mul_(self.factor)
             if reduction.averages:
                 piece.div_(self._world_size)  # INV-8: of the original world
 
@@ -191,11 +193,3 @@ class Sums:
 def _parts(params: list[torch.Tensor], flat: torch.Tensor) -> list[torch.Tensor]:
     parts = flat.split([param.numel() for param in params])
     return [part.view_as(param) for part, param in zip(parts, params, strict=True)]
-
-
-def _fill(params: list[torch.Tensor], staging: torch.Tensor) -> None:
-    for param, part in zip(params, _parts(params, staging), strict=True):
-        if param.grad is None:
-            part.zero_()
-        else:
-            part.copy_(param.grad)

@@ -20,14 +20,28 @@ OPTIONS = {
 
 def reduce(way: str, model: nn.Module) -> None:
     held = [p.grad for p in model.parameters() if p.grad is not None]
-    if way == "by-hand":
+    world = dist.get_world_size()
+    if way == "by-hand-divided":
+        for gradient in held:
+            gradient /= world
+            dist.all_reduce(gradient)
+    elif way == "by-hand-multiplied":
+        for gradient in held:
+            gradient *= 1 / world
         for gradient in held:
             dist.all_reduce(gradient)
-            gradient /= dist.get_world_size()
-    elif way == "by-hand-flat":
+    elif way == "by-hand":
+        for gradient in held:
+            dist.all_reduce(gradient)
+            gradient /= world
+    elif way in ("by-hand-flat", "by-hand-some"):
         flat = torch.cat([gradient.flatten() for gradient in held])
         dist.all_reduce(flat)
-        flat /= dist.get_world_size()
+        flat /= world
+    elif way == "by-hand-flat-divided":
+        flat = torch.cat([gradient.flatten() for gradient in held]) / world
+        dist.all_reduce(flat)
+    if way.startswith("by-hand-flat") or way == "by-hand-some":
         parts = flat.split([gradient.numel() for gradient in held])
         for gradient, part in zip(held, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
@@ -42,8 +56,10 @@ def main(way: str, path: str) -> None:
     model = net if by_hand else DistributedDataParallel(net, **OPTIONS.get(way, {}))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     torch.manual_seed(9 + dist.get_rank())
-    for _ in range(STEPS):
-        model(torch.randn(16, WIDTH)).pow(2).sum().backward()
+    for step in range(STEPS):
+        short = way == "by-hand-some" and step % 3 == 2  # the last layers get no gradients
+        trained = model[:3] if short else model
+        trained(torch.randn(16, WIDTH)).pow(2).sum().backward()
         reduce(way, model)
         optimizer.step()
         optimizer.zero_grad(set_to_none=way != "views-zeroed")

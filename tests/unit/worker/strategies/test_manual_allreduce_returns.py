@@ -59,7 +59,7 @@ def test_how_a_script_reduces_by_hand_can_be_told() -> None:
 
     assert here.strategy.plan() == plan
     assert here.host.reducer.sizes == there.host.reducer.sizes
-    assert here.strategy.terms == there.strategy.terms == "0.25"
+    assert here.strategy.terms == there.strategy.terms == "0.25 True"
     assert here.strategy.roots() == [here.model]
     assert set(here.strategy.parameters()) == set(there.strategy.parameters())
     here.backward()

@@ -381,25 +381,17 @@ def test_replicas_with_other_parameters_take_the_promise_back_once(place: int) -
     assert [rank.renewed for rank in ranks.ranks] == [0, 0], "no value of the script's differs"
 
 
-def test_who_begins_an_iteration_alone_is_said_to_and_not_that_its_parameters_differ() -> None:
-    """Passes of unequal length end with different transactions."""
+def test_who_begins_an_iteration_alone_is_told_so_and_nothing_of_parameters() -> None:
     ranks = Ranks()
     ranks.ranks[1].goes(top(4), draws=2)
-
     ranks.vote()
 
-    assert [rank.guarantee.promise for rank in ranks.ranks] == ["equal-count"] * 2
-    said = (
-        "train.py:1: rank 1 began an iteration with transaction 4, rank 0 did not: where a lost "
-        "rank stands in its loops cannot be told"
-    )
-    assert [rank.downgrades for rank in ranks.ranks] == [[said], []]
+    assert "rank 1 began an iteration with transaction 4, rank 0" in ranks.ranks[0].downgrades[0]
 
 
 def test_what_all_have_begun_with_can_be_told_to_one_that_comes_later() -> None:
-    """Also a tensor, such as a sum of losses that begins at zero."""
     here, there = Ranks().ranks
-    zero = at(3, 0, names={"total": torch.zeros(()), "count": 0})
+    zero = at(3, 0, names={"total": torch.zeros(()), "count": 0})  # a sum of losses, say
     here.alike.learn([[zero.pack()], [zero.pack()]])
 
     there.alike.learn_all(msgpack.unpackb(msgpack.packb(here.alike.learned())))
