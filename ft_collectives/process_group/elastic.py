@@ -336,7 +336,7 @@ class ElasticGroup(ProcessGroup):
             return self.native.scatter(outs, ins, opts)
         root, out = self._root("scatter", opts), outs[0]
         self.survivors.require(root, "scatter")
-        parts = ins[0] if self.rank() == root else [out] * self.size()
+        parts = ins[0] if self.rank() == root else [torch.zeros_like(out)] * self.size()
         whole = [part.detach().clone() for part in parts]
         self.survivors.spread("scatter", whole, root, named=True)
         put(out, whole[self.rank()])
