@@ -21,6 +21,12 @@ numpy."""
 
 WORDS = 624
 
+Image = tuple[bytes, ...]
+"""A generator as it lies in memory; () if it has to be asked."""
+
+_Words = ctypes.c_char * (4 * (WORDS + 1))  # and a position
+_Gauss = ctypes.c_char * 16  # an int, and a double
+
 
 class Memo:
     """The last state of a generator as it lies in memory, and what it was packed to.
@@ -30,8 +36,10 @@ class Memo:
     """
 
     def __init__(self) -> None:
-        self.image = b""
+        self.image: Image = ()
         self.packed = b""
+        self.at = 0  # the address of its words, of which `window` shows the memory
+        self.window: Any = None
 
 
 class NumpyMemo(Memo):
@@ -40,7 +48,7 @@ class NumpyMemo(Memo):
     def __init__(self) -> None:
         super().__init__()
         self.generator: Any = None  # held, so that its memory is nobody else's
-        self.places = (0, 0)  # of its words, and of the cached Gaussian
+        self.gauss: Any = None  # shows the cached Gaussian
 
 
 # The last packed states of this process' generators: only a memory of them.
@@ -78,21 +86,24 @@ def restore_python(packed: bytes) -> None:
 
 def python_bytes(generator: random.Random, memo: Memo) -> bytes:
     """The bytes that `pack_python` packs; `memo` is of this generator."""
-    image = _python_image(generator)
+    image = _python_image(generator, memo)
     if not image or image != memo.image:
         memo.packed, memo.image = pack_python(generator.getstate()), image
     return memo.packed
 
 
-def _python_image(generator: Any) -> bytes:
-    """The words and the position of a `random.Random` in memory; b"" if it has to be asked.
+def _python_image(generator: Any, memo: Memo) -> Image:
+    """The words and the position of a `random.Random` in memory.
 
     In CPython the struct is the object's header, an int and the words (Modules/_randommodule.c);
     elsewhere it may look different, and a cached Gaussian is not in it.
     """
     if _RANDOM_AT is None or generator.gauss_next is not None:
-        return b""
-    return ctypes.string_at(id(generator) + _RANDOM_AT, 4 * 625)
+        return ()
+    at = id(generator) + _RANDOM_AT
+    if memo.at != at:  # `generator` is alive: the window is on its memory as long as they agree
+        memo.at, memo.window = at, _Words.from_address(at)
+    return (memo.window.raw,)
 
 
 def _random_at() -> int | None:
@@ -138,20 +149,20 @@ def restore_numpy(packed: bytes) -> None:
         _restore_numpy(packed)
 
 
-def _numpy_image(numpy: Any) -> bytes:
-    """The words and the position of numpy's legacy generator (`BitGenerator.ctypes`), with the
-    cached Gaussian; b"" if it has to be asked.
+def _numpy_image(numpy: Any) -> Image:
+    """The words and the position of numpy's legacy generator (`BitGenerator.ctypes`), and the
+    cached Gaussian.
     """
     ask = getattr(numpy.random, "get_bit_generator", None)  # since numpy 1.24
     bits: Any = ask() if ask is not None else None
     if bits is None or bits is not _numpy.generator:
         at = _gauss_at(numpy.random.RandomState) if type(bits) is numpy.random.MT19937 else None
         if at is None:
-            return b""
+            return ()
         _numpy.generator = bits
-        _numpy.places = bits.ctypes.state_address, id(numpy.random.mtrand._rand) + at
-    words, gauss = _numpy.places
-    return ctypes.string_at(words, 4 * WORDS + 4) + ctypes.string_at(gauss, 16)
+        _numpy.window = _Words.from_address(bits.ctypes.state_address)
+        _numpy.gauss = _Gauss.from_address(id(numpy.random.mtrand._rand) + at)
+    return _numpy.window.raw, _numpy.gauss.raw
 
 
 @functools.cache
