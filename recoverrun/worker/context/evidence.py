@@ -66,13 +66,13 @@ def digest_of_losses(losses: Any) -> int:
     crc = 0
     for loss in losses if isinstance(losses, list | tuple) else (losses,):
         if isinstance(loss, torch.Tensor) and loss.is_cpu:
-            crc = _of_tensor(loss.detach(), crc)
+            crc = _of_tensor(loss, crc)
     return crc
 
 
 def _digested(value: Any, crc: int, depth: int) -> int:
     if isinstance(value, torch.Tensor):
-        return _of_tensor(value.detach(), crc)
+        return _of_tensor(value, crc)
     if type(value) in PLAIN:
         return zlib.crc32(repr(value).encode(errors="replace"), crc)
     if isinstance(value, dict) and depth:
@@ -86,12 +86,22 @@ def _digested(value: Any, crc: int, depth: int) -> int:
 
 def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
     """The checksum of kind and shape, and of the content where it lies in host memory."""
-    local = getattr(tensor, "_local_tensor", tensor)
-    crc = zlib.crc32(f"{local.dtype} {tuple(local.shape)}".encode(), crc)
+    if type(tensor) is torch.Tensor:
+        local, head = tensor, _head(tensor.dtype, tensor.shape)
+    else:
+        local = getattr(tensor, "_local_tensor", tensor)
+        head = f"{local.dtype} {tuple(local.shape)}".encode()
+    crc = zlib.crc32(head, crc)
     if not local.is_cpu or local.layout is not torch.strided or local.is_quantized:
         return crc
-    plain = local if local.is_contiguous() and not local.is_conj() else local.contiguous()
-    return crc_of(plain, crc, WHOLE_BYTES)
+    whole = local.is_contiguous() and not local.is_conj()
+    return crc_of(local if whole else local.detach().contiguous(), crc, WHOLE_BYTES)
+
+
+@functools.lru_cache(maxsize=64)
+def _head(dtype: torch.dtype, shape: torch.Size) -> bytes:
+    """Kind and shape. A script's tensors have few of them, and to write one takes its time."""
+    return f"{dtype} {tuple(shape)}".encode()
 
 
 def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
@@ -100,14 +110,19 @@ def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
     size = tensor.numel() * tensor.element_size()
     if not size:
         return crc
-    view = memoryview(_memory(size).from_address(tensor.data_ptr()))
+    content = _memory(size).from_address(tensor.data_ptr())
     if size <= most:
-        return zlib.crc32(view, crc)
+        return zlib.crc32(content, crc)
+    view = memoryview(content)
+    return zlib.crc32(b"".join([view[part] for part in _parts(size, most)]), crc)
+
+
+@functools.lru_cache(maxsize=64)
+def _parts(size: int, most: int) -> tuple[slice, ...]:
+    """Where the parts lie: evenly spread over `size` bytes, `most` bytes in all."""
     part = most // PARTS
-    for number in range(PARTS):
-        start = number * (size - part) // (PARTS - 1)
-        crc = zlib.crc32(view[start : start + part], crc)
-    return crc
+    starts = [number * (size - part) // (PARTS - 1) for number in range(PARTS)]
+    return tuple(slice(start, start + part) for start in starts)
 
 
 @functools.lru_cache(maxsize=64)
