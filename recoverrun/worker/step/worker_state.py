@@ -102,10 +102,11 @@ class WorkerState:
     @property
     def lost(self) -> bool:
         """True if a replica is lost, or takes part again for the first time in this transaction."""
-        machine = self.machine
-        return machine is not None and (
-            len(machine.view.live) < len(machine.layout.slots) or self.joining
-        )
+        if self._protection is None:
+            return False
+        machine = self._protection.machine
+        away = len(machine.view.live) < len(machine.layout.replicas)
+        return away or machine.step_index == self.joined_at
 
     @property
     def joining(self) -> bool:

@@ -215,6 +215,8 @@ class Ddp:
         return grad_accumulators.empty(self.whole())
 
     def whole(self) -> list[torch.Tensor]:
+        if len(self._modules) == 1:  # asked several times in a microbatch
+            return list(self._modules[0].params)
         found = {id(param): param for wrapped in self._modules for param in wrapped.params}
         return list(found.values())
 

@@ -28,7 +28,8 @@ def put_back(params: Sequence[torch.Tensor], kept: Sequence[torch.Tensor | None]
 
 def standing(params: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
     """Counts that show if gradients were written to: 0, 0 where there is none."""
-    return [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in params]
+    grads = [param.grad for param in params]
+    return [(0, 0) if grad is None else (id(grad), grad._version) for grad in grads]
 
 
 def empty(params: Iterable[torch.Tensor]) -> bool:

@@ -212,15 +212,8 @@ class ScriptRuntime(Rank0Gate):
         """The tops of the iterations that are under way, the innermost first: of loops that are
         known to train, once any is.
         """
-        under_way = [
-            loop_frame for loop_frame in reversed(self.stack) if loop_frame.top is not None
-        ]
-        training = [
-            loop_frame for loop_frame in under_way if loop_frame.loop.id in self.training_loops
-        ]
-        return [
-            loop_frame.top for loop_frame in training or under_way if loop_frame.top is not None
-        ]
+        tops = [top for loop_frame in reversed(self.stack) if (top := loop_frame.top) is not None]
+        return [top for top in tops if top.loop.id in self.training_loops] or tops
 
     def top_around(self) -> Top | None:
         """The iteration from which what runs now would be executed again."""
