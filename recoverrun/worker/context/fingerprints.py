@@ -16,6 +16,7 @@ import zlib
 from collections import deque
 from collections.abc import Mapping
 from itertools import islice
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -31,6 +32,12 @@ SMALL_ARRAY_BYTES = 1 << 12
 
 LONG_KINDS = frozenset({list, deque, *DICTS})
 
+NEVER_BULK = frozenset(
+    {str, int, float, bool, type(None), tuple, set, type}
+    | {FunctionType, BuiltinFunctionType, MethodType, ModuleType}
+)
+"""Kinds of nearly all variables and attributes: they are passed over without a further look."""
+
 _known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
 
 
@@ -40,10 +47,13 @@ def is_mark(name: str) -> bool:
 
 def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
     """Marks of what is bulk among `names`; tensors up to `beyond_bytes` are values themselves."""
-    found = {
-        f"{name}#": mark_of(value) for name, value in names.items() if is_bulk(value, beyond_bytes)
+    return {
+        f"{name}#": mark
+        for name, value in names.items()
+        if type(value) not in NEVER_BULK
+        and is_bulk(value, beyond_bytes)
+        and (mark := mark_of(value))
     }
-    return {name: mark for name, mark in found.items() if mark}
 
 
 def find(mark: str, names: Mapping[str, Any]) -> Any:
@@ -63,6 +73,8 @@ def find(mark: str, names: Mapping[str, Any]) -> Any:
 
 def is_bulk(value: Any, beyond_bytes: int) -> bool:
     """Data that are no simple value, and no parameter or part of a graph."""
+    if type(value) in NEVER_BULK:
+        return False
     if type(value) is torch.Tensor:
         if value.numel() * value.element_size() <= beyond_bytes:
             return False

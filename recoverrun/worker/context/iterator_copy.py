@@ -27,11 +27,12 @@ class Uncopyable:
 
 def copied_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:
     """Copies of the iterators among the values; `Uncopyable` where there can be none."""
-    return {
-        k: copied_iterator(v)
-        for k, v in names.items()
-        if hasattr(type(v), "__next__") and is_plain_iterator(v)
-    }
+    return {k: copied_iterator(v) for k, v in plain_iterators(names).items()}
+
+
+def plain_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The iterators among the values; most are none, and are not looked at further."""
+    return {k: v for k, v in names.items() if hasattr(type(v), "__next__") and is_plain_iterator(v)}
 
 
 def is_plain_iterator(value: Any) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recoverrun.worker.context.fingerprints import is_bulk
-from recoverrun.worker.context.iterator_copy import copied_iterators, is_plain_iterator
+from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import (
     ATTRIBUTE_TENSOR_BYTES,
@@ -39,7 +39,7 @@ class TorchObserver:
     ) -> dict[Path, Any]:
         if visible is not None:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
-            self._iterators = [n for n, v in visible.items() if is_plain_iterator(v)]
+            self._iterators = list(plain_iterators(visible))
         return {
             (*path, name): value
             for path, owner in self._owners

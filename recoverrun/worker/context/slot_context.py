@@ -20,6 +20,7 @@ import msgpack
 from recoverrun.worker.context import fingerprints, recurrent_state
 from recoverrun.worker.context.object_members import is_framework, is_own, is_owner, members
 from recoverrun.worker.context.values import (
+    FIXED,
     copied,
     is_kept,
     is_simple,
@@ -147,7 +148,7 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
         if not is_kept(kind) or name.startswith("__"):
             continue
         if is_simple(value):
-            kept[name] = copied(value)
+            kept[name] = value if kind in FIXED else copied(value)
         elif is_small_tensor(
             value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
         ):
@@ -185,21 +186,24 @@ def owners_of(
     """
     seen: set[int] = set()
     todo: deque[tuple[Path, Any]] = deque(
-        ((name,), value) for name, value in names.items() if not name.startswith("__")
+        ((name,), value)
+        for name, value in names.items()
+        if type(value) not in PLAIN and not name.startswith("__")
     )
     while todo and len(seen) < MOST_OWNERS:
         path, owner = todo.popleft()
         if type(owner) is MethodType:
             owner = owner.__self__
-        if type(owner) in PLAIN or id(owner) in seen or id(owner) in data:
+        if id(owner) in seen or id(owner) in data or type(owner) in PLAIN:
             continue
         if not is_owner(owner, modules):
             continue
         seen.add(id(owner))
         yield path, owner
         if len(path) < DEPTH:
+            framework = is_framework(owner)
             for name, value in list(members(owner).items()):
-                if not is_framework(owner) or is_own(value, modules):
+                if type(value) not in PLAIN and (not framework or is_own(value, modules)):
                     todo.append(((*path, name), value))
 
 

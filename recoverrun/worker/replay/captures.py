@@ -92,9 +92,10 @@ class Captures:
     def loaders(self) -> dict[int, Origin]:
         """The origins of the iterators over loaders, by their numbers."""
         return {
-            source.number: source.origin
+            source.number: origin
             for source in self._runtime.sources
-            if not getattr(source, "gone", False) and hasattr(source, "origin")
+            if not getattr(source, "gone", False)
+            and (origin := getattr(source, "origin", None)) is not None
         }
 
     def at(self, point: Point) -> Context | None:

@@ -48,6 +48,8 @@ class Registry:
 
     def alive(self) -> dict[str, Any]:
         """Return the generators that the script still holds, by name."""
+        if not self._known:
+            return {}
         from recoverrun.worker.rng.object_generators import is_generator
 
         alive: dict[str, Any] = {}
@@ -62,7 +64,9 @@ class Registry:
         return alive
 
     def states(self) -> "dict[str, State]":
-        """Return the states of all generators, by name."""
+        """Return the states of all generators, by name. Most scripts make none."""
+        if not self._known:
+            return {}
         from recoverrun.worker.rng.object_generators import state_of
 
         return {key: state_of(generator) for key, generator in self.alive().items()}

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from recoverrun.worker.context import fingerprints
-from recoverrun.worker.context.fingerprints import FEW, find, grown, mark_of
+from recoverrun.worker.context.fingerprints import (
+    FEW,
+    LONG_KINDS,
+    NEVER_BULK,
+    find,
+    grown,
+    mark_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +30,12 @@ def counted(kind: Any) -> Any:
 
 def shard(number: int) -> torch.Tensor:
     return torch.arange(number, number + 100)
+
+
+def test_no_kind_that_may_be_bulk_is_passed_over() -> None:
+    bulk: list[Any] = [torch.zeros(9), numpy.zeros(9), *(kind() for kind in LONG_KINDS)]
+
+    assert NEVER_BULK.isdisjoint(map(type, bulk))
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda ones: dict(enumerate(ones))])
