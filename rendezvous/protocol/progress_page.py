@@ -23,6 +23,8 @@ WHAT_BYTES = 40
 """Of the words for what is waited for."""
 
 _NUMBERS = struct.Struct("<QQQIIBIIIIII")
+_PHASE = struct.Struct("<QQQIIB")  # the first of these; the others are of a wait
+_WAIT = struct.Struct("<IIIIII")
 _CHECK = struct.Struct("<I")
 _SIZE = _NUMBERS.size + WHAT_BYTES
 PAGE_BYTES = _SIZE + _CHECK.size
@@ -81,9 +83,7 @@ _WAITS = 0x80
 _CHECKPOINT = _WAITS + len(Phase)
 """Where the time of checkpoints is counted, whatever phase they are in."""
 
-_NO_WAIT = Wait(0, 0, 0, 0, (0, 0, 0), "")
-
-_NO_WORDS = bytes(WHAT_BYTES)
+_NO_WAIT = bytes(_WAIT.size + WHAT_BYTES)
 
 
 def page_beside(context: str) -> str:
@@ -122,7 +122,7 @@ class ProgressWriter:
         self._since, self._at = clock(), int(Phase.FIRST)
         self._saving = False  # a checkpoint is written or read
         self._spent = [0] * (_CHECKPOINT + 1)  # nanoseconds, by phase; while waiting, apart
-        self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
+        self._put(self._phase)
 
     def detach(self) -> None:
         """Write nothing from now on: this process is a copy of the one that is meant.
@@ -147,14 +147,16 @@ class ProgressWriter:
             self._step = step
         if index is not None:
             self._index = index & _MASK
-        self._put(int(phase), _NO_WAIT, _NO_WORDS)
+        self._put(phase)
 
     def waits(self, wait: Wait) -> None:
         """The worker begins to wait for other ranks, or for the coordinator."""
         tail = self._tails.get(wait.what)
         if tail is None:
             tail = self._tails[wait.what] = wait.what.encode()[:WHAT_BYTES].ljust(WHAT_BYTES, b"\0")
-        self._put(int(self._phase) | _WAITS, wait, tail)
+        channel, number, generation, limit_ms, (first, stride, count), _ = wait
+        numbers = _WAIT.pack(channel, generation, limit_ms, first, stride, count)
+        self._put(self._phase | _WAITS, number, numbers + tail)
 
     def spent_ms(self) -> dict[str, float]:
         """Milliseconds in phases that may be to blame for a slow step, since the last call."""
@@ -182,13 +184,13 @@ class ProgressWriter:
 
     def _saves(self, saving: bool) -> None:
         self._saving = saving
-        self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
+        self._put(self._phase)
 
     def goes_on(self) -> None:
         """The wait is over, or was given up."""
-        self._put(int(self._phase), _NO_WAIT, _NO_WORDS)
+        self._put(self._phase)
 
-    def _put(self, phase: int, wait: Wait, words: bytes) -> None:
+    def _put(self, phase: int, number: int = 0, wait: bytes = _NO_WAIT) -> None:
         page = self._map
         if page is None or get_ident() != self._thread:
             return
@@ -196,14 +198,7 @@ class ProgressWriter:
         now = self._clock()
         self._spent[self._at] += now - self._since
         self._since, self._at = now, _CHECKPOINT if self._saving else phase
-        channel, number, generation, limit_ms, (first, stride, count), _ = wait
-        content = (
-            _NUMBERS.pack(
-                self._serial, now, self._step, self._index, number, phase, channel,
-                generation, limit_ms, first, stride, count,
-            )
-            + words
-        )  # fmt: skip
+        content = _PHASE.pack(self._serial, now, self._step, self._index, number, phase) + wait
         page[:] = content + _CHECK.pack(crc32(content))
 
 

@@ -1,8 +1,8 @@
 """The beginning and the end of a backward of the script; one inside another belongs to it."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from recoverrun.worker.step.interfaces import HearsBackwards
@@ -17,19 +17,22 @@ class BackwardHooks:
         self._look = look
         self._depth = 0
 
-    @contextmanager
-    def one(self, losses: Any) -> Iterator[None]:
+    def one(self, losses: Any) -> "_Backward":
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
+        return _Backward(self, losses)
+
+    def begins(self, losses: Any) -> None:
+        """A backward begins, perhaps within another one."""
         if not self._depth:
             if (unvoted := self._driver.worker.unvoted) is not None:
                 unvoted.on_backward(losses)
             self._driver.backward_begins(losses)
         self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-        if not self._depth:
+
+    def ends(self, *, whole: bool) -> None:
+        """It has returned, or has raised an error and is not `whole`."""
+        self._depth -= 1
+        if whole and not self._depth:
             if self._driver.worker.strategy is None:
                 self._look()
             self._driver.backward_done()
@@ -60,3 +63,24 @@ class BackwardHooks:
             return handle
 
         return wrapper
+
+
+class _Backward:
+    """A class, not a generator under `contextmanager`: it is entered in each microbatch."""
+
+    __slots__ = ("_hooks", "_losses")
+
+    def __init__(self, hooks: BackwardHooks, losses: Any) -> None:
+        self._hooks = hooks
+        self._losses = losses
+
+    def __enter__(self) -> None:
+        self._hooks.begins(self._losses)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._hooks.ends(whole=kind is None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
-from recoverrun.worker.rng.host_streams import pack_python
+from recoverrun.worker.rng.host_streams import Memo, pack_python, python_bytes
 from recoverrun.worker.rng.streams import (
     read_streams,
     restore_streams,
@@ -53,6 +53,14 @@ def test_a_generator_that_numpy_is_given_is_read_from_then_on() -> None:
 
     assert given[24:] == expected
     assert read_streams().numpy == before.numpy
+
+
+def test_a_memo_that_meets_another_generator_tells_of_that_one() -> None:
+    memo, one, other = Memo(), random.Random(1), random.Random(2)
+
+    for generator in (one, other, other, one):
+        assert python_bytes(generator, memo) == pack_python(generator.getstate())
+        generator.random()
 
 
 def test_no_move_of_a_generator_is_missed() -> None:
