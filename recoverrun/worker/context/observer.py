@@ -11,8 +11,9 @@ from recoverrun.worker.context.slot_context import (
     CARRIED_TENSOR_BYTES,
     Key,
     Path,
+    member,
     owners_of,
-    state_of,
+    states_of,
 )
 from recoverrun.worker.context.values import is_result, is_small_tensor
 from recoverrun.worker.data.batch_substitution import dicts_in, draws_in, items_in_memory
@@ -40,11 +41,7 @@ class TorchObserver:
         if visible is not None:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
             self._iterators = list(plain_iterators(visible))
-        return {
-            (*path, name): value
-            for path, owner in self._owners
-            for name, value in state_of(owner).items()
-        }
+        return states_of(self._owners)
 
     def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:
         held: dict[Key, Any] = {
@@ -53,7 +50,7 @@ class TorchObserver:
         for path, owner in self._owners:
             attributes = members(owner).items()
             held.update(
-                {(*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)}
+                {member(path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)}
             )
         return held
 
@@ -61,7 +58,7 @@ class TorchObserver:
         held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
         held.update(local)
         for path, owner in self._owners:
-            held.update({(*path, name): value for name, value in members(owner).items()})
+            held.update({member(path, n): v for n, v in plain_iterators(members(owner)).items()})
         return copied_iterators(held)
 
     def seen(self) -> frozenset[int]:

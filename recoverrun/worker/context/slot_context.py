@@ -9,8 +9,9 @@ a SIGKILL cannot take it. Every rank captures at the same points, so that contex
 (`lost_rank`).
 """
 
+import functools
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal
@@ -164,11 +165,22 @@ def attributes_of(
     """Simple members of what the script holds, as far as it can be reached from `names`, but not
     of `data`, by identity.
     """
+    return states_of(owners_of(names, modules, data))
+
+
+def states_of(owners: Iterable[tuple[Path, Any]]) -> dict[Path, Any]:
+    """The simple members of owners, each by its path."""
     return {
-        (*path, name): value
-        for path, owner in owners_of(names, modules, data)
+        member(path, name): value
+        for path, owner in owners
         for name, value in state_of(owner).items()
     }
+
+
+@functools.lru_cache(maxsize=4096)
+def member(path: Path, name: str) -> Path:
+    """The path of a member. Contexts share them: each would hold as many tuples as values."""
+    return (*path, name)
 
 
 def state_of(owner: Any) -> dict[str, Any]:
