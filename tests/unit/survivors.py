@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 
 from recoverrun.worker.context.context_buffer import ContextWriter
-from recoverrun.worker.context.evidence import Mark
+from recoverrun.worker.context.evidence import Evidence, Mark
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
@@ -130,7 +130,9 @@ class Survivor:
             captures.points += [top, at(self.step, index, "after", names={"x": 0})]
             loop = SimpleNamespace(id="train.py:9")
             place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
-            self.runtime.microbatches.append(Microbatch(index, (place,), shown=((OWN, 0),)))
+            self.runtime.microbatches.append(
+                Microbatch(index, (place,), noted=((OWN, Evidence()),))
+            )
 
     # ----------------------------------------------------------------------- the actor
 

@@ -7,6 +7,7 @@ are sampled: other samples of a data set differ in more than what lies between.
 
 import ctypes
 import functools
+import math
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +23,8 @@ PARTS = 64
 
 DEPTH = 4
 
+QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+
 PLAIN = (bool, int, float, str, bytes, type(None))
 
 Mark = tuple[int, int]
@@ -33,21 +36,32 @@ class Evidence:
 
     def __init__(self) -> None:
         self.inputs = 0
-        self.door = 0  # inputs of the first forward, and where the random streams stood
         self.loss = 0
         self.entered: list[int] = []  # `inputs`, after each forward
+        self._first: tuple[int, Streams] | None = None  # of the first forward
+        self._door = 0
 
     def enters(self, digest: int, streams: Streams | None) -> None:
         """Note an input of the model by its digest; the streams matter at the first forward."""
         self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
         self.entered.append(self.inputs)
-        if not self.door and streams is not None:
-            self.door = crc_of_streams(streams, self.inputs)
+        if self._first is None and streams is not None:
+            self._first = self.inputs, streams
 
     def ends(self, digest: int) -> None:
         """The backward begins, from a loss that has this digest."""
         self.loss = digest
+
+    @property
+    def door(self) -> int:
+        """The digest of the first forward's inputs, and of where the random streams stood; 0 if
+        they were not read. Few are ever asked for, and a reading of the streams does not change.
+        """
+        if self._first is not None and not self._door:
+            inputs, streams = self._first
+            self._door = crc_of_streams(streams, inputs)
+        return self._door
 
     @property
     def mark(self) -> Mark:
@@ -87,11 +101,13 @@ def _digested(value: Any, crc: int, depth: int) -> int:
 def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
     """The checksum of kind and shape, and of the content where it lies in host memory."""
     if type(tensor) is torch.Tensor:
-        local, head = tensor, _head(tensor.dtype, tensor.shape)
-    else:
-        local = getattr(tensor, "_local_tensor", tensor)
-        head = f"{local.dtype} {tuple(local.shape)}".encode()
-    crc = zlib.crc32(head, crc)
+        dtype = tensor.dtype
+        head, size = _head(dtype, tensor.shape)
+        plain = size and tensor.is_cpu and tensor.layout is torch.strided
+        if plain and not dtype.is_complex and tensor.is_contiguous():
+            return _crc_of_memory(tensor.data_ptr(), size, zlib.crc32(head, crc), WHOLE_BYTES)
+    local = getattr(tensor, "_local_tensor", tensor)
+    crc = zlib.crc32(f"{local.dtype} {tuple(local.shape)}".encode(), crc)
     if not local.is_cpu or local.layout is not torch.strided or local.is_quantized:
         return crc
     whole = local.is_contiguous() and not local.is_conj()
@@ -99,18 +115,24 @@ def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _head(dtype: torch.dtype, shape: torch.Size) -> bytes:
-    """Kind and shape. A script's tensors have few of them, and to write one takes its time."""
-    return f"{dtype} {tuple(shape)}".encode()
+def _head(dtype: torch.dtype, shape: torch.Size) -> tuple[bytes, int]:
+    """Kind and shape, and the size in bytes of such a tensor, 0 for one that is quantized.
+
+    A script's tensors have few of them; to ask each one takes longer than to digest a loss.
+    """
+    size = 0 if dtype in QUANTIZED else math.prod(shape) * dtype.itemsize
+    return f"{dtype} {tuple(shape)}".encode(), size
 
 
 def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
     """The checksum of a contiguous tensor of the host; of larger ones of evenly spread parts."""
     assert tensor.is_cpu, f"memory of {tensor.device} has no address here"
     size = tensor.numel() * tensor.element_size()
-    if not size:
-        return crc
-    content = _memory(size).from_address(tensor.data_ptr())
+    return _crc_of_memory(tensor.data_ptr(), size, crc, most) if size else crc
+
+
+def _crc_of_memory(address: int, size: int, crc: int, most: int) -> int:
+    content = _memory(size).from_address(address)
     if size <= most:
         return zlib.crc32(content, crc)
     view = memoryview(content)

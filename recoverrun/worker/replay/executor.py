@@ -132,7 +132,7 @@ class Executor:
         self.longest_s = max(self.longest_s, time.monotonic() - self._began_at)
         self.runtime.regions.add(microbatch.top.loop.id)
         noted = [place.top.evidence or Evidence() for place in microbatch.places]
-        microbatch.shown = tuple((evidence.mark, evidence.door) for evidence in noted)
+        microbatch.noted = tuple((evidence.mark, evidence) for evidence in noted)
         if strategy is not None:
             microbatch.reduces = strategy.asked_to_reduce()
         if strategy is not None and not microbatch.index and self.proving:
@@ -343,7 +343,7 @@ class Executor:
     def forward_begins(self, values: Iterable[Any]) -> None:
         """Inputs enter the model, in our own microbatch or another rank's."""
         digest, noted = digest_of_inputs(values), self._evidence()
-        first = any(not evidence.door for evidence in noted)
+        first = any(not evidence.entered for evidence in noted)
         if self._weights is not None and self.runtime.acting_rank is not None:
             self._weights.restore()
         streams = read_streams() if first else None

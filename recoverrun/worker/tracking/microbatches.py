@@ -104,7 +104,7 @@ class Microbatch:
     index: int
     places: tuple[Place, ...]  # the innermost iteration first
     chosen: int = 0  # the one from whose top it is executed again
-    shown: "tuple[tuple[Mark, int], ...]" = ()  # by place: its mark and door (`evidence`)
+    noted: "tuple[tuple[Mark, Evidence], ...]" = ()  # by place: its mark as it ended
     gradient: int = 0
     reduces: bool | None = None  # torch reduces at its end (`Strategy.asked_to_reduce`)
 
@@ -117,7 +117,12 @@ class Microbatch:
         return self.place.top
 
     @property
+    def shown(self) -> "tuple[tuple[Mark, int], ...]":
+        """By place: its mark and its door (`evidence`)."""
+        return tuple((mark, evidence.door) for mark, evidence in self.noted)
+
+    @property
     def mark(self) -> "Mark":
         """The mark by which it is known again when it is executed from that top."""
-        at = min(self.chosen, len(self.shown) - 1)
-        return self.shown[at][0] if self.shown else (0, 0)
+        at = min(self.chosen, len(self.noted) - 1)
+        return self.noted[at][0] if self.noted else (0, 0)

@@ -162,8 +162,12 @@ def test_the_door_is_the_first_forward_and_where_the_streams_stood_there() -> No
     moved = Evidence()
     moved.enters(1, read_streams())
 
+    late = Evidence()
+    late.enters(1, streams)
+    late.enters(2, None)
     evidence.enters(2, read_streams())
 
+    assert late.door == door, "asked for after what entered next, and other numbers were drawn"
     assert evidence.door == door == crc_of_streams(streams, entered(1).inputs)
     assert 0 != moved.door != door
     assert entered(1).door == 0, "the streams were not read"
