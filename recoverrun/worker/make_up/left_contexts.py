@@ -90,6 +90,8 @@ class LeftContexts:
         """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
         with self._came:
             left = dict(self.contexts)
+        if not left:
+            return
         points, runtime = self._executor.captures.by_point, self._worker.runtime
         for rank in sorted(left.keys() - self._executor.lost.keys()):
             apart = runtime.apart_from(rank)
