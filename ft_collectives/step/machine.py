@@ -344,7 +344,7 @@ class StepMachine:
         if voted.unequal:
             self.reduced_in = 0  # whoever differs may leave: the sum with its part must not count
             return [Compare(generation=generation)]
-        if any(count != self.layout.shards for count in counts):
+        if counts.count(self.layout.shards) != len(counts):
             return [
                 _broken(
                     "INV-1",

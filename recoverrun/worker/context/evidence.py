@@ -132,7 +132,7 @@ def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
 
 
 def _crc_of_memory(address: int, size: int, crc: int, most: int) -> int:
-    content = _memory(size).from_address(address)
+    content = memory(size).from_address(address)
     if size <= most:
         return zlib.crc32(content, crc)
     view = memoryview(content)
@@ -148,8 +148,8 @@ def _parts(size: int, most: int) -> tuple[slice, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _memory(size: int) -> "type[ctypes.Array[ctypes.c_char]]":
-    """A class, and to make one takes longer than to digest a loss."""
+def memory(size: int) -> "type[ctypes.Array[ctypes.c_char]]":
+    """The class of so many bytes: to make one takes longer than to digest a loss."""
     return ctypes.c_char * size
 
 

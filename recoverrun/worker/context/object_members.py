@@ -70,12 +70,12 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
         return len(value) <= MOST_ENTRIES
     if kind in NAMESPACES:
         return True
+    if kind is FunctionType:
+        return bool(value.__closure__ or value.__dict__) and value.__module__ in modules
     if kind is MethodType:
         return is_owner(value.__self__, modules)
     if isinstance(value, nn.Module):
         return bool(ATTACHED.written(value))
-    if kind is FunctionType:
-        return bool(value.__closure__ or value.__dict__) and value.__module__ in modules
     if isinstance(value, type):
         return value.__module__ in modules and not issubclass(value, nn.Module)
     return is_own_kind(kind, modules) and (hasattr(value, "__dict__") or bool(slots_of(kind)))
@@ -86,6 +86,8 @@ def members(owner: Any) -> Members:
     kind: Any = type(owner)
     if kind in DICTS:
         return Entries(owner)
+    if kind in NAMESPACES:
+        return _attributes(owner)
     if kind is MethodType:
         return members(owner.__self__)
     if kind is FunctionType:

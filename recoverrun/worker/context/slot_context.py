@@ -146,7 +146,7 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
     kept: dict[str, Any] = {}
     for name, value in names.items():
         kind: Any = type(value)
-        if not is_kept(kind) or name.startswith("__"):
+        if not is_kept(kind) or name[:2] == "__":
             continue
         if is_simple(value):
             kept[name] = value if kind in FIXED else copied(value)
@@ -200,7 +200,7 @@ def owners_of(
     todo: deque[tuple[Path, Any]] = deque(
         ((name,), value)
         for name, value in names.items()
-        if type(value) not in PLAIN and not name.startswith("__")
+        if type(value) not in PLAIN and name[:2] != "__"
     )
     while todo and len(seen) < MOST_OWNERS:
         path, owner = todo.popleft()
@@ -228,6 +228,7 @@ def last(key: Key) -> str:
     return key if isinstance(key, str) else key[-1]
 
 
+@functools.lru_cache(maxsize=4096)
 def belongs_to_process(name: str) -> bool:
     return any(word in name.lower() for word in DEVICE_WORDS)
 

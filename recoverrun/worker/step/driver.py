@@ -209,9 +209,10 @@ class Driver:
 
     def _note(self, index: int) -> None:
         """Leave a mark of the microbatch that is under way."""
-        top = self.worker.runtime.top_around()
+        worker = self.worker
+        top = worker.runtime.top_around()
         if top is not None and top.evidence is not None:
-            self.worker.context_buffer.mark(self.worker.step, index, top.evidence.mark)
+            worker.context_buffer.mark(worker.step, index, top.evidence.mark)
 
     def bucket_reached(self) -> None:
         """A backward brings the gradients of a bucket."""

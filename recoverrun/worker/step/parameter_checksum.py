@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import torch
 
+from recoverrun.worker.context.evidence import memory
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 
@@ -48,11 +49,12 @@ def sample(params: Iterable[torch.Tensor]) -> int:
     """
     crc = 0
     for param in params:
-        if param.device.type != "cpu" or not param.is_contiguous():
+        if not param.is_cpu or not param.is_contiguous():
             return 0
-        each = param.element_size()
-        first, size = param.numel() // 2 * each, min(SAMPLE, param.numel() - param.numel() // 2)
-        crc = zlib.crc32(ctypes.string_at(param.data_ptr() + first, size * each), crc)
+        each, count = param.element_size(), param.numel()
+        first, size = count // 2 * each, min(SAMPLE, count - count // 2) * each
+        if size:
+            crc = zlib.crc32(memory(size).from_address(param.data_ptr() + first), crc)
     return crc
 
 

@@ -117,7 +117,7 @@ class WorkerState:
     @property
     def acting(self) -> bool:
         """True if another slot's microbatch is being executed."""
-        return self.runtime.acting_rank is not None
+        return self.runtime.mode.acting_rank is not None
 
     def store(self, generation: int) -> LauncherStore:
         """The c10d store of a generation; 0 lives as long as the job."""

@@ -98,8 +98,8 @@ class ScriptRuntime(Rank0Gate):
         """True if nothing is noted: there is no torch yet, code is executed as another rank or in
         the place of rank 0, or this process is no rank.
         """
-        here = self.observer is not None and self.active and not self.lone
-        return not here or self.acting_rank is not None
+        here = self.observer is not None and self.mode.active and not self.lone
+        return not here or self.mode.acting_rank is not None
 
     @property
     def speaker(self) -> int | None:
@@ -212,7 +212,8 @@ class ScriptRuntime(Rank0Gate):
         """The tops of the iterations that are under way, the innermost first: of loops that are
         known to train, once any is.
         """
-        tops = [top for loop_frame in reversed(self.stack) if (top := loop_frame.top) is not None]
+        under_way = reversed(self.loop_stack.stack)
+        tops = [top for loop_frame in under_way if (top := loop_frame.top) is not None]
         return [top for top in tops if top.loop.id in self.training_loops] or tops
 
     def top_around(self) -> Top | None:
