@@ -36,7 +36,7 @@ NAMED = 8
 """So many ranks are named; of more the number is said."""
 
 PHASES = {
-    Phase.FIRST: "the first step",
+    Phase.FIRST: "a step of torch's own",
     Phase.MICROBATCH: "a microbatch",
     Phase.DATA: "fetching data",
     Phase.FIRST_DATA: "fetching a loop's first item",

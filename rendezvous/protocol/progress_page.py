@@ -38,7 +38,7 @@ NO_LIMIT_MS = _MASK
 class Phase(IntEnum):
     """The activity of a worker. Each has its own history of times (`hang_limits`)."""
 
-    FIRST = 0  # before the first transaction is over: torch's own waits are not seen
+    FIRST = 0  # in what torch does alone, whose waits are not seen: the first step, or all of them
     MICROBATCH = 1  # in the body of the training loop
     DATA = 2  # takes the next item of a loop
     FIRST_DATA = 3  # takes the first item of a loop: workers start, files are opened

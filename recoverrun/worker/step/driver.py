@@ -265,6 +265,7 @@ class Driver:
         if strategy is None and self._watches and worker.runtime.active:
             self._returns.first_forward()  # of a script whose model nobody has wrapped
         if strategy is None or not worker.runtime.active:
+            worker.progress.at(Phase.FIRST)  # it trains: no more is known of who is not served
             return
         microbatches = worker.runtime.microbatches
         worker.progress.at(Phase.MICROBATCH, worker.step, len(microbatches))

@@ -10,6 +10,7 @@ from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
 from recoverrun.worker.tracking.mode import ExecutionMode
+from rendezvous.protocol.progress_page import Phase
 
 
 class Told:
@@ -174,3 +175,21 @@ def test_hooks_of_torch_s_own_and_of_ours_are_no_matter(module: str) -> None:
     _module(module, driver).hook(torch.zeros(1, requires_grad=True))
 
     assert not driver._hooked and not driver.refusals
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no model was seen", "it is refused"])
+def test_a_backward_of_who_is_not_served_is_a_mark_of_life(known: bool) -> None:
+    """Else the launcher would take a script that trains for one that stands still."""
+    marks: list[Any] = []
+    worker = SimpleNamespace(
+        strategy=object() if known else None, acting=False,
+        runtime=SimpleNamespace(active=False), progress=SimpleNamespace(at=marks.append),
+    )  # fmt: skip
+    driver: Any = SimpleNamespace(
+        worker=worker, replayer=SimpleNamespace(ends=lambda losses: None), _failure=None,
+        _watches=False,
+    )  # fmt: skip
+
+    Driver.backward_begins(driver, "loss")
+
+    assert marks == [Phase.FIRST]
