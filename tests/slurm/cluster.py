@@ -106,13 +106,15 @@ class Cluster:
     def lose(self, node: str) -> None:
         """Kill all that runs on a node, as if its machine were gone: daemon, steps, tasks."""
         own = self._daemons.pop(node)
-        doomed = {own.pid}
+        tasks, steps = set[int](), set[int]()
         for process in self._processes(f"SLURMD_NODENAME={node}"):
             with suppress(psutil.Error):
                 parent = process.parent()
                 if parent is not None and "slurmstepd" in " ".join(parent.cmdline()):
-                    doomed.add(parent.pid)
-                doomed.add(process.pid)
+                    steps.add(parent.pid)
+                tasks.add(process.pid)
+        # Tasks first: stopped ones whose parent ends are sent SIGHUP, and wake up, by the kernel.
+        doomed = [*sorted(tasks - steps, reverse=True), *sorted(steps), own.pid]
         for number in (signal.SIGSTOP, signal.SIGKILL):  # Else its launcher may still tell of it.
             for pid in doomed:
                 with suppress(ProcessLookupError):
