@@ -63,7 +63,7 @@ class Ending:
             begun=shared_memory.read_begun(
                 worker.context, ended_by_us=gone.ours and not worker.hung
             ),
-            fault=_fault(worker, gone),
+            fault=_fault(gone),
         )
         exited = Exited(
             rank=worker.rank,
@@ -79,10 +79,8 @@ class Ending:
         return context_buffer, exited
 
 
-def _fault(worker: Worker, gone: Gone) -> str:
+def _fault(gone: Gone) -> str:
     """How the worker ended by its own doing. SIGKILL and SIGTERM may come from anybody."""
-    if worker.hung:
-        return "" if worker.stopped else "hung"
     if gone.ours:
         return ""
     return "crashed" if -gone.code in CRASHES else "failed" if gone.code > 0 else ""

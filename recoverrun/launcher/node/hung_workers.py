@@ -67,7 +67,6 @@ class HungWorkers:
             if birth_of(worker.incarnation) != births.get(rank):
                 continue
             worker.hung = True
-            worker.stopped = state_of(worker.child.pid)[0] in STOPPED
             if worker.shown < self._hang:
                 wait_s = max(wait_s, self._ask(worker))
         if wait_s:
@@ -81,7 +80,7 @@ class HungWorkers:
             place = (self._spy, pid, spied_beside(worker.context))
             threading.Thread(target=py_spy.leave, args=place, name=COPIES, daemon=True).start()
             wait_s = py_spy.WITHIN_S
-        if not worker.stopped:
+        if state_of(pid)[0] not in STOPPED:
             with suppress(ProcessLookupError):
                 os.kill(pid, DUMP_SIGNAL)
             wait_s = max(wait_s, DUMP_S)

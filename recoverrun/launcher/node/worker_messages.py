@@ -64,7 +64,6 @@ class Worker:
     fell: bool = False  # it ended with an error, and not by our hand
     complained: bool = False
     hung: bool = False  # it is ended because it hangs
-    stopped: bool = False  # it hangs because a signal has stopped it
     shown: int = 0  # the newest suspicion in which it has shown its stacks
     ends_asked: int = 0  # so often it was told to end, after its script had
     forwarded: tuple[int, bool] = (-1, True)  # newest context elsewhere: step, after its commit

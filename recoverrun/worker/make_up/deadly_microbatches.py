@@ -68,8 +68,9 @@ class DeadlyMicrobatches:
         """The reason why the last replica does not execute that microbatch, of which lost `rank`
         was the first of its replica to end; "" if it does.
 
-        What crashes a process would end the run. Errors and code without an end are survived, but
-        not by a replica of several ranks (`mates`), if they strike within its forward or backward.
+        What crashes a process would end the run. Errors are survived, but not by a replica of
+        several ranks (`mates`), if they strike within its forward or backward. A hang is a
+        machine's more often than the code's: exact work is tried.
         """
         how = self._faults.get(rank, "")
         at = self._begun.get(rank, ())[-1:]

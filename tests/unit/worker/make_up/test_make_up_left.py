@@ -234,7 +234,6 @@ def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
         ("crashed", (0, 1), 0, True),  # another replica could go on
         ("crashed", (0,), 1, True),  # it was at the next one, which is this rank's share, too
         ("failed", (0,), 0, True),  # errors of code without shard mates are caught
-        ("hung", (0,), 0, True),
         ("", (0,), 0, True),  # somebody has killed it
     ],
 )
