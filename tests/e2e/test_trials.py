@@ -16,7 +16,7 @@ from tests.e2e.launching import FAKE_WORKER, ROOT, await_death
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0  # a launcher gives its workers up to 30 s before it kills them
 RANKS = 2
 
 
