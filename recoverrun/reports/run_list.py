@@ -269,7 +269,7 @@ def _ends(path: Path) -> Lines:
 
 
 def _last_start(fd: int) -> int:
-    """Where the line of the last `run.start` begins, 0 if there is none."""
+    """Return the place of the line of the last `run.start`, 0 if there is none."""
     with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as journal:
         found = journal.rfind(START)
         return journal.rfind(b"\n", 0, found) + 1 if found >= 0 else 0

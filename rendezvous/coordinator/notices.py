@@ -1,4 +1,4 @@
-"""What ranks find out by themselves, written down once.
+"""Findings of ranks, each written down once.
 
 All ranks run the same code, so most find the same thing in the same step, and each of them says it:
 one that spoke for all could be lost before its word is sent.

@@ -31,7 +31,7 @@ L = TypeVar("L", bound=Line)
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of one run: when it began, whether it was formed, and its latest end."""
+    """One run, as far as it is known: its beginning, its latest end, if it was formed."""
 
     began: float
     formed: bool = False

@@ -100,7 +100,7 @@ class Notice:
 
 
 UNSAID = "another rank says why"
-"""How the reason of a notice ends if its rank knows only that another one has a reason."""
+"""The end of a notice's reason if its rank knows only that another one has a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

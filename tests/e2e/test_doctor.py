@@ -120,7 +120,7 @@ def test_nodes_that_cannot_call_each_other_are_named_on_every_node(tmp_path: Pat
 
 
 def fleet(folder: Path, hosts: Net) -> list[dict[str, Any]]:
-    """What the doctors of three hosts print, that of the first one first."""
+    """Return the output of the doctors of three hosts, that of the first one first."""
     options = ("--nnodes=3", f"--rdzv-endpoint={hosts.host(0)}:29400", "--key-file=none")
     with (
         doctor(folder, *options, within=hosts.within(0)) as first,

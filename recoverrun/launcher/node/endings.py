@@ -80,7 +80,10 @@ class Ending:
 
 
 def _fault(gone: Gone) -> str:
-    """How the worker ended by its own doing. SIGKILL and SIGTERM may come from anybody."""
+    """Return how the worker ended by its own doing, "" if it may not have.
+
+    SIGKILL and SIGTERM may come from anybody.
+    """
     if gone.ours:
         return ""
     return "crashed" if -gone.code in CRASHES else "failed" if gone.code > 0 else ""

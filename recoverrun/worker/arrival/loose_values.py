@@ -184,7 +184,7 @@ def _fill(present: Any, value: Any) -> bool:
 def _all(
     there: Holdings, spaces: Spaces, mark_of: Callable[[Any], Mark] | None = None
 ) -> Iterator[tuple[Key, Any, Mark]]:
-    """What may change, with its mark."""
+    """A value that may change, with its mark."""
     mark_of = mark_of or _mark
     for space, variables in spaces:
         for name, value in list(variables.items()):

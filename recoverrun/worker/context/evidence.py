@@ -141,7 +141,7 @@ def _crc_of_memory(address: int, size: int, crc: int, most: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _parts(size: int, most: int) -> tuple[slice, ...]:
-    """Where the parts lie: evenly spread over `size` bytes, `most` bytes in all."""
+    """Return the places of the parts: evenly spread over `size` bytes, `most` bytes in all."""
     part = most // PARTS
     starts = [number * (size - part) // (PARTS - 1) for number in range(PARTS)]
     return tuple(slice(start, start + part) for start in starts)

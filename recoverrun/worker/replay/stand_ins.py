@@ -15,7 +15,7 @@ from typing import Any
 Function = Callable[..., Any]
 
 Replaced = tuple[ModuleType | type, str, Callable[[Function], Function]]
-"""Where a function stands, its name there, and what makes its stand-in of it."""
+"""The place of a function, its name there, and what makes its stand-in of it."""
 
 
 @contextmanager

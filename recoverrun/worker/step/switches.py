@@ -18,7 +18,7 @@ Switches = tuple[list[torch.dtype | None], Switched]
 
 
 def now(strategy: Strategy | None) -> Switches:
-    """How all is switched at present."""
+    """Return the present state of all switches."""
     casts = [
         torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         for kind in CASTING

@@ -48,7 +48,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """What a script multiplies its gradients by before it reduces them, and how it does so."""
+    """The factor of gradients before the script reduces them, and its way to apply it."""
 
     value: float = 1.0
     divides: bool = True  # by the inverse; the bits may differ
@@ -61,7 +61,7 @@ class Factor:
 
 
 def way_of(now: torch.Tensor, gradient: torch.Tensor, factor: float) -> list[bool]:
-    """Whether a script divides (`Factor.divides`): the ways that give every bit of `now`."""
+    """The ways (`Factor.divides`) that give every bit of `now`."""
     ways = (Factor(factor, divides) for divides in (True, False))
     return [
         one.divides

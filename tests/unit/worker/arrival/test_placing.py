@@ -63,7 +63,7 @@ def test_what_is_not_there_and_marks_of_large_data_are_left_alone() -> None:
 
 
 class Average:
-    """What a script keeps beside its model."""
+    """Values that a script keeps beside its model."""
 
     def __init__(self) -> None:
         self.shadow = {"weight": torch.zeros(5000)}

@@ -1,4 +1,4 @@
-"""What code that is executed for another rank leaves for the end of this process."""
+"""Code that is executed for another rank leaves nothing for the end of this process."""
 
 import atexit
 import threading
