@@ -17,7 +17,7 @@ from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
 from recoverrun.worker.data.shallow_copy import shallow_copy
 
 WORKER_TIMEOUT_S = 30.0
-"""How long a batch of another rank's worker processes is waited for. A sample that hangs them is
+"""The time limit for a batch of another rank's worker processes. A sample that hangs them is
 given up before this rank is taken for one that hangs (`rendezvous.membership.hang_limits`).
 """
 
