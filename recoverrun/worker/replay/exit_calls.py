@@ -27,7 +27,7 @@ HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
 """Signals that nobody has to handle; 0 is none."""
 
 Refuse = Callable[[str, FrameType], None]
-"""Raises the error that ends the execution. Takes the harm of the call, in words, and its caller."""
+"""Raises the error that ends the execution. Takes the harm of the call, and its caller."""
 
 
 def deadly(number: int) -> bool:
