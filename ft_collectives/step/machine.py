@@ -82,6 +82,7 @@ class StepMachine:
         self.plan: tuple[Identity, ...] | None = None  # extras decided for this step, if any were
         self.usual = self.view.live  # members as the step began: what they compute is no extra work
         self.targets: Mapping[int, tuple[Identity, ...]] = {}  # of all replicas, decided with it
+        self.suspects: tuple[Identity, ...] = ()  # decided with it: what may end who executes it
         self.reduced_in = 0
         self.state: State = "open"
         self.invited_in = 0  # the generation in which lost ranks were said to be ready
@@ -272,7 +273,7 @@ class StepMachine:
             return self._advance()
         self.planned_in = self.view.generation
         self.reduced_in = 0
-        self.targets = dict(decision.targets)
+        self.targets, self.suspects = dict(decision.targets), decision.suspects
         self.plan = self.targets.get(self.slot, ())
         return self._advance()
 
@@ -373,6 +374,7 @@ class StepMachine:
         self.step_index += 1
         self.done = []
         self.plan = None
+        self.suspects = ()
         if not stay_surprised:  # else what the next step takes belongs to the same loss
             self.usual = self.view.live
         self.joined = ()

@@ -203,9 +203,14 @@ def commit(generation: int, step: int, held: int) -> Decision:
 
 
 def redo(
-    generation: int, reports: Reports, layout: Layout, live: Iterable[int]
+    generation: int, reports: Reports, members: Membership, *, wary: bool = False
 ) -> Decision | Unequal | Broken:
-    """Deal the missing identities of the step out to the replicas `live`, whose ranks all wait."""
+    """Deal the missing identities of the step out to the live replicas, whose ranks all wait.
+
+    `wary`: a rank that hung has not left yet what it was at, and it may have been at any of them.
+    """
+    layout, live = members.layout, members.live
+    assert layout is not None, "replicas are known once anything is gathered"
     step = max(report.step for report in reports.values())
     taken = {rank: report.microbatches for rank, report in reports.items()}
     counts = sorted(set(taken.values()))
@@ -225,7 +230,14 @@ def redo(
     targets: tuple[tuple[int, tuple[Identity, ...]], ...] = tuple(
         (slot, tuple(sorted(done | set(extra[slot])))) for slot, done in credits.items()
     )
-    return Decision(generation=generation, step=step, verdict="redo", held=0, targets=targets)
+    return Decision(
+        generation=generation,
+        step=step,
+        verdict="redo",
+        held=0,
+        targets=targets,
+        suspects=ledger.missing() if wary else members.suspects(step),
+    )
 
 
 def announcement(decision: Decision, reason: str) -> Record:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rendezvous.protocol.effects import Effect, KillRanks
 from rendezvous.protocol.layout import FIRST_GENERATION, Layout
 from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology
 from rendezvous.protocol.records import Json, Record
-from rendezvous.protocol.views import View
+from rendezvous.protocol.views import Identity, View
 
 
 @dataclass(slots=True)
@@ -217,8 +218,19 @@ class Membership:
             contexts=tuple((one.rank, one.contexts) for one in left),
             marks=tuple((one.rank, one.marks) for one in left if one.marks),
             begun=tuple((one.rank, one.begun) for one in left if one.begun),
-            faults=tuple((one.rank, one.fault) for one in left if one.fault),
         )
+
+    def suspects(self, step: int) -> tuple[Identity, ...]:
+        """Microbatches of `step` that a lost rank had begun which ended by its own doing."""
+        if self.layout is None:
+            return ()
+        left = [self.context_buffer.get(rank) for rank in sorted(self.layout.ranks(self.lost))]
+        faulty = [one.begun for one in left if one is not None and one.by_itself]
+        return tuple(sorted({
+            (slot, index)
+            for slot, of, first, last, _ in chain.from_iterable(faulty) if of == step
+            for index in range(first, last + 1)
+        }))  # fmt: skip
 
     def check(self) -> None:
         state = (self.generation, len(self.live_ranks), self.layout is not None)

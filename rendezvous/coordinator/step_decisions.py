@@ -12,11 +12,12 @@ pure functions in `gather`.
 Where a step cannot be decided, what stands in the way goes back to the coordinator.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rendezvous.coordinator import gather
 from rendezvous.coordinator.gather import Broken, Gathering, Unequal, announcement, resend_after
+from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.step_log import StepBook
 from rendezvous.protocol.effects import Effect, ToRank
@@ -45,8 +46,8 @@ Obstacle = Broken | Unequal | Ended
 class StepDecisions:
     """Those of one job: of the generation that began last, if it is not over yet."""
 
-    def __init__(self, members: Membership, book: StepBook, lost: Collection[int]) -> None:
-        """`lost` are the slots of the replicas that have left, kept by the coordinator."""
+    def __init__(self, members: Membership, book: StepBook, lost: Mapping[int, Loss]) -> None:
+        """`lost` are the replicas that have left, by slot, kept by the coordinator."""
         self.gathering: Gathering | None = None
         self._members = members
         self._book = book
@@ -121,8 +122,9 @@ class StepDecisions:
             return [], self._without(self._members.ended, step, sorted(reports))
         if self._waits_for_contexts(gathering, now):
             return [], None
-        assert self._members.layout is not None, "replicas are known once anything is gathered"
-        redo = gather.redo(gathering.generation, reports, self._members.layout, self._members.live)
+        hung = [slot for slot, loss in self._lost.items() if loss.hung]
+        wary = self._members.unreaped(sorted(hung))
+        redo = gather.redo(gathering.generation, reports, self._members, wary=wary)
         if not isinstance(redo, Decision):
             return [], redo
         gathering.decided = True

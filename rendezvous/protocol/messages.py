@@ -150,7 +150,7 @@ class ContextBuffer:
     contexts: tuple[bytes, ...]
     marks: bytes = b""
     begun: tuple[tuple[int, int, int, int, int], ...] = ()
-    fault: str = ""  # how it ended by its own doing "" if another may have ended it
+    by_itself: bool = False  # it hung, or ended by its own doing; nobody else may have ended it
 
 
 # ---------------------------------------------------------------------------- generations
@@ -190,6 +190,8 @@ class Decision:
     verdict: Literal["commit", "redo", "level"]
     held: int
     targets: tuple[tuple[int, tuple[Identity, ...]], ...]  # (replica, identities it computes)
+    suspects: tuple[Identity, ...] = ()
+    """Microbatches that a rank had begun which ended by its own doing: tried in a copy first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +203,6 @@ class LostContexts:
     marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
     begun: tuple[tuple[int, tuple[tuple[int, int, int, int, int], ...]], ...] = ()
     """(lost rank, the microbatches that it may have died of)"""
-    faults: tuple[tuple[int, str], ...] = ()  # (lost rank, how it ended by its own doing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,15 +105,27 @@ def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
 
 
 @pytest.mark.parametrize("way", ["fault", "crash", "late"])
-def test_a_microbatch_kills_no_more_than_twice(way: str, tmp_path: Path) -> None:
+def test_a_microbatch_kills_once(way: str, tmp_path: Path) -> None:
     case = Case(name="C3", script="fatal.py", arguments=(way,), ranks=3)
 
     left, trial = ours(case, tmp_path)
 
     assert left.code == 0, story(left, trial)
-    assert len(_survivors(left)) == {"fault": 2}.get(way, 1), story(left, trial)
+    assert _survivors(left) == [0, 2], story(left, trial)
     assert trial.weakened, "its microbatch was made up with another one"
     assert "fatal.py:" in trial.weakened, "where it ends"
+
+
+@pytest.mark.parametrize("way", ["crash", pytest.param("sleep", marks=pytest.mark.matrix)])
+def test_the_last_replica_of_several_ranks_survives_it_too(way: str, tmp_path: Path) -> None:
+    case = Case(name="C3", script="fatal.py", arguments=(way, "shards"), ranks=4)
+
+    left, trial = ours(case, tmp_path, within_s=150)
+
+    assert left.code == 0, story(left, trial)
+    assert sorted(left.weights) == [2, 3], story(left, trial)
+    assert [loss.ranks for loss in trial.history.losses] == [(0, 1)], story(left, trial)
+    assert "is not executed again: " in trial.weakened, story(left, trial)
 
 
 @pytest.mark.matrix  # it waits out the time that an execution may take

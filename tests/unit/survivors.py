@@ -66,6 +66,28 @@ def executed(after: Context | None, mark: Mark = (11, 12)) -> Executed:
     return Executed(mark=mark, entered=frozenset({10, mark[0]}), door=0, after=after)
 
 
+class Rehearsed:
+    """Attempts in a copy of a process: what is suspect, which of these end it, and what was held.
+
+    What an attempt does here, a copy would have done: it has no effect on a rank's own work.
+    """
+
+    def __init__(self) -> None:
+        self.suspects: set[Identity] = set()
+        self.deadly: set[Identity] = set()
+        self.held: list[Identity] = []
+
+    def is_wanted(self, identity: Identity) -> bool:
+        return identity in self.suspects
+
+    def hold(self, identity: Identity, attempt: Callable[[], None]) -> str:
+        self.held.append(identity)
+        if identity in self.deadly:
+            return "a copy of this process was ended by it"
+        attempt()
+        return ""
+
+
 class Survivor:
     """As much of a session as making up needs."""
 
@@ -120,7 +142,8 @@ class Survivor:
         executor: Any = self.executor
         self.peers = self
         self.left = LeftContexts(protected(self), executor, lambda lost: lost)
-        self.make_up = MakeUp(self, executor, self.left)
+        self.rehearsal: Any = Rehearsed()
+        self.make_up = MakeUp(self, executor, self.left, self.rehearsal)
 
     def _run(self, microbatches: int) -> None:
         """Its own transaction: `x` rests here."""

@@ -63,7 +63,7 @@ class Ending:
             begun=shared_memory.read_begun(
                 worker.context, ended_by_us=gone.ours and not worker.hung
             ),
-            fault=_fault(gone),
+            by_itself=worker.hung or _ended_itself(gone),
         )
         exited = Exited(
             rank=worker.rank,
@@ -79,14 +79,9 @@ class Ending:
         return context_buffer, exited
 
 
-def _fault(gone: Gone) -> str:
-    """Return how the worker ended by its own doing, "" if it may not have.
-
-    SIGKILL and SIGTERM may come from anybody.
-    """
-    if gone.ours:
-        return ""
-    return "crashed" if -gone.code in CRASHES else "failed" if gone.code > 0 else ""
+def _ended_itself(gone: Gone) -> bool:
+    """True if nobody else may have ended the worker, as SIGKILL and SIGTERM do."""
+    return not gone.ours and (gone.code > 0 or -gone.code in CRASHES)
 
 
 def never_begun(rank: int, incarnation: int, node: str, error: str) -> Exited:

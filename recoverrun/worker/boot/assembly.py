@@ -27,6 +27,7 @@ from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.mutual_proof import MutualProof
 from recoverrun.worker.verification.nonfinite import NonfiniteCheck
 from recoverrun.worker.verification.proofs import Proofs
+from recoverrun.worker.verification.rehearsal import Rehearsal
 from recoverrun.worker.verification.verifier import Verification
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
@@ -42,7 +43,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     sources = DataSources(runtime, executor)
     drift = DriftCheck(worker, executor.captures, executor.influence.matters)
     left = LeftContexts(worker, executor, drift.informs)
-    make_up = MakeUp(worker, executor, left)
+    make_up = MakeUp(worker, executor, left, Rehearsal(worker, executor))
     tell = partial(shared_values.exchange, worker)
     mutual = MutualProof(worker, executor, sources, drift)
     proofs = Proofs(worker, executor, mutual, tell)

@@ -22,7 +22,6 @@ MOST = 2
 KILLS = "rank {rank}'s microbatch {index} of transaction {step} is not executed again: {why}"
 DIED = "ranks {} died in it, or later in the same step"
 GIVEN_UP = "rank {} has given it up"
-LAST = "rank {} {} in it, and there is no other replica to go on if this one does, too"
 
 
 def which(step: int, identity: Identity) -> Which:
@@ -36,17 +35,11 @@ class DeadlyMicrobatches:
     def __init__(self) -> None:
         self._begun: dict[int, tuple[Begun, ...]] = {}  # by the rank that died
         self._given_up: dict[Which, str] = {}
-        self._faults: dict[int, str] = {}  # by the rank that died
 
-    def learn(
-        self,
-        left: Iterable[tuple[int, tuple[Begun, ...]]],
-        faults: Iterable[tuple[int, str]] = (),
-    ) -> None:
-        """Note what lost ranks had begun in the transaction in which they died, and how those ended
-        that did so by their own doing; it may be said again.
+    def learn(self, left: Iterable[tuple[int, tuple[Begun, ...]]]) -> None:
+        """Note what lost ranks had begun in the transaction in which they died; it may be said
+        again.
         """
-        self._faults |= dict(faults)
         for rank, stretches in left:
             self._begun[rank] = stretches
             for slot, step, first, _, given_up in stretches:
@@ -63,21 +56,6 @@ class DeadlyMicrobatches:
         if len(died) >= MOST:
             return DIED.format(" and ".join(map(str, died)))
         return self._given_up.get(which, "")
-
-    def risk(self, which: Which, rank: int, *, mates: bool) -> str:
-        """The reason why the last replica does not execute that microbatch, of which lost `rank`
-        was the first of its replica to end; "" if it does.
-
-        What crashes a process would end the run. Errors are survived, but not by a replica of
-        several ranks (`mates`), if they strike within its forward or backward. A hang is a
-        machine's more often than the code's: exact work is tried.
-        """
-        how = self._faults.get(rank, "")
-        at = self._begun.get(rank, ())[-1:]
-        if how == "crashed" or (mates and how):
-            if any([slot, step, last] == [*which] for slot, step, _, last, _ in at):
-                return LAST.format(rank, how)
-        return ""
 
 
 def _holds(stretches: tuple[Begun, ...], which: Which) -> bool:

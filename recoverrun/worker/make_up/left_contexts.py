@@ -52,7 +52,7 @@ class LeftContexts:
             for rank, packed in left.contexts:
                 if not self._unproved(rank):
                     self.contexts[rank] = [one for part in packed for one in contexts_in(part)]
-            self.deaths.learn(left.begun, left.faults)
+            self.deaths.learn(left.begun)
             for rank, ring in left.marks:
                 if not self._unproved(rank):
                     self.marks[rank] = parse_marks(ring)

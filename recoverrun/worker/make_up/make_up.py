@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
-from recoverrun.worker.context.context_buffer import Which
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import arrival_proof, noted_evidence
@@ -24,6 +23,7 @@ from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
 from recoverrun.worker.replay.containment import GivenUp
+from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
     Lacking,
@@ -31,6 +31,7 @@ from recoverrun.worker.replay.known_state import (
     from_words,
     lacking,
 )
+from recoverrun.worker.step.interfaces import Rehearses
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.views import Identity
@@ -54,7 +55,9 @@ REPEATS = (
 class MakeUp:
     """The microbatches that this rank makes up for lost ones."""
 
-    def __init__(self, worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
+    def __init__(
+        self, worker: WorkerState, executor: Executor, left: LeftContexts, rehearsal: Rehearses
+    ) -> None:
         self._worker = worker
         self._executor = executor
         self._left = left
@@ -64,6 +67,7 @@ class MakeUp:
         self._audits = Audits(worker, executor)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
         self._doubts = Doubts(worker, executor)
+        self._rehearsal = rehearsal
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
 
@@ -99,15 +103,10 @@ class MakeUp:
         try:
             self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
-            made.start = self._left.state_of(made.rank, microbatch)
             context_buffer.enters(microbatch_id)
-            self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
-            with Apart(self._worker) as apart:
-                made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
-                made.pieces = apart.pieces(carried=not made.identity[1])
-                made.fresh = False
-            self._doubts.indifference(made, microbatch)
-            self._doubts.ignorance(made, microbatch)
+            if self._rehearsal.is_wanted(made.identity):
+                self._rehearse(made, microbatch)
+            start, executed = self._attempt(made, microbatch)
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
@@ -116,27 +115,52 @@ class MakeUp:
             return
         finally:
             context_buffer.rests()
-        after = made.executed.after
-        if after is not None:
-            self._learn(made.rank, after, lacking(made.start, after), assumed=made.start.assumed)
-        if not made.start.assumed:
+        if executed.after is not None:
+            unknown = lacking(start, executed.after)
+            self._learn(made.rank, executed.after, unknown, assumed=start.assumed)
+        if not start.assumed:
             made.failed = self._disproved(made, step)
+
+    def _attempt(self, made: Made, microbatch: Microbatch) -> tuple[State, Executed]:
+        """Execute, and doubt what came of it: the start, and what did. Raises NotReplayable."""
+        step = self._worker.step
+        made.start = self._left.state_of(made.rank, microbatch)
+        self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
+        with Apart(self._worker) as apart:
+            made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
+            made.pieces = apart.pieces(carried=not made.identity[1])
+            made.fresh = False
+        self._doubts.indifference(made, microbatch)
+        self._doubts.ignorance(made, microbatch)
+        return made.start, made.executed
+
+    def _rehearse(self, made: Made, microbatch: Microbatch) -> None:
+        """Attempt it in a copy of this process first. Raises NotReplayable."""
+        copy = Made(made.identity, made.rank, [])
+
+        def attempt() -> None:
+            try:
+                self._attempt(copy, microbatch)
+            except NotReplayable:
+                if self._worker.protection.layout.shards > 1:
+                    self._freshly(copy)  # as this process will: its mates are not left alone
+                raise
+
+        why = self._rehearsal.hold(made.identity, attempt)
+        if why:
+            raise GivenUp(self._killing(made, microbatch, why))
+
+    def _killing(self, made: Made, microbatch: Microbatch, why: str) -> str:
+        words = KILLS.format(
+            rank=made.rank, index=made.identity[1], step=self._worker.step, why=why
+        )
+        return f"{microbatch.top.loop.id}: {words}"
 
     def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
-        (_, index), step = made.identity, self._worker.step
-        microbatch_id, deaths = which(step, made.identity), self._left.deaths
-        why = deaths.forbid(microbatch_id) or self._risk(microbatch_id, made.rank)
+        why = self._left.deaths.forbid(which(self._worker.step, made.identity))
         if why:
-            words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
-            raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
-
-    def _risk(self, microbatch_id: Which, rank: int) -> str:
-        """The reason why that microbatch is too dangerous for the last replica, or ""."""
-        view, mates = self._worker.view, self._worker.protection.layout.shards > 1
-        if view is None or len(view.live) > 1 or rank not in view.losses:
-            return ""
-        return self._left.deaths.risk(microbatch_id, rank, mates=mates)
+            raise NotReplayable(self._killing(made, microbatch, why))
 
     def _disproved(self, made: Made, step: int) -> str:
         """The reason why the executed microbatch is not the lost rank's, or "", by its own mark."""

@@ -70,12 +70,16 @@ class Containment:
 
         It gets `limit_s`, and never more than most of what the others' time limits leave.
         """
-        limit_s = min(limit_s, SHARE * self._others_wait_s())
+        limit_s = self.within_s(limit_s)
         self._region, self._rank, self._given_up = region, rank, False
         own = self._script.own_modules
         with self._interrupts.noted(), refused(self._refuse, own), nothing_left(own):
             with self.timer.within(limit_s, self._interrupt):
                 yield
+
+    def within_s(self, limit_s: float) -> float:
+        """The part of `limit_s` that the time limits of others leave to an execution."""
+        return min(limit_s, SHARE * self._others_wait_s())
 
     def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:
         """Data of `rank`, read by the script's own data sets. Raises NotReplayable."""

@@ -87,6 +87,18 @@ class MakesUp(Protocol):
         """The transaction is committed."""
 
 
+class Rehearses(Protocol):
+    """Attempts a microbatch in a copy of this process (`verification`)."""
+
+    def is_wanted(self, identity: Identity) -> bool:
+        """True if a rank may have ended by that microbatch of the present transaction."""
+
+    def hold(self, identity: Identity, attempt: Callable[[], None]) -> str:
+        """Do `attempt` in a copy. The reason why the copy did not come to its end, or "". Raises
+        the NotReplayable that `attempt` raised there.
+        """
+
+
 class Verifier(Protocol):
     """Proves what the run promises (`verification`)."""
 

@@ -1,22 +1,27 @@
-"""One sample ends whoever sees it: `fatal.py OUT WAY`; WAY is "none" or one of those below."""
+"""One sample ends whoever sees it: `fatal.py OUT WAY [shards]`; WAY is "none" or one of those
+below. With shards two ranks hold a model together.
+"""
 
 import ctypes
 import os
 import signal
 import sys
 import threading
+import time
 
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 STEPS, BATCH, BAD = 12, 4, -1000.0
 
 torch.set_default_dtype(torch.float64)
-out, way = sys.argv[1:]
+out, way, *shards = sys.argv[1:]
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 lock = threading.Lock()
@@ -45,6 +50,8 @@ class Samples(Dataset):
                 os.kill(os.getpid(), signal.SIGSEGV)
             elif way == "crash":
                 ctypes.string_at(0)
+            elif way == "sleep":
+                time.sleep(1000)
             elif way == "late":  # it dies as it next speaks to others
                 os.closerange(3, 1024)
         return x, self.ys[row]
@@ -69,12 +76,18 @@ class Model(nn.Module):
 torch.manual_seed(0)
 data = Samples()
 loader = DataLoader(data, BATCH, sampler=DistributedSampler(data, shuffle=False))
-model = DDP(Model())
+if shards:
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("replicas", "shards"))
+    model = fully_shard(Model(), mesh=mesh)
+else:
+    model = DDP(Model())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 for x, y in loader:
     optimizer.zero_grad()
     F.mse_loss(model(x), y).backward()
     optimizer.step()
-torch.save(model.module.state_dict(), f"{out}/weights{rank}.pt")
+state = model.state_dict() if shards else model.module.state_dict()
+local = {k: v.to_local() if shards else v for k, v in state.items()}
+torch.save(local, f"{out}/weights{rank}.pt")
 dist.barrier()
 dist.destroy_process_group()

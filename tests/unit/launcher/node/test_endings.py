@@ -15,25 +15,27 @@ NOBODY: Any = None
 
 
 @pytest.mark.parametrize(
-    ("code", "ours", "fault"),
+    ("code", "ours", "hung", "by_itself"),
     [
-        (-signal.SIGSEGV, False, "crashed"),
-        (-signal.SIGABRT, False, "crashed"),
-        (-signal.SIGKILL, False, ""),
-        (-signal.SIGTERM, False, ""),
-        (1, False, "failed"),
-        (1, True, ""),
-        (-signal.SIGKILL, True, ""),
+        (-signal.SIGSEGV, False, False, True),
+        (-signal.SIGABRT, False, False, True),
+        (-signal.SIGKILL, False, False, False),
+        (-signal.SIGTERM, False, False, False),
+        (1, False, False, True),
+        (1, True, False, False),
+        (-signal.SIGKILL, True, False, False),
+        (-signal.SIGKILL, True, True, True),
     ],
 )
 def test_what_a_process_has_brought_upon_itself_is_told_from_what_others_did(
-    code: int, ours: bool, fault: str, tmp_path: Path
+    code: int, ours: bool, hung: bool, by_itself: bool, tmp_path: Path
 ) -> None:
     worker = Worker(
         rank=1, incarnation=0, child=NOBODY, context=str(tmp_path / "none"), error_file=""
     )
+    worker.hung = hung
     gone = Gone(rank=1, code=code, ours=ours)
 
     left, exited = Ending(worker, gone, LastWords("", ()), 0.0, "n0").messages()
 
-    assert (left.fault, exited.code) == (fault, code)
+    assert (left.by_itself, exited.code) == (by_itself, code)

@@ -6,16 +6,27 @@ from rendezvous.coordinator.coordinator import Tick
 from rendezvous.coordinator.hang_watch import EXIT_PARTED
 from rendezvous.coordinator.losses import EXIT_HANG
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+from rendezvous.coordinator.step_decisions import CONTEXTS_WAIT_S
 from rendezvous.membership.hang_events import OnHang
 from rendezvous.membership.hang_limits import LEAST_S, UNSEEN_S
 from rendezvous.membership.standstill import TICK_S
 from rendezvous.protocol.effects import Effect, Inspection, KillRanks, StopJob
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
-from rendezvous.protocol.messages import Farewell
+from rendezvous.protocol.messages import ContextBuffer, Farewell
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, Phase, members
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
-from tests.unit.coordination import PAIRS, THREE, Job, events, exit_code, fields_of, told, waits
+from tests.unit.coordination import (
+    PAIRS,
+    THREE,
+    Job,
+    decisions_of,
+    events,
+    exit_code,
+    fields_of,
+    told,
+    waits,
+)
 
 QUIETS = ("hang.suspect", "hang.clear", "hang.condemn", "hang.stick", "hang.part", "hang.quiet")
 
@@ -115,6 +126,25 @@ def test_a_rank_that_hangs_is_lost_with_its_replica_and_named_as_the_one_that_ha
     (view, *_) = told(effects, View).values()
     assert isinstance(view, View) and view.live == (0, 2) and view.losses == (3,)
     assert not stops(effects)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_all_that_is_missing_is_suspect_until_it_is_known_what_it_hung_in(left: bool) -> None:
+    hanging = Hanging()
+    hanging.quiet(1)
+    hanging.waiting(0, 2)
+    hanging.run(LEAST_S)
+    job = hanging.job
+    if left:
+        begun = ((1, 7, 0, 0, 0),)
+        job.tell(ContextBuffer(rank=1, incarnation=0, contexts=(), begun=begun, by_itself=True))
+        job.end(1)
+    effects = job.tell(waits(0, (0, 0), generation=2), waits(2, (2, 0), generation=2))
+    job.now += CONTEXTS_WAIT_S
+    decisions = decisions_of([*effects, *job.feed(Tick())])
+
+    suspects = () if left else ((1, 0),)
+    assert [decision.suspects for decision in decisions.values()] == [suspects] * 2
 
 
 def test_its_end_is_no_second_loss() -> None:

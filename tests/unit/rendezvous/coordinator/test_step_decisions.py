@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from rendezvous.coordinator.coordinator import (
     Tick,
 )
@@ -39,6 +41,22 @@ def test_what_is_missing_is_dealt_out_once_all_wait() -> None:
     targets = ((0, ((0, 0), (2, 0))), (1, ((1, 0),)))
     redo = Decision(generation=2, step=0, verdict="redo", held=0, targets=targets)
     assert decisions == {0: redo, 1: redo}
+
+
+BEGUN = ((2, 0, 0, 0, 0), (2, 7, 0, 3, 0))
+"""By rank 2: a microbatch of the step in flight, and some of another one."""
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_what_a_rank_had_begun_that_ended_by_its_own_doing_is_suspect(by_itself: bool) -> None:
+    job = Job()
+    job.tell(ContextBuffer(rank=2, incarnation=0, contexts=(), begun=BEGUN, by_itself=by_itself))
+    job.end(2)
+
+    decisions = decisions_of(job.tell(waits(0), waits(1)))
+
+    suspects = ((2, 0),) if by_itself else ()
+    assert [decision.suspects for decision in decisions.values()] == [suspects] * 2
 
 
 def test_if_all_hold_the_sums_of_one_generation_they_commit_with_the_work_of_the_lost() -> None:

@@ -73,20 +73,6 @@ def test_who_gave_it_up_itself_knows_why() -> None:
     assert deaths.forbid(ONE) == "it waits at train.py:7"
 
 
-@pytest.mark.parametrize("mates", [False, True])
-@pytest.mark.parametrize("how", ["crashed", "failed", ""])
-def test_the_last_replica_takes_no_risk(how: str, mates: bool) -> None:
-    """Mates cannot be left in the midst of a forward pass, a crash is survived by nobody."""
-    deaths = DeadlyMicrobatches()
-    deaths.learn([(1, (begun((1, STEP, 0), last=2),))], [(1, how)] if how else [])
-
-    risks = [bool(deaths.risk((1, STEP, index), 1, mates=mates)) for index in range(4)]
-
-    risky = how == "crashed" or (mates and how != "")
-    assert risks == [False, False, risky, False], "what it was at, not what it had done before"
-    assert deaths.forbid((1, STEP, 2)) == ""
-
-
 # ------------------------------------------------------------------------- what a rank leaves of it
 
 

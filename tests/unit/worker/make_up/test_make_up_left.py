@@ -2,7 +2,6 @@
 
 import random
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -227,31 +226,47 @@ def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
     assert "ranks 2 and 7 died in it" in words
 
 
-@pytest.mark.parametrize(
-    ("fault", "live", "at", "executed"),
-    [
-        ("crashed", (0,), 0, False),
-        ("crashed", (0, 1), 0, True),  # another replica could go on
-        ("crashed", (0,), 1, True),  # it was at the next one, which is this rank's share, too
-        ("failed", (0,), 0, True),  # errors of code without shard mates are caught
-        ("", (0,), 0, True),  # somebody has killed it
-    ],
-)
-def test_the_last_replica_executes_nothing_that_a_process_has_crashed_in(
-    fault: str, live: tuple[int, ...], at: int, executed: bool
-) -> None:
-    crew = Crew(program=lambda x: x, survivors=1)
+def test_what_is_suspect_is_executed_where_a_copy_of_the_process_has_come_to_its_end() -> None:
+    crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
-    (last,) = crew.survivors
-    last.view = SimpleNamespace(live=live, losses=(LOST,))
-    begun, faults = ((LOST, ((LOST, STEP, 0, at, 0),)),), ((LOST, fault),) if fault else ()
-    last.left.inherit(LostContexts(generation=2, contexts=(), begun=begun, faults=faults))
+    for one in crew.survivors:
+        one.rehearsal.suspects = {(LOST, 1)}
 
-    crew.makes_up(((0,),))
+    crew.makes_up()
 
-    assert last.executions == ([(0, 5)] if executed else [])
-    assert crew.promises == (EXACT if executed else EQUAL)[:1]
-    assert executed or "rank 2 crashed in it, and there is no other replica" in crew.said[0]
+    assert [one.rehearsal.held for one in crew.survivors] == [[], [(LOST, 1)]]
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_what_ends_a_copy_is_executed_by_nobody_and_told() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    for one in crew.survivors:
+        one.rehearsal.suspects = one.rehearsal.deadly = {(LOST, 1)}
+
+    crew.makes_up()
+
+    assert crew.executions == [[(0, 5)], []]
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.promises == EQUAL
+    (words,) = crew.said
+    assert words == (
+        "train.py:9: rank 2's microbatch 1 of transaction 3 is not executed again: "
+        "a copy of this process was ended by it"
+    )
+
+
+def test_what_a_copy_refuses_is_not_tried_again() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    for one in crew.survivors:
+        one.rehearsal.suspects, one.refuses = {(LOST, 1)}, {1}
+
+    crew.makes_up()
+
+    assert crew.gradients[LOST, 1] == ("fresh", 1)
+    assert crew.said == ["random numbers move"]
 
 
 def test_one_death_in_it_is_no_reason() -> None:
