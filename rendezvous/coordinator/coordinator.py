@@ -230,7 +230,7 @@ class Coordinator(Generations):
         loss = Loss.of_exit(exited, layout=layout, generation=generation, now=self.now)
         if rank in self.overdue and exited.code > 0:  # it waited for one that lives, and hangs
             return self._stop(code_of(loss), loss.reason, rank)
-        return self._lose([loss])
+        return self._lose([loss.caused_by(self.members.ended_mates(rank))])
 
     def _lose_node(self, node: str, ranks: tuple[int, ...], reason: str) -> list[Effect]:
         fields: dict[str, Json] = {"name": node, "ranks": list(ranks)}

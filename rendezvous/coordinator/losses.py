@@ -1,7 +1,7 @@
 """The state of a lost replica, and its meaning for the job's exit code."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from rendezvous.coordinator.consequences import tells_of_another
 from rendezvous.protocol.arrival_messages import EXIT_AWAY
@@ -117,6 +117,15 @@ class Loss:
             error="",
             reason=reason,
         )
+
+    def caused_by(self, ended: Sequence[int]) -> "Loss":
+        """This loss, or, if its error only tells of another's end, that of the first shard mate
+        whose script has `ended`: the rank had it for its forward.
+        """
+        if not ended or not tells_of_another(self.error):
+            return self
+        reason = f"rank {ended[0]} exited with code 0 while its replica trained"
+        return replace(self, root_rank=ended[0], code=0, error="", reason=reason)
 
     def twin(self, others: Iterable["Loss"], committed_at: float) -> "Loss | None":
         """A loss of another replica by the same exception, with no step committed since."""

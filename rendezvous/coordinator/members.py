@@ -116,6 +116,11 @@ class Membership:
         ranks = () if self.layout is None else self.layout.replicas[self.layout.slot(rank)]
         return [r for r in ranks if r in self.live_ranks and r not in self.finished]
 
+    def ended_mates(self, rank: int) -> list[int]:
+        """Shard mates of `rank` whose script has ended, in that order."""
+        ranks = () if self.layout is None else self.layout.replicas[self.layout.slot(rank)]
+        return [one for one in self.finished if one in ranks and one in self.live_ranks]
+
     def finish(self, rank: int, step: int, generation: int) -> bool:
         """Its script ended. True if a member waits for it in a generation that it never joined."""
         known = self.finished.get(rank)

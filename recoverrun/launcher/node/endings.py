@@ -81,7 +81,7 @@ class Ending:
 
 def _ended_itself(gone: Gone) -> bool:
     """True if nobody else may have ended the worker, as SIGKILL and SIGTERM do."""
-    return not gone.ours and (gone.code > 0 or -gone.code in CRASHES)
+    return not gone.ours and (gone.code >= 0 or -gone.code in CRASHES)
 
 
 def never_begun(rank: int, incarnation: int, node: str, error: str) -> Exited:

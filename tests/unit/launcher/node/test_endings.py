@@ -22,6 +22,7 @@ NOBODY: Any = None
         (-signal.SIGKILL, False, False, False),
         (-signal.SIGTERM, False, False, False),
         (1, False, False, True),
+        (0, False, False, True),
         (1, True, False, False),
         (-signal.SIGKILL, True, False, False),
         (-signal.SIGKILL, True, True, True),

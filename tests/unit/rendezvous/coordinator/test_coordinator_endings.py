@@ -1,5 +1,7 @@
 """Scripts that end while others still have to meet."""
 
+import pytest
+
 from rendezvous.protocol.effects import KillRanks, StopJob
 from rendezvous.protocol.messages import Farewell, PeerFault
 from rendezvous.protocol.records import Record
@@ -60,6 +62,25 @@ def test_a_process_that_ends_well_in_mid_run_takes_its_shard_mates_along() -> No
 
     (kill,) = [effect.kill for effect in effects if isinstance(effect, KillRanks)]
     assert kill.ranks == (2,)
+
+
+@pytest.mark.parametrize(
+    ("error", "root"), [("Connection closed by peer", 3), ("ValueError: bad record", 2)]
+)
+def test_who_ended_is_named_and_not_the_shard_mate_that_had_it_for_its_forward(
+    error: str, root: int
+) -> None:
+    job = Job(PAIRS)
+    job.end(3, code=0)
+
+    effects = job.end(2, code=1, error=error)
+
+    (lost,) = [e for e in effects if isinstance(e, Record) and e.event == "replica.lost"]
+    assert (lost.fields["root_rank"], lost.fields["ranks"]) == (root, [2, 3])
+    assert lost.reason == {
+        3: "rank 3 exited with code 0 while its replica trained",
+        2: "rank 2 exited with code 1: ValueError: bad record",
+    }[root]  # fmt: skip
 
 
 def test_below_the_minimum_a_process_that_ended_well_is_no_success() -> None:
