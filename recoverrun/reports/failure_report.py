@@ -118,7 +118,7 @@ def _details(facts: History, root: RootCause) -> list[str]:
     lines = [f"{label}: {root.why_first}  [{root.confidence}]"]
     if also(root):
         lines.append(also(root))
-    folded = f"; {plural(root.cascades, 'error')} that only tell of it are folded"
+    folded = f"; folded: {plural(root.cascades, 'error')} that came of it"
     if root.victims:
         verb = "was" if len(root.victims) == 1 else "were"
         tail = folded if root.cascades else ""

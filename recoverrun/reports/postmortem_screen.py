@@ -305,7 +305,7 @@ def _root(found: Postmortem, root: RootCause, signs: Glyphs) -> Table:
     pairs = [("what", first), (label, why)]
     if also(root):
         pairs.append(("also", words(also(root), "", signs)))
-    folded = f"; {plural(root.cascades, 'error')} that only tell of it folded"
+    folded = f"; folded: {plural(root.cascades, 'error')} that came of it"
     with_it = company(root) + (folded if root.cascades else "")
     pairs.append(("with it", words(with_it, "", signs)))
     if evidence(root):
