@@ -21,6 +21,7 @@ from tests.sim.network import Network
 from tests.sim.plan import Plan, draw_any
 from tests.sim.plane import Key, Plane
 from tests.sim.rare_paths import RarePaths
+from tests.sim.suspects import Suspects
 from tests.sim.takeover import Line, Takeover
 from tests.sim.violation import Violation, demand
 from tests.sim.worker import Worker
@@ -68,6 +69,7 @@ class History:
         self.workers.update({rank: FirstProcess(self, rank) for rank in plan.world})
         self.coordinator = Coordinator(world=plan.world, policy=plan.policy)
         self.takeover = Takeover(self)
+        self.suspects = Suspects()
         self.stop: Stop | None = None
         self.tick_at = -1.0
         self.sent: Counter[int] = Counter()  # messages by and to each rank
@@ -201,6 +203,7 @@ class History:
         if not self.takeover.reaches(rank, message, line):
             return
         self.book.informed(message)
+        self.suspects.told(message, self.workers[rank])
         if isinstance(message, Report) and message.generation < self.coordinator.generation:
             self.coverage["report of an old generation"] += 1
         name = type(message).__name__
@@ -238,6 +241,7 @@ class History:
     # --------------------------------------------------------------------------- the coordinator
 
     def wish(self, effects: list[Wish], cause: Message | None) -> None:
+        self.suspects.wished(effects)
         announced = any(isinstance(e, Record) and e.event == "decision.make" for e in effects)
         for effect in effects:
             match effect:

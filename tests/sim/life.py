@@ -17,6 +17,7 @@ from tests.sim.newcomer import Newcomer
 from tests.sim.plan import Plan
 from tests.sim.plane import Plane
 from tests.sim.rare_paths import RarePaths
+from tests.sim.suspects import begun_by, ended_itself
 from tests.sim.takeover import Line, Takeover
 from tests.sim.worker import Surroundings, Worker
 
@@ -164,8 +165,9 @@ class Life:
             job.coverage["late contexts"] += late
             delay_s = seen + (job.engine.rng.random() * 3.0 if late else 0.0)
             context_buffer = ContextBuffer(
-                rank=rank, incarnation=incarnation, contexts=(b"context",)
-            )
+                rank=rank, incarnation=incarnation, contexts=(b"context",),
+                begun=begun_by(worker), by_itself=ended_itself(worker, ours=ours),
+            )  # fmt: skip
             job.takeover.said(rank, context_buffer)
             at = job.network.arrival("up", rank, 0.0) + delay_s
             job.engine.at(at, job.receive, rank, context_buffer, line)

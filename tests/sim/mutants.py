@@ -80,6 +80,14 @@ MUTANTS = (
         "held.pop() if len(held) == 1 else 0", "max(held)", "stop", 37,
     ),
     Mutant(
+        "what ended a rank is executed without a trial", gather, "redo",
+        "members.suspects(step)", "()", "suspects", 1,
+    ),
+    Mutant(
+        "what a rank was at in another step is suspect", members, "Membership.suspects",
+        "if of == step", "if of != step", "suspects", 1,
+    ),
+    Mutant(
         "nobody catches up", gather, "catch_ups",
         "if report.step < newest and not told:", "if False:", "INV-6", 3,
     ),

@@ -17,6 +17,7 @@ from rendezvous.protocol.views import View
 from tests.sim.book import Book
 from tests.sim.engine import Engine
 from tests.sim.plan import Plan
+from tests.sim.suspects import Suspects
 
 Line = tuple[int, int]
 """From a rank's launcher to a coordinator: the term of that, and how often a lost one was replaced.
@@ -38,6 +39,7 @@ class Job(Protocol):
     plan: Plan
     book: Book
     coordinator: Coordinator
+    suspects: Suspects
 
     def wish(self, effects: list[Effect], cause: Message | None) -> None: ...
     def trace(self, event: str, reason: str, **fields: object) -> None: ...
@@ -92,6 +94,7 @@ class Takeover:
 
     def lose(self, ranks: Sequence[int]) -> None:
         self.lost.update(ranks)
+        self.job.suspects.lost(ranks)
         if self.lost >= set(self.job.plan.world):
             stop = Stop(exit_code=137, reason="no launcher is left", root_rank=-1)
             self.job.wish([StopJob(stop=stop)], None)
