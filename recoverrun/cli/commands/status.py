@@ -22,7 +22,7 @@ from rich.live import Live
 
 from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run
-from recoverrun.reports.hang_stacks import hang_stacks
+from recoverrun.reports.hang_stacks import HangStack, hang_stacks
 from recoverrun.reports.screen_style import glyphs
 from recoverrun.reports.stack_page import stack_page
 from recoverrun.reports.status import Status, Watch, to_json
@@ -110,6 +110,10 @@ class Follower:
         now = time.time()
         return self._watch.status(now, time.localtime(now).tm_gmtoff)
 
+    def stacks(self, status: Status) -> tuple[HangStack, ...]:
+        """The stacks of ranks that stood still in the run of `status`."""
+        return hang_stacks(self.run_dir, since=status.began)
+
 
 def follow(follower: Follower, console: Console) -> int:
     """The live screen, until the run ends or a key says so. The last frame stays in the scroll."""
@@ -120,8 +124,7 @@ def follow(follower: Follower, console: Console) -> int:
             while now.exit_code is None:
                 page = fitted(now, signs, console, height=console.height, live=True)
                 if stacks:
-                    kept = hang_stacks(follower.run_dir)
-                    page = stack_page(kept, signs, height=console.height)
+                    page = stack_page(follower.stacks(now), signs, height=console.height)
                 live.update(page, refresh=True)
                 key = pressed(sys.stdin.fileno(), PERIOD_S)
                 if key in LEAVE:

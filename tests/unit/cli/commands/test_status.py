@@ -1,6 +1,7 @@
 """What `status` prints where there is no terminal."""
 
 import json
+import os
 from pathlib import Path
 
 import typer
@@ -27,3 +28,16 @@ def test_status_prints_plain_lines_or_json_where_there_is_no_terminal(tmp_path: 
     assert "12/12 microbatches" in plain.output
     assert "\x1b" not in plain.output
     assert json.loads(machine.output)["step"] == 20
+
+
+def test_stacks_of_an_earlier_run_in_the_same_directory_are_not_shown(tmp_path: Path) -> None:
+    journals.live(tmp_path)
+    follower = status_command.Follower(tmp_path)
+    status = follower.read()
+    for hang, written_at in ((1, status.began - 60.0), (2, status.began + 60.0)):
+        kept = tmp_path / "hangs" / str(hang) / "rank1.stack"
+        kept.parent.mkdir(parents=True)
+        kept.write_text("stands in a lock")
+        os.utime(kept, (written_at, written_at))
+
+    assert [stack.hang for stack in follower.stacks(status)] == [2]
