@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import zmq
 
 from rendezvous.transport.admission import Admission, Refused
+from rendezvous.transport.guests import Guests
 from rendezvous.transport.rate_limited_log import RateLimitedLog
 from rendezvous.transport.sockets import (
     FAILURES,
     PARTS,
     Bulk,
-    Guests,
     Socket,
     bind,
     drain,

@@ -7,9 +7,7 @@ loop: the `Door` is the socket that ZeroMQ asks, polled like any other.
 import errno
 import itertools
 import os
-import resource
 import socket as sockets
-import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -58,25 +56,12 @@ lost, and said again after a second, then after three, seven ... More would help
 at once, and let a stranger keep our thread busy with connections that there is no descriptor for.
 """
 
-STRANGERS = 1_000
-"""Connections of peers that have not spoken yet. ZeroMQ serves them all at once: of 5,000 together
-none would be done in its time, so most would begin again."""
-
-RESERVED_FDS = 64
-"""Descriptors that are not for connections: workers, files, the launcher itself."""
-
 FAILURES = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 """Handshakes that came to nothing."""
-
-HUNG_UP = (
-    (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, errno.ECONNRESET),
-    (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, errno.EPIPE),
-)
-"""How ZeroMQ tells that the other end closed the connection before it had introduced itself."""
 
 END_S = 1.0
 """What the end of a context may take, beyond the time that its sockets linger."""
@@ -152,53 +137,6 @@ class Door:
                 refused.append(address.decode("ascii", "replace"))
             send(self.socket, (*envelope, version, serial, *verdict))
         return refused
-
-
-class Guests:
-    """The connections to a listening socket, and how many of them are from nobody we know.
-
-    Each costs a descriptor, before any key is shown. Strangers may have half of what this process
-    can open; who comes when there are more is sent away, and calls again if it is a launcher.
-    """
-
-    def __init__(self, context: Context, socket: Socket) -> None:
-        self.socket = monitor(
-            context, socket, FAILURES | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
-        )
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        unlimited = limit == resource.RLIM_INFINITY
-        self._most = STRANGERS if unlimited else min(STRANGERS, (limit - RESERVED_FDS) // 2)
-        self._strangers: set[int] = set()
-        self._members: set[int] = set()
-
-    def greet(self, fd: int) -> None:
-        """A member has spoken on this connection."""
-        if fd not in self._members:
-            self._members.add(fd)
-            self._strangers.discard(fd)
-
-    def count(self) -> tuple[int, int]:
-        """Handshakes that failed, and connections that were sent away, since the last call.
-
-        A caller that hangs up by itself has failed at nothing: launchers do so when they ask
-        whether a port is still served, and when they run out of patience.
-        """
-        failed = refused = 0
-        for event in drain(self.socket):
-            kind, value = struct.unpack("=HI", event[0])  # a descriptor, or why it failed
-            if kind == zmq.EVENT_ACCEPTED:
-                self._members.discard(value)
-                self._strangers.add(value)
-                resend_soon(value)
-                if len(self._strangers) > self._most:
-                    refused += 1
-                    hang_up(value)
-            elif kind == zmq.EVENT_DISCONNECTED:
-                self._members.discard(value)
-                self._strangers.discard(value)
-            elif (kind, value) not in HUNG_UP:
-                failed += 1
-        return failed, refused
 
 
 def tcp(host: str, port: int) -> str:
@@ -348,6 +286,21 @@ def resend_soon(fd: int) -> None:
         pass  # It is gone already, or this kernel does not know the bound.
 
 
+def peer_of(fd: int) -> str:
+    """The address from which a connection of ZeroMQ's came; "" if it is gone already."""
+    try:
+        with closing(sockets.socket(fileno=os.dup(fd))) as connection:
+            return _address(connection)
+    except OSError:
+        return ""
+
+
+def _address(connection: sockets.socket) -> str:
+    if connection.family not in (sockets.AF_INET, sockets.AF_INET6):
+        return ""
+    return str(connection.getpeername()[0]).removeprefix("::ffff:")
+
+
 def hang_up(fd: int, address: str = "") -> None:
     """End a connection of ZeroMQ's, which has no call for that, if `fd` still leads to `address`.
 
@@ -356,8 +309,8 @@ def hang_up(fd: int, address: str = "") -> None:
     """
     try:
         with closing(sockets.socket(fileno=os.dup(fd))) as connection:
-            peer = connection.getpeername()[0].removeprefix("::ffff:")
-            if connection.family in (sockets.AF_INET, sockets.AF_INET6) and address in ("", peer):
+            peer = _address(connection)
+            if peer and address in ("", peer):
                 connection.shutdown(sockets.SHUT_RDWR)
     except OSError:
         pass  # It is gone already.

@@ -11,6 +11,7 @@ import time
 import zmq
 
 from rendezvous.transport.admission import Admission
+from rendezvous.transport.guests import Guests
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.links import Dealer, Hub, Router
 from rendezvous.transport.rate_limited_log import RateLimitedLog
@@ -23,7 +24,6 @@ from rendezvous.transport.sockets import (
     Caller,
     Context,
     Door,
-    Guests,
     Socket,
     bound,
     dress_listener,
