@@ -25,7 +25,7 @@ from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
 from rendezvous.protocol.arrival_messages import Held
-from rendezvous.protocol.formation_messages import Beat, Join, Start
+from rendezvous.protocol.formation_messages import Beat, Join, Start, Strikes
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
     Committed,
@@ -41,7 +41,7 @@ from rendezvous.transport.station import Station
 if TYPE_CHECKING:  # HTTP and TLS: 2 MiB that a job without etcd has no use for
     from recoverrun.launcher.network.etcd_client import EtcdClient
 
-AMONG_LAUNCHERS = (*get_args(RegisterMessage), Copy, Whole, Copied, Statement)
+AMONG_LAUNCHERS = (*get_args(RegisterMessage), Copy, Whole, Copied, Statement, Strikes)
 """Messages that have nothing to do with a coordinator."""
 
 
@@ -197,6 +197,7 @@ class JobClient:
         """Host the coordinator; `over`: of a job that another launcher has formed."""
         config, own = self._config, self._incarnation
         self._coordinator_host = CoordinatorHost(
+            flapping_nodes=self._leadership.flapping_nodes,
             formation=formation_of(config, own, folder=self._folder.name, begun_at=now, over=over),
             own=own,
             policy=config.recovery_policy,

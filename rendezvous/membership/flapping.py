@@ -4,13 +4,16 @@ Whoever comes to a job that runs may interrupt it, and whoever is lost does. A n
 soon after it has come costs the others more than it gives. It is known by its name, address and
 node rank: a launcher that starts again has another incarnation. A loss counts for an hour. Planned
 leaves, and what happens before the job has formed for the first time, do not count.
+
+All launchers remember what the coordinator counts (`Strikes`), so that its successor goes on from
+there. A loss is known by the launcher that was lost, and so is counted once, whoever tells of it.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.formation_messages import Join, Refusal
+from rendezvous.protocol.formation_messages import Join, Refusal, Start, Strikes
 from rendezvous.protocol.records import Record
 
 HOUR_S = 3600.0
@@ -24,6 +27,8 @@ NODES_MOST, LAUNCHERS_MOST = 1_000, 100_000
 EXIT_NEVER_FORMED = 80
 
 Node = tuple[str, str, int]
+"""Its name, its address, and the node rank that it asks for. The address is "" of a launcher that
+nobody has heard from elsewhere, as it was the first to coordinate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +39,44 @@ class HeldOff:
 
 
 @dataclass(slots=True)
-class _Strikes:
-    times: list[float] = field(default_factory=list)
+class _Losses:
+    times: dict[str, float] = field(default_factory=dict)  # by the launcher that was lost
     reason: str = ""  # of the last
 
 
 class FlappingNodes:
-    """Machine of the coordinator: losses in, answers to those who join out."""
+    """Machine of a launcher: losses in, answers to those who join out."""
 
     def __init__(self) -> None:
         self._nodes: OrderedDict[str, Node] = OrderedDict()  # by incarnation
-        self._strikes: OrderedDict[Node, _Strikes] = OrderedDict()
+        self._losses: OrderedDict[Node, _Losses] = OrderedDict()
 
     def know(self, joins: Iterable[Join]) -> None:
         """These launchers take part, or wait for it."""
         for join in joins:
-            self._nodes[join.incarnation] = (join.node, join.address, join.node_rank)
-            if len(self._nodes) > LAUNCHERS_MOST:
-                self._nodes.popitem(last=False)
+            self._know(join.incarnation, _node(join))
+
+    def know_members(self, start: Start) -> None:
+        """These launchers take part, as we have been told: we have let none of them in."""
+        ranks = start.asked or (-1,) * len(start.peers)
+        for place, ((name, address, _, _), node) in enumerate(
+            zip(start.peers, start.nodes, strict=True)
+        ):
+            if name not in self._nodes:
+                self._know(name, (node.removesuffix(f".{place}"), address, ranks[place]))
+
+    def _know(self, incarnation: str, node: Node) -> None:
+        self._nodes[incarnation] = node
+        if len(self._nodes) > LAUNCHERS_MOST:
+            self._nodes.popitem(last=False)
 
     def lose(self, incarnation: str, reason: str, now: float) -> list[Record]:
         """Note that this launcher is lost; the record for a person."""
         node = self._nodes.pop(incarnation, None)
-        if node is None:
+        if node is None or incarnation in self._recent(node, now):
             return []
-        strikes = self._strikes.setdefault(node, _Strikes())
-        self._strikes.move_to_end(node)
-        if len(self._strikes) > NODES_MOST:
-            self._strikes.popitem(last=False)
-        strikes.times = [*_recent(strikes, now), now][-STRIKES:]
-        strikes.reason = reason
-        many = len(strikes.times)
+        self._count(node, {incarnation: now}, reason)
+        many = len(self._recent(node, now))
         if many == 1:
             return []  # That happens; the loss itself has its record.
         later = f"may join again in {_hold_s(many):g} s"
@@ -76,25 +88,77 @@ class FlappingNodes:
         """Note that this launcher leaves as planned."""
         self._nodes.pop(incarnation, None)
 
+    def _count(self, node: Node, times: dict[str, float], reason: str) -> None:
+        known = self._losses.setdefault(node, _Losses())
+        self._losses.move_to_end(node)
+        if len(self._losses) > NODES_MOST:
+            self._losses.popitem(last=False)
+        newest = max(known.times.values(), default=float("-inf"))
+        if max(times.values(), default=newest) >= newest:
+            known.reason = reason
+        every = sorted((at, name) for name, at in (times | known.times).items())
+        known.times = {name: at for at, name in every[-STRIKES:]}
+
+    def told(self, now: float, lost: Collection[str] | None = None) -> list[Strikes]:
+        """What another launcher has to remember, as of now; `lost`: of the nodes of these alone."""
+        found = []
+        for (name, address, rank), losses in self._losses.items():
+            ages = [(who, now - at) for who, at in losses.times.items() if now - at < HOUR_S]
+            if ages and (lost is None or losses.times.keys() & set(lost)):
+                found.append(
+                    Strikes(
+                        node=name,
+                        address=address,
+                        node_rank=rank,
+                        reason=losses.reason,
+                        lost=tuple(ages),
+                    )
+                )
+        return found
+
+    def learn(self, strikes: Strikes, now: float) -> None:
+        """Another launcher remembers so."""
+        node = (strikes.node, strikes.address, strikes.node_rank)
+        times = {name: now - max(0.0, age_s) for name, age_s in strikes.lost[-STRIKES:]}
+        if times:
+            self._count(node, times, strikes.reason)
+
+    def _recent(self, node: Node, now: float) -> dict[str, float]:
+        """The losses of this node that count, oldest first."""
+        name, _, rank = node
+        both = [self._losses[key].times for key in {node, (name, "", rank)} & self._losses.keys()]
+        every = sorted((at, who) for times in both for who, at in times.items())
+        return {who: at for at, who in every if now - at < HOUR_S}
+
     def judge(self, join: Join, now: float) -> Refusal | HeldOff | None:
         """The answer to a launcher that comes to a job which has begun; None: it may."""
-        strikes = self._strikes.get((join.node, join.address, join.node_rank))
-        times = _recent(strikes, now) if strikes is not None else []
-        if strikes is None or not times:
+        node = _node(join)
+        times = [*self._recent(node, now).values()][-STRIKES:]
+        if not times:
             return None
         if len(times) >= STRIKES:
             left_s = times[0] + HOUR_S - now
             reason = (
                 f"node {join.node} was lost {_times(len(times))} within an hour, and this job "
-                f"takes it no more for {left_s / 60:.0f} min; last: {strikes.reason}"
+                f"takes it no more for {left_s / 60:.0f} min; last: {self._reason(node)}"
             )
             return Refusal(reason=reason, exit_code=EXIT_NEVER_FORMED)
         left_s = times[-1] + _hold_s(len(times)) - now
         return HeldOff(left_s) if left_s > 0 else None
 
+    def _reason(self, node: Node) -> str:
+        """Of its last loss."""
+        name, _, rank = node
+        known = {node, (name, "", rank)} & self._losses.keys()
+        return max(
+            (self._losses[key] for key in known), key=lambda one: max(one.times.values())
+        ).reason
 
-def _recent(strikes: _Strikes, now: float) -> list[float]:
-    return [at for at in strikes.times if now - at < HOUR_S]
+
+def _node(join: Join) -> Node:
+    # Two nodes of one name are told apart by their places, where members are named.
+    name = join.node.removesuffix(f".{join.node_rank}")
+    return (name, join.address, join.node_rank)
 
 
 def _hold_s(many: int) -> float:

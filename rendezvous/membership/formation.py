@@ -328,6 +328,7 @@ class Formation:
                 folder=self._folder,
                 restore=restore,
                 number=number,
+                asked=tuple(join.node_rank for join in joins),
             )
             starts.append(start)
             first_rank += join.nproc

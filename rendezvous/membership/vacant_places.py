@@ -28,11 +28,16 @@ def assigned(start: Start, vacant: Iterable[int], waiting: Sequence[Join]) -> di
     return found
 
 
-def with_peer(start: Start, node_rank: int, peer: Peer, name: str) -> Start:
-    """`start` as it is once the launcher `peer`, on the node `name`, has that place."""
+def with_peer(start: Start, node_rank: int, peer: Peer, name: str, asked: int) -> Start:
+    """`start` as it is once the launcher `peer`, on the node `name`, has that place.
+
+    `asked`: the node rank that it asked for, -1 for any.
+    """
     peers = (*start.peers[:node_rank], peer, *start.peers[node_rank + 1 :])
     nodes = (*start.nodes[:node_rank], name, *start.nodes[node_rank + 1 :])
-    return replace(start, peers=peers, nodes=nodes)
+    ranks = start.asked or (-1,) * len(peers)
+    ranks = (*ranks[:node_rank], asked, *ranks[node_rank + 1 :])
+    return replace(start, peers=peers, nodes=nodes, asked=ranks)
 
 
 def name_of(start: Start, node_rank: int, host: str) -> str:

@@ -67,6 +67,7 @@ class Start:
     restore: str = ""  # ATTEMPT:STEP of the snapshot that all ranks begin from; "": from line 1
     succeeds: bool = False
     number: int = 1  # above all that its nodes, or directories of theirs, have seen
+    asked: tuple[int, ...] = ()  # by node rank: those that the launchers asked for, -1 for any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class Roster:
 
     nodes: tuple[str, ...]
     peers: tuple[Peer, ...]
+    asked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,17 @@ class Spare:
 
     nnodes: int
     places: tuple[tuple[str, int], ...] = ()  # host and port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strikes:
+    """C -> L, and L -> C of a new term: this node was lost lately. All launchers remember it."""
+
+    node: str
+    address: str
+    node_rank: int
+    reason: str  # of the last loss
+    lost: tuple[tuple[str, float], ...]  # which launchers of it, and how many seconds ago
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from rendezvous.protocol.formation_messages import (
     Roster,
     Spare,
     Start,
+    Strikes,
 )
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, ShowStack, Stack
 from rendezvous.protocol.register_messages import (
@@ -335,6 +336,7 @@ Message = (
     | Roster
     | Restart
     | Spare
+    | Strikes
     | Redirect
     | Beat
     | Hello

@@ -172,6 +172,7 @@ class Statement:
     node_rank: int = -1
     node: str = ""
     peer: tuple[Peer, ...] = ()
+    asked: int = -1  # the node rank that it asked for
 
 
 # ---------------------------------------------------------------------------- a witness

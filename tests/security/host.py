@@ -17,6 +17,7 @@ from pathlib import Path
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.network.addresses import understood
 from rendezvous.coordinator.recovery_policy import USUAL
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Join
@@ -38,7 +39,7 @@ def make_coordinator_host(own: str, record: list[Record]) -> CoordinatorHost:
     )  # fmt: skip
     coordinator_host = CoordinatorHost(
             formation=formation, own=own, policy=USUAL, record=record.append,
-            store=lone_store(),
+            store=lone_store(), flapping_nodes=FlappingNodes(),
         )  # fmt: skip
     coordinator_host.receive(own, join_of(own, "host"), time.monotonic())
     return coordinator_host

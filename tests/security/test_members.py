@@ -12,6 +12,7 @@ from recoverrun.launcher.leadership.newcomers import SPARES_MOST
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.ledger import Ledger
 from rendezvous.coordinator.recovery_policy import USUAL
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Spare, Start
@@ -56,7 +57,7 @@ class Table:
         )  # fmt: skip
         self.coordinator_host = CoordinatorHost(
             formation=formation, own=OWN, policy=USUAL, record=self.records.append,
-            store=lone_store(),
+            store=lone_store(), flapping_nodes=FlappingNodes(),
         )  # fmt: skip
         self.say(OWN, _join(OWN, node_rank=0))
 

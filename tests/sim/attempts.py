@@ -13,6 +13,7 @@ from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.beginning import DEATH_WAIT_S
 from rendezvous.coordinator.recovery_policy import USUAL
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.formation_messages import Join, Restart, Start
 from rendezvous.protocol.incarnations import incarnation
@@ -56,7 +57,7 @@ class Job:
         )  # fmt: skip
         self.coordinator_host = CoordinatorHost(
             formation=formation, own=NODES[0], policy=USUAL, record=lambda record: None,
-            store=lone_store(), max_restarts=self.most,
+            store=lone_store(), flapping_nodes=FlappingNodes(), max_restarts=self.most,
         )  # fmt: skip
 
     def run(self) -> None:

@@ -4,6 +4,7 @@ from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.incarnations import incarnation
@@ -31,7 +32,7 @@ class Job:
         )  # fmt: skip
         self.coordinator_host = CoordinatorHost(
             formation=formation, own="own", policy=policy, record=self.records.append,
-            max_restarts=max_restarts, store=lone_store(),
+            max_restarts=max_restarts, store=lone_store(), flapping_nodes=FlappingNodes(),
         )  # fmt: skip
 
     def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Envelope]:

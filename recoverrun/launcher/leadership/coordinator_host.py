@@ -29,6 +29,7 @@ from rendezvous.coordinator.standing import Standing, Vacancy
 from rendezvous.coordinator.takeover import new_coordinator
 from rendezvous.membership import failure_detector
 from rendezvous.membership.failure_detector import Detector
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation, Formed
 from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
@@ -51,13 +52,21 @@ class CoordinatorHost(HostVoice):
         policy: RecoveryPolicy,
         record: Callable[[Record], None],
         store: ReplicatedStore,
+        flapping_nodes: FlappingNodes,
         max_restarts: int = 0,
     ) -> None:
         members = AttemptMembers()
         super().__init__(
             own=own,
             members=members,
-            newcomers=Newcomers(formation, members, own=own, begin=self._open, record=record),
+            newcomers=Newcomers(
+                formation,
+                members,
+                own=own,
+                begin=self._open,
+                record=record,
+                flapping_nodes=flapping_nodes,
+            ),
         )
         self._policy = policy
         self._record = record

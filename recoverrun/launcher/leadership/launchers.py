@@ -96,7 +96,7 @@ class AttemptMembers:
         assert self.start is not None, "only an attempt has places"
         peer = (join.incarnation, join.address, join.listen, join.nproc)
         name = name_of(self.start, node_rank, join.node)
-        self.take(with_peer(self.start, node_rank, peer, name))
+        self.take(with_peer(self.start, node_rank, peer, name, join.node_rank))
         self.changed = True
         return self.known[join.incarnation]
 

@@ -21,6 +21,7 @@ from typing import assert_never
 from recoverrun.launcher.leadership import leadership_records as records
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
 from recoverrun.launcher.leadership.handover import Handover, standing
+from recoverrun.launcher.leadership.loss_news import count_losses, tell_losses
 from recoverrun.launcher.leadership.own_attempt import OwnAttempt, why_lost
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.consensus.configuration import NOBODY as NO_CONFIGURATION
@@ -36,6 +37,7 @@ from rendezvous.consensus.register_events import (
     Event,
     Heard,
     OnSilence,
+    Part,
     RegisterMessage,
     Request,
     Settled,
@@ -43,7 +45,8 @@ from rendezvous.consensus.register_events import (
     To,
 )
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
-from rendezvous.protocol.formation_messages import Beat, Start
+from rendezvous.membership.flapping import FlappingNodes
+from rendezvous.protocol.formation_messages import Beat, Start, Strikes
 from rendezvous.protocol.messages import ContextBuffer, Message
 from rendezvous.protocol.register_messages import Copied, Copy, Statement, Whole
 from rendezvous.store.replicated_store import Effect as StoreEffect
@@ -79,6 +82,7 @@ class Leadership:
         self._register: Register | LeasedRegister | None = None
         self._policy = USUAL
         self.attempt = OwnAttempt()
+        self.flapping_nodes = FlappingNodes()
         self.term = 0  # how often the coordinator has changed, counted from 1
         self._handover = Handover()
         self._warned = False
@@ -117,6 +121,7 @@ class Leadership:
         # One is admitted before the next: until then it is not missed.
         self._present, self._coming = frozenset(self.attempt.nodes) & members, frozenset(news)
         if self.leader == self.own:
+            self.flapping_nodes.know_members(start)
             acts += [act for name in news for act in self.ballot(Admit(name), now)]
         return acts
 
@@ -192,6 +197,8 @@ class Leadership:
                 return [*acts, *self._settle(now)]
             case Statement():
                 return self._state(sender, message)
+            case Strikes():
+                self.flapping_nodes.learn(message, now)
             case Start():  # Another launcher has taken a lost one's place.
                 news = self.attempt.learn(message)
                 admit = news if self.leader == self.own else []
@@ -233,6 +240,8 @@ class Leadership:
         register = self._register
         if register is None:
             return []
+        if isinstance(event, Part):
+            self.flapping_nodes.forget(event.node)
         effects = register.step(event, now)
         # First the others: a follower takes nothing of a leader that it has not heard of.
         acts: list[Act] = [
@@ -280,6 +289,9 @@ class Leadership:
             acts += self._lend_store(now, anew=False)
         if configuration.leader == self.own:
             acts.append(records.decided(configuration, self.attempt.name, etcd=self._etcd))
+            others = [name for name in configuration.members if name != self.own]
+            acts += count_losses(self.flapping_nodes, why, others, now)
+            acts += tell_losses(self.flapping_nodes, came, now)
             if not self._handover.pending and (why or came):
                 acts.append(Departed(tuple(why.items()), tuple(sorted(came))))
         return [*acts, *self._complete()]
@@ -295,6 +307,8 @@ class Leadership:
     def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
         self.term, self.leader = configuration.term, configuration.leader
         leading = self.leader == self.own
+        if leading and self.attempt.start is not None:
+            self.flapping_nodes.know_members(self.attempt.start)
         self._handover.begin(pending=leading)
         self._spoken = leading
         anew = leading and not self.store.holds(self.attempt.number)
@@ -325,7 +339,9 @@ class Leadership:
 
     def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
-        return [Envelope(self.leader, NOBODY, part) for part in self.attempt.statement(self.term)]
+        told = tell_losses(self.flapping_nodes, [self.leader], now)
+        parts = self.attempt.statement(self.term)  # The last of them may be what is waited for.
+        return [*told, *(Envelope(self.leader, NOBODY, part) for part in parts)]
 
     def _state(self, sender: str, part: Statement) -> list[Act]:
         if part.term != self.term or self.leader != self.own:

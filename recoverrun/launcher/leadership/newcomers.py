@@ -46,8 +46,9 @@ class Newcomers:
         own: str,
         begin: Callable[[Formed, float], None],
         record: Callable[[Record], None],
+        flapping_nodes: FlappingNodes,
     ) -> None:
-        """`begin` is called once an attempt has formed."""
+        """`begin` is called once an attempt has formed. `flapping_nodes` is of the launcher."""
         self.spares: dict[str, Join] = {}  # for the next attempt
         self.waiting: set[str] = set()  # launchers that joined a job not yet formed
         self.placed: set[str] = set()  # those that have a place, and take part soon
@@ -58,7 +59,7 @@ class Newcomers:
         self._own = own
         self._begin = begin
         self._record = record
-        self._flapping_nodes = FlappingNodes()
+        self._flapping_nodes = flapping_nodes
 
     @property
     def least(self) -> int:

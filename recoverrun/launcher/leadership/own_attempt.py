@@ -40,7 +40,7 @@ class OwnAttempt:
         if self.start is None or start.attempt != self.number or not self._begun:
             return []
         news = [peer[0] for peer in start.peers if peer[0] not in self.nodes]
-        self.start = replace(self.start, nodes=start.nodes, peers=start.peers)
+        self.start = replace(self.start, nodes=start.nodes, peers=start.peers, asked=start.asked)
         self.nodes = members_of(self.start)
         return news
 
@@ -51,7 +51,8 @@ class OwnAttempt:
             return
         known = 0 <= part.node_rank < len(start.peers)
         if known and start.peers[part.node_rank][3] == part.peer[0][3]:
-            self.learn(with_peer(start, part.node_rank, part.peer[0], part.node))
+            place, peer = part.node_rank, part.peer[0]
+            self.learn(with_peer(start, place, peer, part.node, part.asked))
 
     @property
     def strangers(self) -> set[str]:
@@ -97,8 +98,12 @@ class OwnAttempt:
         start = self.start
         if start is None or not start.peers:
             return parts
-        rank, name, peer = start.node_rank, start.nodes[start.node_rank], start.peers
-        return [replace(part, node_rank=rank, node=name, peer=(peer[rank],)) for part in parts]
+        rank, peer = start.node_rank, (start.peers[start.node_rank],)
+        asked = start.asked[rank] if start.asked else -1
+        return [
+            replace(part, node_rank=rank, node=start.nodes[rank], peer=peer, asked=asked)
+            for part in parts
+        ]
 
     def vacancy(
         self,

@@ -72,9 +72,9 @@ def _start(start: Start, rosters: dict[int, Bulk]) -> tuple[bytes | Bulk, ...]:
     if not start.peers:
         return (codec.encode(start),)
     if id(start.peers) not in rosters:
-        roster = Roster(nodes=start.nodes, peers=start.peers)
+        roster = Roster(nodes=start.nodes, peers=start.peers, asked=start.asked)
         rosters[id(start.peers)] = bulk(codec.encode(roster))
-    return codec.encode(replace(start, nodes=(), peers=())), rosters[id(start.peers)]
+    return codec.encode(replace(start, nodes=(), peers=(), asked=())), rosters[id(start.peers)]
 
 
 Content = tuple[Sequence[bytes], Message]
@@ -91,7 +91,8 @@ def opened(frames: Sequence[bytes]) -> Content:
     start = codec.decode(frames[-2]) if len(frames) > 1 else None
     if not isinstance(start, Start):
         raise codec.RemoteProtocolError("a Roster came without its Start")
-    return frames[:-2], replace(start, nodes=message.nodes, peers=message.peers)
+    told = replace(start, nodes=message.nodes, peers=message.peers, asked=message.asked)
+    return frames[:-2], told
 
 
 def ranks(address: Sequence[bytes]) -> tuple[int, ...]:

@@ -24,6 +24,9 @@ from tests.sim.seats.plan import Plan
 from tests.sim.views.book import Book
 from tests.sim.violation import Violation, demand
 
+SEEN_S = 5.0
+"""A loss is counted within so many seconds."""
+
 SOON_S = 3.0
 """The last launcher goes on alone within so many seconds of the last loss."""
 
@@ -87,9 +90,25 @@ class Job:
             stall_s = sum(stall.for_s for stall in plan.stalls)
             late = f"alone only {self.alone_at - lost_at:.1f} s after the last loss"
             demand(self.alone_at < lost_at + SOON_S + stall_s, "late", late)
+            self._check_losses(last)
         except Violation as found:
             violation = found
         return Outcome(plan, violation, self.coverage, self.told)
+
+    def _check_losses(self, last: Seat) -> None:
+        """The last one knows of each loss, once, whoever has counted it, and how long ago."""
+        now, names = self.engine.now, self.plan.names
+        killed = {names[place]: (at_s, place) for at_s, place in self.plan.kills}
+        told = last.leadership.flapping_nodes.told(now)
+        found = [(one, who, age_s) for one in told for who, age_s in one.lost]
+        known = sorted(who for _, who, _ in found)
+        demand(known == sorted(killed), "losses", f"it knows of {known}, not of {sorted(killed)}")
+        for one, who, age_s in found:
+            at_s, place = killed[who]
+            node = (one.node, one.node_rank)
+            demand(node == (f"node-{place}", place), "losses", f"{who} was not on {node}")
+            seen = at_s <= now - age_s + 0.1 and now - age_s < at_s + SEEN_S
+            demand(seen, "losses", f"{who} was lost at {at_s:.1f}, not at {now - age_s:.1f}")
 
     # --------------------------------------------------------------------------- launchers
 
@@ -215,6 +234,7 @@ def _start(names: tuple[str, ...], place: int) -> Start:
         world_size=len(names), master_addr="h:1",
         nodes=tuple(f"node-{one}" for one in range(len(names))), leader=names[0],
         peers=tuple((name, "127.0.0.1", 1, 1) for name in names),
+        asked=tuple(range(len(names))),
     )  # fmt: skip
 
 

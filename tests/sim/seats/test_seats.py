@@ -1,12 +1,18 @@
 """Launchers that are killed one after another, in any order: the last one goes on."""
 
 from rendezvous.consensus import proved_deaths
+from rendezvous.membership import flapping
 from tests.sim.mutants import Mutant, planted
 from tests.sim.seats.job import simulate
 from tests.sim.seats.plan import draw
 from tests.sim.sweep import swept
 
 SEEDS = range(150)
+
+FORGETFUL = Mutant(
+    "forgetful: what another launcher has counted is not remembered", flapping,
+    "FlappingNodes.learn", "if times:", "if False:", "losses", 0,
+)  # fmt: skip
 
 SHY = Mutant(
     "shy: that a leader has just answered makes nobody certain", proved_deaths,
@@ -26,6 +32,13 @@ def test_most_end_well_also_where_launchers_often_stand_still_for_longer_than_a_
     wrong = [seed for seed in SEEDS if simulate(draw(seed, stalled=True)).violation is not None]
 
     assert len(wrong) < 0.03 * len(SEEDS), wrong
+
+
+def test_losses_that_are_not_handed_over_are_noticed() -> None:
+    with planted(FORGETFUL):
+        violation = simulate(draw(FORGETFUL.seed)).violation
+
+    assert violation is not None and violation.checker == FORGETFUL.checker
 
 
 def test_a_broken_rule_is_noticed() -> None:

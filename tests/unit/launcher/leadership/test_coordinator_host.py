@@ -7,6 +7,7 @@ from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.recovery_policy import USUAL
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
@@ -41,7 +42,7 @@ class Job:
         )
         self.coordinator_host = CoordinatorHost(
             formation=formation, own="own", policy=USUAL, record=self.records.append,
-            store=lone_store(),
+            store=lone_store(), flapping_nodes=FlappingNodes(),
         )  # fmt: skip
         self.join("own", 0)
         if joined:

@@ -15,7 +15,7 @@ from tests.unit.agreeing_launchers import NAMES, Launchers
 def _replaced(job: Launchers, name: str) -> Start:
     """The launcher "e" has the place of `name`."""
     place, start = NAMES.index(name), job.start("a", 0)
-    return with_peer(replace(start, succeeds=True), place, ("e", "127.0.0.1", 1, 2), "node-e")
+    return with_peer(replace(start, succeeds=True), place, ("e", "127.0.0.1", 1, 2), "node-e", 1)
 
 
 def _admitted(job: Launchers, *told: str) -> Leadership:

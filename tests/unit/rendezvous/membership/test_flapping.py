@@ -1,7 +1,7 @@
 """A node that is lost again and again is held off longer each time, then refused for an hour."""
 
 from rendezvous.membership.flapping import HOUR_S, FlappingNodes, HeldOff
-from rendezvous.protocol.formation_messages import Join, Refusal
+from rendezvous.protocol.formation_messages import Join, Refusal, Start
 
 
 def _join(incarnation: str, node: str = "n7", rank: int = -1) -> Join:
@@ -79,3 +79,64 @@ def test_a_loss_is_counted_once() -> None:
 
     assert flapping_nodes.lose("i1", "gone", 0.1) == []
     assert flapping_nodes.judge(_join("i2"), 0.5) == HeldOff(1.5)
+
+
+def test_the_next_coordinator_goes_on_from_what_it_is_told() -> None:
+    node = Node()
+    node.lose(0.0)
+    node.lose(10.0)
+    successor = FlappingNodes()  # its clock shows something else
+    for told in node.flapping_nodes.told(15.0):
+        successor.learn(told, 1000.0)
+
+    assert successor.judge(_join("new"), 1000.0) == HeldOff(15.0)
+    assert successor.judge(_join("new"), 1015.0) is None
+    successor.know([_join("i3")])
+    said = successor.lose("i3", "gone again", 1020.0)
+
+    assert "was lost 3 times within an hour and is not let in again" in said[0].reason
+    refusal = successor.judge(_join("new"), 1030.0)
+    assert isinstance(refusal, Refusal) and refusal.reason.endswith("last: gone again")
+    assert successor.judge(_join("new"), 1000.0 - 15.0 + HOUR_S) is None
+
+
+def test_a_loss_that_several_tell_of_is_counted_once() -> None:
+    node = Node()
+    node.lose(0.0)
+    successor = FlappingNodes()
+    successor.know([_join("i1")])
+    (told,) = node.flapping_nodes.told(1.0)
+
+    successor.learn(told, 1.0)
+    successor.learn(told, 1.2)
+
+    assert successor.lose("i1", "gone", 1.3) == []
+    assert successor.judge(_join("new"), 1.5) == HeldOff(0.5)
+
+
+def test_members_whom_another_has_let_in_are_known_by_what_they_asked_for() -> None:
+    successor = FlappingNodes()
+    start = Start(
+        generation=1, node_rank=2, nnodes=3, first_rank=2, nproc=1, world_size=3, master_addr="m",
+        nodes=("n7.0", "n7.1", "n8"), asked=(0, 1, -1),
+        peers=(("a", "", 1, 1), ("b", "10.0.0.7", 1, 1), ("c", "10.0.0.8", 1, 1)),
+    )  # fmt: skip
+    successor.know_members(start)
+
+    successor.lose("a", "gone", 0.0)  # where it has called from nobody knows
+    assert successor.judge(_join("new", rank=0), 0.5) == HeldOff(1.5)
+    assert successor.judge(_join("new", rank=1), 0.5) is None
+    successor.lose("b", "gone", 0.0)
+
+    assert successor.judge(_join("new", rank=1), 0.5) == HeldOff(1.5)
+    assert successor.judge(_join("new"), 0.5) is None
+
+
+def test_only_the_losses_asked_for_are_told_and_none_older_than_an_hour() -> None:
+    node = Node()
+    node.lose(0.0)
+    node.lose(10.0, node="n8")
+
+    assert [one.node for one in node.flapping_nodes.told(20.0)] == ["n7", "n8"]
+    assert [one.node for one in node.flapping_nodes.told(20.0, ["i2"])] == ["n8"]
+    assert [one.node for one in node.flapping_nodes.told(HOUR_S + 5.0)] == ["n8"]

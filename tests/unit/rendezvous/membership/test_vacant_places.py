@@ -43,7 +43,7 @@ def test_no_place_is_given_away_where_nodes_have_different_roles() -> None:
 
 
 def test_the_launcher_hosts_the_ranks_of_the_lost_one_and_all_know_it() -> None:
-    now = with_peer(start(), 1, ("x", "g", 9, 3), "m")
+    now = with_peer(start(), 1, ("x", "g", 9, 3), "m", -1)
     told, other = start_of(now, "x", "c"), start_of(now, "c", "c")
 
     assert told is not None and other is not None

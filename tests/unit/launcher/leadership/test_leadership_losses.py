@@ -1,0 +1,59 @@
+"""Losses that count against a node, when the launcher that has counted them is lost itself."""
+
+from recoverrun.launcher.leadership.leadership import Leadership
+from rendezvous.consensus.register_events import Part
+from rendezvous.membership.flapping import HeldOff
+from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.records import Record
+from tests.unit.agreeing_launchers import Launchers
+
+
+def _coordinates(job: Launchers) -> Leadership:
+    (leader,) = {job.machines[name].leader for name in job.names if job.alive[name]}
+    return job.machines[leader]
+
+
+def _held_off(job: Launchers, node: str) -> bool:
+    """True if a launcher on `node` that comes again now has to wait."""
+    join = Join(
+        run_id="job", node=node, incarnation="new", node_rank=-1, nproc=2, version="1",
+        address="127.0.0.1",
+    )  # fmt: skip
+    return isinstance(_coordinates(job).flapping_nodes.judge(join, job.now), HeldOff)
+
+
+def test_the_next_coordinator_knows_whom_the_last_one_lost_and_that_it_was_lost() -> None:
+    job = Launchers()
+    job.kill("d")
+    job.run(0.2)
+    job.kill("a")
+    job.run(1.0)
+
+    assert _coordinates(job).own != "a"
+    assert _held_off(job, "node-d") and _held_off(job, "node-a")
+    assert not _held_off(job, "node-b") and not _held_off(job, "node-c")
+
+
+def test_a_member_that_the_last_coordinator_let_in_is_counted_by_the_next_one() -> None:
+    job = Launchers()
+    job.kill("a")
+    job.run(3.0)
+    leader = _coordinates(job).own
+    lost = next(name for name in ("b", "c", "d") if name != leader)
+    job.kill(lost)
+    job.run(0.5)
+
+    assert _held_off(job, f"node-{lost}")
+    said = [act for act in job.acts[leader] if isinstance(act, Record)]
+    assert not [act for act in said if act.fields.get("event") == "node.lemon"]  # the first time
+
+
+def test_who_leaves_as_planned_is_not_held_off() -> None:
+    job = Launchers()
+    job.carry_out("a", job.machines["a"].ballot(Part("d"), job.now))
+    job.run(0.5)
+    job.kill("d", proved=False)  # its process ends, and nobody has to be told
+    job.kill("a")
+    job.run(1.0)
+
+    assert _held_off(job, "node-a") and not _held_off(job, "node-d")
