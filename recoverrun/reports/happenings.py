@@ -28,6 +28,7 @@ class Death:
     incarnation: int
     life: int = 0  # of its replica, see `returns`
     failed_at: float  # not after `ts`: an exception is written down before its process ends
+    starved: bool = False  # the kernel was out of memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

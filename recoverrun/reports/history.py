@@ -181,8 +181,7 @@ def _spawn(facts: History, entry: Entry) -> None:
 
 def _exit(facts: History, entry: Entry) -> None:
     rank, pid = entry.integer("rank"), entry.integer("pid")
-    told = max(0, entry.integer("incarnation", 0))
-    incarnation = facts.incarnations.get((rank, pid), told)
+    incarnation = facts.incarnations.get((rank, pid), max(0, entry.integer("incarnation", 0)))
     life = facts.returns.life_of(rank, incarnation)
     key = (rank, pid, incarnation)
     if key in facts.exits:
@@ -211,6 +210,7 @@ def _exit(facts: History, entry: Entry) -> None:
         incarnation=incarnation,
         life=life,
         failed_at=entry.ts - max(0.0, entry.number("age_ms")) / 1000,
+        starved=entry.flag("oom"),
     )
     if life == ON_NO_LIFE:
         facts.returns.end(death, facts.slot_of(rank))

@@ -55,6 +55,8 @@ def describe(death: Death) -> str:
             return f"{name} was lost with {ranks(death.ranks)}"
         case "hang":
             return f"{who} hangs{', ' * bool(death.error)}{sanitize(death.error)}"
+        case "signal" if death.starved:
+            return f"{who} was killed by {signal_name(death.signal)}: its node was out of memory"
         case "signal":
             return f"{who} was killed by {signal_name(death.signal)}, which recoverrun did not send"
         case "exception":

@@ -50,7 +50,7 @@ class Loss:
             failed_at=now - max(0.0, exited.age_s),
             detected_s=exited.detected_s,
             error=exited.error,
-            reason=f"rank {exited.rank} {_cause(exited.code, exited.error)}",
+            reason=f"rank {exited.rank} {_cause(exited)}",
         )
 
     @classmethod
@@ -194,7 +194,8 @@ def exit_code(code: int) -> int:
     return code if 0 < code < CODE_LIMIT else 1
 
 
-def _cause(code: int, error: str) -> str:
-    if code < 0:
-        return f"was ended by signal {-code}"
-    return f"exited with code {code}" + (f": {error}" if error else "")
+def _cause(exited: Exited) -> str:
+    if exited.code < 0:
+        # No colon: what stands behind one is an exception, which a script may raise everywhere.
+        return f"was ended by signal {-exited.code}" + " (out of memory)" * exited.starved
+    return f"exited with code {exited.code}" + (f": {exited.error}" if exited.error else "")

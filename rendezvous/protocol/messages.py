@@ -138,6 +138,7 @@ class Exited:
     detected_s: float  # since the process died, as far as the launcher can tell
     age_s: float = 0.0  # since it failed: since it wrote down its exception, or else since it died
     step: int = -1  # that it was at, as far as its page tells
+    starved: bool = False  # by SIGKILL, as the kernel was out of memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,6 +127,7 @@ class Scene:
         ours: bool = False,
         node: str = "gpu-01",
         age_ms: float = 0.0,
+        oom: bool = False,
     ) -> None:
         how = f"was killed by signal {signal}" if signal else error or f"exited with code {code}"
         self.write(
@@ -140,6 +141,7 @@ class Scene:
             ours=ours,
             error=error,
             age_ms=age_ms,
+            **({"oom": True} if oom else {}),
         )
 
     def kill(self, *ranks: int, node: str = "gpu-01") -> None:

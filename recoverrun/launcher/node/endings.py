@@ -22,12 +22,22 @@ class Ending:
     """The end of one worker of `node`, with its exit code and its last words."""
 
     def __init__(
-        self, worker: Worker, gone: Gone, last: LastWords, detected_s: float, node: str
+        self,
+        worker: Worker,
+        gone: Gone,
+        last: LastWords,
+        detected_s: float,
+        node: str,
+        *,
+        starved: bool = False,
     ) -> None:
-        """`detected_s`: for how long nobody here knew of it."""
+        """`detected_s`: for how long nobody here knew of it. `starved`: by the kernel, for want of
+        memory.
+        """
         self._worker = worker
         self._gone = gone
         self._node = node
+        self._starved = starved
         self._error = last.error
         self._detected_s = detected_s
         self._age_s = _age_s(last, detected_s) if last.error else detected_s
@@ -35,19 +45,22 @@ class Ending:
     def record(self) -> Record:
         """The journal's line."""
         worker, code = self._worker, self._gone.code
-        signal = -code if code < 0 else 0
+        number = -code if code < 0 else 0
         fields: dict[str, Json] = {
             "rank": worker.rank,
             "pid": worker.child.pid,
             "code": code,
-            "signal": signal,
+            "signal": number,
             "ours": self._gone.ours,
             "error": self._error,
             "incarnation": worker.incarnation,
             "detect_ms": round(self._detected_s * 1000, 3),
             "age_ms": round(self._age_s * 1000, 3),
         }
-        how = f"was ended by signal {signal}" if signal else f"exited with code {code}"
+        if self._starved:
+            fields["oom"] = True
+        how = f"was ended by signal {number}" if number else f"exited with code {code}"
+        how += " (out of memory)" * self._starved
         by = ", by our hand" if self._gone.ours else ""
         words = f": {self._error}" if self._error else ""
         return Record("worker.exit", f"rank {worker.rank} {how}{by}{words}", fields)
@@ -75,6 +88,7 @@ class Ending:
             detected_s=self._detected_s,
             age_s=self._age_s,
             step=-1 if (place := read_page(page_beside(worker.context))) is None else place.step,
+            starved=self._starved,
         )
         return context_buffer, exited
 

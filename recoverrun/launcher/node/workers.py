@@ -8,7 +8,7 @@ worker but what it says about itself, and nothing at all after its end.
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, Signals
+from signal import SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, Signals
 from typing import TYPE_CHECKING
 
 from recoverrun.config.run_config import RunConfig
@@ -16,6 +16,7 @@ from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.beginnings import Beginnings
 from recoverrun.launcher.node.endings import Ending, never_begun
 from recoverrun.launcher.node.hung_workers import HungWorkers
+from recoverrun.launcher.node.oom_kills import OomKills
 from recoverrun.launcher.node.processes import Processes
 from recoverrun.launcher.node.spares import Spares
 from recoverrun.launcher.node.supervisor import (
@@ -99,6 +100,7 @@ class LocalWorkers:
         self._record = record
         self._node = start.nodes[start.node_rank]
         self.ranks = range(start.first_rank, start.first_rank + start.nproc)
+        self._oom_kills = OomKills()
         self._supervisor = Supervisor(())
         self._spares = Spares(config.spares, station, record)
         self.processes = Processes(self._spares)
@@ -358,7 +360,12 @@ class LocalWorkers:
         last = NONE
         if gone.code:
             last = self._patience.ask(lambda: last_words(worker.error_file), NONE)
-        ending = Ending(worker, gone, last, detected_s, self._node)
+        starved = False
+        if gone.code == -SIGKILL and not gone.ours:
+            starved = self._oom_kills.take()
+        else:  # If it ended a child of the worker's, that was told by the worker.
+            self._oom_kills.pass_over()
+        ending = Ending(worker, gone, last, detected_s, self._node, starved=starved)
         self._record(ending.record())
         return [*ending.messages()]
 

@@ -312,3 +312,15 @@ def test_evidence_that_says_what_is_said_already_is_none(tmp_path: Path) -> None
     assert evidence(replace(root, evidence="memory.events: oom_kill 0 to 1")) == (
         "memory.events: oom_kill 0 to 1"
     )
+
+
+def test_the_kernels_want_of_memory_is_named(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(3, signal=9, oom=True)
+    run_dir = scene.close()
+
+    root = _root(run_dir)
+
+    assert (root.rank, root.cause) == (3, "sigkill")
+    assert "rank 3 was killed by SIGKILL: its node was out of memory" in root.what

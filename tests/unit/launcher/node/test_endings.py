@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,3 +41,19 @@ def test_what_a_process_has_brought_upon_itself_is_told_from_what_others_did(
     left, exited = Ending(worker, gone, LastWords("", ()), 0.0, "n0").messages()
 
     assert (left.by_itself, exited.code) == (by_itself, code)
+
+
+def test_who_was_ended_for_want_of_memory_is_named_so(tmp_path: Path) -> None:
+    child: Any = SimpleNamespace(pid=77)
+    worker = Worker(
+        rank=1, incarnation=0, child=child, context=str(tmp_path / "none"), error_file=""
+    )
+    gone = Gone(rank=1, code=-signal.SIGKILL, ours=False)
+    ending = Ending(worker, gone, LastWords("", ()), 0.0, "n0", starved=True)
+
+    _, exited = ending.messages()
+    record = ending.record()
+
+    assert exited.starved
+    assert record.reason == "rank 1 was ended by signal 9 (out of memory)"
+    assert record.fields["oom"] is True

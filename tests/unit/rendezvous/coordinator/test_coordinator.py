@@ -45,6 +45,18 @@ def test_a_loss_before_the_topology_is_known_stops_the_job_with_the_code_of_the_
     assert exit_code(machine.step(Received(message=exited), 0.0)) == 137
 
 
+def test_the_loss_of_a_rank_that_was_out_of_memory_says_so() -> None:
+    job = Job()
+    exited = Exited(
+        rank=1, incarnation=0, node="a", code=-9, ours=False, error="", detected_s=0.0, starved=True
+    )
+
+    (lost,) = [one for one in job.tell(exited) if getattr(one, "event", "") == "replica.lost"]
+
+    assert isinstance(lost, Record)
+    assert lost.reason == "rank 1 was ended by signal 9 (out of memory)"
+
+
 def test_a_hello_is_recorded_once_and_answered_each_time() -> None:
     job = Job()
     hello = Hello(rank=1, incarnation=0, pid=7, torch="2.13")
