@@ -43,6 +43,8 @@ def _unended(death: Death) -> bool:
 
 
 def cause_class(death: Death) -> str:
+    if death.starved:
+        return "out of memory"
     return signal_name(death.signal).lower() if death.kind == "signal" else death.kind
 
 
@@ -56,7 +58,8 @@ def describe(death: Death) -> str:
         case "hang":
             return f"{who} hangs{', ' * bool(death.error)}{sanitize(death.error)}"
         case "signal" if death.starved:
-            return f"{who} was killed by {signal_name(death.signal)}: its node was out of memory"
+            name = signal_name(death.signal)
+            return f"{who} was killed by {name}: the kernel had no memory left for it"
         case "signal":
             return f"{who} was killed by {signal_name(death.signal)}, which recoverrun did not send"
         case "exception":

@@ -51,7 +51,7 @@ BOUNDS: Mapping[str, Bound] = {
     ),
     **dict.fromkeys(
         (
-            "run_id", "argv", "version", "inject", "nodes", "name", "torch", "ours", "error",
+            "run_id", "argv", "version", "inject", "nodes", "name", "torch", "ours", "oom", "error",
             "strategy", "promise", "verdict", "invariant", "event", "root_node", "folder", "phase",
             "where", "proof", "kind", "part", "outvoted",
         ),

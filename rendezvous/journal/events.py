@@ -77,9 +77,10 @@ EVENTS: Mapping[str, Event] = {
     ),
     "worker.hello": Event("The hooks are installed in a worker.", ("rank", "torch")),
     "worker.exit": Event(
-        "The kernel said that a worker is gone; `ours`: we had sent it the signal.",
+        "The kernel said that a worker is gone; `ours`: we had sent it the signal, `oom`: the "
+        "kernel had, for want of memory.",
         ("rank", "pid", "code", "signal", "ours", "error"),
-        ("incarnation", "detect_ms", "age_ms"),
+        ("incarnation", "detect_ms", "age_ms", "oom"),
     ),
     "worker.kill": Event("We send these ranks a signal: kill ledger.", ("ranks",), ("signal",)),
     "topology.learn": Event("The script's process groups show replicas.", ("strategy", "replicas")),

@@ -76,7 +76,7 @@ class Ending:
             begun=shared_memory.read_begun(
                 worker.context, ended_by_us=gone.ours and not worker.hung
             ),
-            by_itself=worker.hung or _ended_itself(gone),
+            by_itself=worker.hung or self._starved or _ended_itself(gone),
         )
         exited = Exited(
             rank=worker.rank,

@@ -180,6 +180,7 @@ class LocalWorkers:
 
     def listen(self, now: float, most: int = BATCH) -> list[Message]:
         """The checked messages of workers, for the coordinator."""
+        self._oom_kills.look(now)
         up: list[Message] = []
         for worker, message in self._messages.received(most):
             up += self._noted(worker, message, now)
@@ -332,7 +333,7 @@ class LocalWorkers:
                 case Signal():
                     self._signal(effect)
                 case Gone():
-                    up += self._on_exit(effect)
+                    up += self._on_exit(effect, now)
                 case Begin():
                     up += self._begin_again(effect, now)
                 case Unbegun(rank=rank, birth=birth):
@@ -350,7 +351,7 @@ class LocalWorkers:
         for rank in effect.ranks:
             self._workers[rank].child.signal(effect.number)
 
-    def _on_exit(self, gone: Gone) -> list[Message]:
+    def _on_exit(self, gone: Gone, now: float) -> list[Message]:
         """Tell the coordinator that a worker is gone, and what it left."""
         worker = self._workers[gone.rank]
         worker.ended = True
@@ -360,11 +361,7 @@ class LocalWorkers:
         last = NONE
         if gone.code:
             last = self._patience.ask(lambda: last_words(worker.error_file), NONE)
-        starved = False
-        if gone.code == -SIGKILL and not gone.ours:
-            starved = self._oom_kills.take()
-        else:  # If it ended a child of the worker's, that was told by the worker.
-            self._oom_kills.pass_over()
+        starved = gone.code == -SIGKILL and not gone.ours and self._oom_kills.explain_one(now)
         ending = Ending(worker, gone, last, detected_s, self._node, starved=starved)
         self._record(ending.record())
         return [*ending.messages()]

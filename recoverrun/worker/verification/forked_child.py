@@ -22,7 +22,8 @@ import struct
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -44,6 +45,7 @@ ENDED = "a copy of this process was ended by it"
 ASKED = "asked"  # what the child says has it where it is no answer
 
 NICE = 5
+OOM_SCORE = "1000"  # where memory is short it goes first, not the rank that it is a copy of
 PR_SET_PDEATHSIG = 1
 
 
@@ -203,6 +205,8 @@ def _alone(writer: int, parent: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     gc.disable()
     os.nice(NICE)
+    with suppress(OSError):  # a system without /proc
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     for start, end in _shared_writable():
         _copy(libc, start, end - start)
     _part_with_files(writer)

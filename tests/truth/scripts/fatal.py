@@ -50,6 +50,8 @@ class Samples(Dataset):
                 os.kill(os.getpid(), signal.SIGSEGV)
             elif way == "crash":
                 ctypes.string_at(0)
+            elif way == "memory":
+                [bytearray(b"x") * (1 << 26) for _ in range(64)]
             elif way == "sleep":
                 time.sleep(1000)
             elif way == "late":  # it dies as it next speaks to others

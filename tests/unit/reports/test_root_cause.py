@@ -322,5 +322,5 @@ def test_the_kernels_want_of_memory_is_named(tmp_path: Path) -> None:
 
     root = _root(run_dir)
 
-    assert (root.rank, root.cause) == (3, "sigkill")
-    assert "rank 3 was killed by SIGKILL: its node was out of memory" in root.what
+    assert (root.rank, root.cause) == (3, "out of memory")
+    assert "rank 3 was killed by SIGKILL: the kernel had no memory left for it" in root.what

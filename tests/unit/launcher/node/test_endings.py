@@ -51,9 +51,9 @@ def test_who_was_ended_for_want_of_memory_is_named_so(tmp_path: Path) -> None:
     gone = Gone(rank=1, code=-signal.SIGKILL, ours=False)
     ending = Ending(worker, gone, LastWords("", ()), 0.0, "n0", starved=True)
 
-    _, exited = ending.messages()
+    left, exited = ending.messages()
     record = ending.record()
 
-    assert exited.starved
+    assert exited.starved and left.by_itself
     assert record.reason == "rank 1 was ended by signal 9 (out of memory)"
     assert record.fields["oom"] is True
