@@ -115,7 +115,7 @@ class ProvedDeaths:
         if not known and launcher.settled and witness in launcher.configuration.voters:
             return  # It votes in their place, if it is there.
         if not known or not launcher.settled:
-            words = "all others are dead, and what they had agreed on last is not known"
+            words = "all others have ended, and what they had agreed on last is not known"
             launcher.give_up(words, silent=False)
             return
         launcher.go_on_alone(timeouts.LEAP)

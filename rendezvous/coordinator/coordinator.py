@@ -224,7 +224,9 @@ class Coordinator(Generations):
         if exited.code == 0:  # perhaps without hooks that could say farewell
             return self._finish(rank, -1, FIRST_GENERATION)
         if rank in self.members.finished:
-            reason = f"rank {rank} failed after its script had ended (code {exited.code})"
+            reason = f"failed after its script had ended (code {exited.code})"
+            if exited.ours:
+                reason = "did not end after its script, and recoverrun ended it"
             return [Record("notice.give", reason, {"rank": rank}), *self._done()]
         layout, generation = self.members.layout, self.generation + 1
         loss = Loss.of_exit(exited, layout=layout, generation=generation, now=self.now)

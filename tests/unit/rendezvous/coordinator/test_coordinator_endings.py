@@ -3,7 +3,7 @@
 import pytest
 
 from rendezvous.protocol.effects import KillRanks, StopJob
-from rendezvous.protocol.messages import Farewell, PeerFault
+from rendezvous.protocol.messages import Exited, Farewell, PeerFault
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, Job, told, waits
@@ -37,6 +37,27 @@ def test_who_met_the_others_and_then_ended_begins_no_generation() -> None:
     job.end(2)
 
     assert not told(job.tell(Farewell(rank=0, generation=2, step=1)), View)
+
+
+def test_who_fails_after_its_script_is_told_from_who_did_not_end_and_was_ended() -> None:
+    job = Job()
+    job.tell(*(Farewell(rank=rank, generation=1, step=1) for rank in (0, 1, 2)))
+
+    said = [
+        effect.reason
+        for rank, ours in ((0, False), (1, True))
+        for effect in job.tell(
+            Exited(
+                rank=rank, incarnation=0, node="a", code=-15, ours=ours, error="", detected_s=0.0
+            )
+        )
+        if isinstance(effect, Record) and effect.event == "notice.give"
+    ]
+
+    assert said == [
+        "failed after its script had ended (code -15)",
+        "did not end after its script, and recoverrun ended it",
+    ]
 
 
 def test_a_process_that_ends_well_in_mid_run_is_a_lost_replica() -> None:
