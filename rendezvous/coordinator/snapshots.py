@@ -8,7 +8,9 @@ written over. Where parity cannot be had (too little memory, PARITY_S are over) 
 against the loss of processes, not of nodes.
 
 A restart of all ranks goes back to the newest that can be had. It does not count as a failure as
-long as it leads on: after BARREN of them in a row without a newer safe snapshot it does.
+long as it leads on: after BARREN of them in a row without a newer safe snapshot it does. So it does
+where attempts end alike, the same rank at the same step by the same signal, more than ALIKE times
+in a row: that is the script's own doing, however many snapshots were taken before it.
 """
 
 from collections import Counter
@@ -33,6 +35,9 @@ PARITY_S = 600.0
 
 BARREN = 3
 """So many restarts in a row may fail to reach a newer safe snapshot."""
+
+ALIKE = 2
+"""So many attempts in a row that end alike are followed by another one."""
 
 
 LOST = "the snapshot of step {} cannot be gone back to: {}"
@@ -80,6 +85,9 @@ class SnapshotBook:
         self._return: _Return | None = None
         self._reached = -1  # the highest step of a snapshot that was safe
         self._at = -1  # the highest step that a rank was at when it ended
+        self._steps: dict[int, int] = {}  # that ranks were at when they ended, in this attempt
+        self._end: tuple[int, int, int] | None = None  # the newest: rank, exit code, step
+        self._alike = 0  # attempts in a row that ended so
         self._from = 0  # the step that this attempt has begun with
         self.spoilt = False  # a part of what all went back to could not be had
 
@@ -93,6 +101,7 @@ class SnapshotBook:
         Launchers tell their keepers so themselves.
         """
         former, of = self.safe, self._world
+        reached, self._at = self._at, -1
         self.attempt, self._ranks = attempt, dict(ranks)
         self._world = sum(map(len, ranks.values()))
         for launcher in self._holdings.keys() - ranks.keys():
@@ -102,6 +111,7 @@ class SnapshotBook:
         self._circle.begin(attempt, ranks, restored)
         self._begun_at, self._kept_at, self.spoilt = now, -1.0, False
         self._from = 0 if restored is None else restored.step
+        self._steps.clear()
         if restored is None:
             self._return = None
             return [] if former == NONE else [_in_vain(former, of, self._world)]
@@ -110,15 +120,20 @@ class SnapshotBook:
         fields: dict[str, Json] = {
             "attempt": attempt, "of": restored.attempt, "step": restored.step,
         }  # fmt: skip
-        if self._at >= restored.step:
-            fields["back"] = self._at - restored.step
-        self._at = -1
+        if reached >= restored.step:
+            fields["back"] = reached - restored.step
         words = f"all ranks go back to the top of step {restored.step}"
         return [Record("snapshot.plan", words, fields)]
 
-    def grant(self) -> bool:
-        """A loss ends the attempt. True if all ranks can go back, and that leads on."""
-        if self.newest is None or self._barren >= BARREN:
+    def grant(self, rank: int = -1, code: int = 0) -> bool:
+        """The loss of `rank`, -1: of no single one, ends the attempt with this exit code. True if
+        all ranks can go back, and that leads on.
+        """
+        step = self._steps.get(rank, -1) if rank >= 0 else self._at
+        end = None if step < 0 else (rank, code, step)
+        self._alike = self._alike + 1 if end is not None and end == self._end else 1
+        self._end = end
+        if self.newest is None or self._barren >= BARREN or self._alike > ALIKE:
             return False
         self._barren += 1
         return True
@@ -130,6 +145,11 @@ class SnapshotBook:
             return ""
         if self.newest is None:
             return LOST.format(self.safe.step, "parts of it are lost")
+        if self._alike > ALIKE and self._end is not None:
+            rank, _, step = self._end
+            who = "the job" if rank < 0 else f"rank {rank}"
+            words = f"{who} has ended alike, at step {step}, in {self._alike} attempts in a row"
+            return LOST.format(self.newest.step, words)
         return LOST.format(self.newest.step, f"{BARREN} times in a row no newer one became safe")
 
     @property
@@ -149,11 +169,13 @@ class SnapshotBook:
         many = len(self._ranks[launcher])
         return (many, (), ()) if holding is None else (many, holding.held, holding.shares)
 
-    def exited(self, step: int, *, anew: bool = False) -> None:
+    def exited(self, step: int, *, rank: int = -1, anew: bool = False) -> None:
         """A rank has ended, which was at this step; `anew`: steps are counted from 0 in this
         attempt. -1: nobody knows.
         """
-        self._at = max(self._at, step + self._from if anew and step >= 0 else step)
+        reached = step + self._from if anew and step >= 0 else step
+        self._steps[rank] = reached
+        self._at = max(self._at, reached)
 
     def end(self, now: float) -> None:
         """The attempt is over."""

@@ -57,11 +57,18 @@ class Job:
             self.say(rank, verdict(rank))
 
     def die(
-        self, rank: int, attempt: int, error: str = "", now: float = 0.1, code: int = 7
+        self,
+        rank: int,
+        attempt: int,
+        error: str = "",
+        now: float = 0.1,
+        *,
+        code: int = 7,
+        step: int = -1,
     ) -> list[Envelope]:
         exited = Exited(
             rank=rank, incarnation=incarnation(attempt, 0), node="n", code=code, ours=False,
-            error=error, detected_s=0.0,
+            error=error, detected_s=0.0, step=step,
         )  # fmt: skip
         told = self.say(rank, exited, now)
         return [*told, *self.coordinator_host.tick(now + ACROSS_S)]

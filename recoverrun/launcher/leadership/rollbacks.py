@@ -127,7 +127,7 @@ class Rollbacks:
         """A rank of this attempt has ended. Replicas vote on steps, which they count anew."""
         if self._book is not None:
             anew = layout is not None and len(layout.replicas) > 1
-            self._book.exited(exited.step, anew=anew)
+            self._book.exited(exited.step, rank=exited.rank, anew=anew)
 
     def lose(self, launcher: str) -> None:
         """Its node is gone."""
@@ -145,7 +145,7 @@ class Rollbacks:
         book = self._book
         if book is None or not (is_loss(stop) or book.spoilt):
             return None
-        if book.grant():
+        if book.grant(stop.root_rank, stop.exit_code):
             return NextAttempt(stop.reason, counts=False)
         if words := book.in_vain:
             self._record(notice(words))

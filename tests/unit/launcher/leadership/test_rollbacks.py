@@ -6,6 +6,7 @@ from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.rollbacks import is_loss
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+from rendezvous.coordinator.snapshots import ALIKE
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Start
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import Stop
@@ -21,7 +22,7 @@ from rendezvous.protocol.snapshot_messages import (
 from rendezvous.snapshots.identity import NO_ORDER
 from tests.unit.hosted_job import Job, of
 
-SIGKILL = -9
+SIGKILL, SIGSEGV = -9, -11
 
 
 class SnapshotJob(Job):
@@ -122,6 +123,20 @@ def test_ranks_stay_on_their_nodes_whoever_comes_first() -> None:
     ranks = {name: s.first_rank for name, s in starts.items() if isinstance(s, Start)}
 
     assert ranks == {"own": 0, "far": 2}
+
+
+def test_a_rank_that_dies_at_one_step_time_and_again_ends_the_job() -> None:
+    job = SnapshotJob()
+    for attempt in range(ALIKE):
+        job.form(attempt)
+        job.keep(attempt, 20 + attempt)
+        told = job.die(3, attempt, code=SIGSEGV, step=30)
+        assert of(told, Restart).keys() == {"own", "far"}
+    job.form(ALIKE)
+    job.keep(ALIKE, 20 + ALIKE)
+
+    stop = of(job.die(3, ALIKE, code=SIGSEGV, step=30), Stop)["own"]
+    assert isinstance(stop, Stop) and stop.exit_code == 139
 
 
 def test_without_a_snapshot_the_job_ends_as_it_did() -> None:

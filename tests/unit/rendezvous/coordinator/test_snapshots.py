@@ -3,8 +3,10 @@
 from dataclasses import replace
 from itertools import count
 
+import pytest
+
 from rendezvous.coordinator.parity_circle import ToExchanges
-from rendezvous.coordinator.snapshots import BARREN, PARITY_S, SnapshotBook
+from rendezvous.coordinator.snapshots import ALIKE, BARREN, PARITY_S, SnapshotBook
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Exchanging, Holding, Order, Restored
 from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
@@ -171,6 +173,49 @@ def test_a_job_goes_back_as_long_as_that_leads_on() -> None:
     assert not book.grant()
     book.safe_again((0, 5), (BARREN, 6))
     assert book.grant()
+
+
+def _goes_back(book: Book, attempt: int, rank: int, code: int, step: int) -> bool:
+    """Newer snapshots got safe, then the end."""
+    book.safe_again((attempt, 5 + attempt))
+    book.exited(step, rank=rank)
+    book.exited(step + 1, rank=3)  # it was ended, as all are
+    if not book.grant(rank, code):
+        return False
+    book.begin(attempt + 1, PLACES, SnapshotId(attempt, 5 + attempt), 1.0)
+    return True
+
+
+def test_attempts_that_end_alike_do_not_lead_on_whatever_snapshots_they_took() -> None:
+    book = Book()
+    for attempt in range(ALIKE):
+        assert _goes_back(book, attempt, rank=1, code=139, step=30)
+
+    assert not _goes_back(book, ALIKE, rank=1, code=139, step=30)
+    words = "rank 1 has ended alike, at step 30, in 3 attempts in a row"
+    assert book.in_vain == f"the snapshot of step 7 cannot be gone back to: {words}"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rank": 2, "code": 137, "step": 30},
+        {"rank": 1, "code": 139, "step": 30},
+        {"rank": 1, "code": 137, "step": 31},
+        {"rank": 1, "code": 137, "step": -1},
+    ],
+)
+def test_an_end_of_another_kind_leads_on(other: dict[str, int]) -> None:
+    book = Book()
+    ends = [{"rank": 1, "code": 137, "step": 30}, other]
+
+    assert all(_goes_back(book, attempt, **ends[attempt % 2]) for attempt in range(2 * ALIKE + 2))
+
+
+def test_ends_at_a_step_that_nobody_knows_are_not_alike() -> None:
+    book = Book()
+
+    assert all(_goes_back(book, attempt, 1, 137, -1) for attempt in range(ALIKE + 3))
 
 
 def test_steps_that_are_done_again_are_counted_from_where_the_ranks_were() -> None:
