@@ -144,6 +144,8 @@ def _before(losses: Sequence[LossCause], returned: int) -> list[str]:
 
 
 def _progress(facts: History, exit_code: int) -> list[str]:
+    if not facts.commits and facts.promise == "rollback":
+        return []  # Nobody votes on steps there, and some were done.
     if not facts.commits:
         verb = "stopped" if exit_code in (*STOPPED, *HANDED_DOWN) else "failed"
         return ["no step was committed" if facts.replicas else f"it {verb} before the first step"]

@@ -182,6 +182,8 @@ def _line(record: Record) -> str:
             return f"! {record.reason}"
         case "leader.succeed":
             return f"⇄ {record.reason}"
+        case "notice.give" if fields.get("event") == "snapshot.pace":
+            return record.reason
         case "notice.give":
             rank = fields["rank"]
             return f"! {record.reason}" if rank == -1 else f"! rank {rank}: {record.reason}"

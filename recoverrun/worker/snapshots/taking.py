@@ -44,7 +44,7 @@ from rendezvous.bays.client import Bay, KeeperClient, SnapshotMissed
 SEALED_WITHIN_S = 1.0
 """So long a snapshot waits for the one before it, whose keeper may be slow to hear of it."""
 
-ONE_PROCESS = "the script runs in one process: there is nothing to survive on"
+ONE_PROCESS = "the script runs in one process"
 APART = "the script's processes do not train together"
 MOVED = "{} changed between the top of the step and its update"
 GRADIENTS = "the script goes on adding to gradients that it was thought to drop"

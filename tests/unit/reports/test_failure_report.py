@@ -107,6 +107,24 @@ def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> Non
     assert text.startswith("STOPPED: ")
 
 
+@pytest.mark.parametrize("rolls_back", [False, True])
+def test_a_run_whose_steps_nobody_votes_on_is_not_said_to_have_done_none(
+    rolls_back: bool, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    scene.write(
+        "run.start", "", run_id="r", argv=["x.py"], world_size=1, nnodes=1, version="1", inject=""
+    )
+    scene.write("node.join", "", name="gpu-01", nproc=1)
+    if rolls_back:
+        scene.write("promise.state", "one process", promise="rollback", microbatches=1)
+    scene.exit(0, code=1)
+    scene.end(1, 0)
+
+    text = failure_report(read_run(scene.close()), 1, tmp_path)
+    assert ("it failed before the first step" in text) != rolls_back
+
+
 def test_signals_are_named() -> None:
     assert named_signals("rank 3 was ended by signal 11") == "rank 3 was killed by SIGSEGV"
     assert named_signals("rank 3 was ended by signal 99") == "rank 3 was ended by signal 99"

@@ -65,6 +65,13 @@ def test_what_only_the_journal_needs_stays_there() -> None:
     assert announcement(Record("worker.spawn", "rank 0", {"rank": 0})) == ""
 
 
+def test_how_often_snapshots_are_taken_is_no_warning() -> None:
+    words = "a snapshot every 12 steps: one costs 2.0 ms, a step 20.1"
+
+    record = Record("notice.give", words, {"rank": 0, "event": "snapshot.pace"})
+    assert announcement(record) == words
+
+
 def test_words_of_a_worker_cannot_move_the_cursor() -> None:
     record = Record("notice.give", "\x1b[2Jgone", {"rank": 0})
 
