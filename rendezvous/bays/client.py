@@ -74,6 +74,13 @@ class Bay:
         """Bytes that table and scene may have together."""
         return bay_header.content_room(len(self._mapped)) - self._pieces
 
+    def open(self) -> None:
+        """Let all of it be written to. Raises SnapshotMissed."""
+        try:
+            memory.allow_writing(self._mapped, allowed=True)
+        except OSError as error:
+            raise SnapshotMissed(f"no memory for a snapshot: {error.strerror}") from error
+
     def touch(self) -> None:
         """Take the memory from the system now: a second for a few GB, only for a new bay.
 
@@ -92,6 +99,7 @@ class Bay:
         """
         if len(table) + len(scene) > self.room:
             raise SnapshotMissed(f"table and scene have more than {self.room} bytes")
+        self.open()
         header = BayHeader(
             rank=self._client.rank, world=self._client.world, id=SnapshotId(attempt, step),
             pieces=self._pieces, table=len(table), scene=len(scene),
@@ -215,8 +223,13 @@ class KeeperClient:
         self._mapped: dict[int, mmap.mmap] = {}  # by the number of the memory
         self._fds: dict[int, int] = {}
 
-    def reserve(self, pieces: int, notes: int = 1 << 20, turn: int = 0) -> Bay:
+    def reserve(
+        self, pieces: int, notes: int = 1 << 20, turn: int = 0, *, opened: int | None = None
+    ) -> Bay:
         """A bay with room for `pieces` bytes of tensors, and `notes` bytes of table and scene.
+
+        The first `opened` bytes of the pieces may be written to at once, None: all; the others once
+        it was opened (`Bay.open`), which takes long enough to be left to another thread.
 
         `turn`: how many snapshots were due in this attempt, at all ranks alike. Where steps are so
         short that the one before is not safe yet, ranks give that up at the same turns.
@@ -230,7 +243,7 @@ class KeeperClient:
             if fd is None:
                 raise SnapshotMissed(getattr(answer, "reason", "the keeper gave no memory"))
             try:
-                return self._bay(answer, fd, wanted.nbytes, pieces)
+                return self._bay(answer, fd, wanted.nbytes, pieces, opened)
             except OSError as error:
                 raise SnapshotMissed(f"no memory for a snapshot: {error.strerror}") from error
 
@@ -282,13 +295,18 @@ class KeeperClient:
 
     # --------------------------------------------------------------------------- the line
 
-    def _bay(self, answer: KeeperMessage, fd: int, nbytes: int, pieces: int) -> Bay:
+    def _bay(
+        self, answer: KeeperMessage, fd: int, nbytes: int, pieces: int, opened: int | None
+    ) -> Bay:
         """Takes `fd`. Raises OSError, SnapshotMissed."""
         number = memory.number_of(fd)
         if number in self._mapped:
             os.close(fd)
-            memory.allow_writing(self._mapped[number], allowed=True)
-            return Bay(self, self._fds[number], self._mapped[number], pieces)
+            mapped = self._mapped[number]
+            begin = bay_header.content_begin(len(mapped))
+            most = None if opened is None else begin + opened
+            memory.allow_writing(mapped, allowed=True, most=most)
+            return Bay(self, self._fds[number], mapped, pieces)
         if not (isinstance(answer, Room) and memory.is_sealed(fd)) or answer.nbytes < nbytes:
             os.close(fd)
             raise SnapshotMissed("the keeper gave memory of another kind")

@@ -1,6 +1,6 @@
 """The parts of a snapshot of one rank: a scene, and tensors beside it by number."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +34,22 @@ class Placed:
     offset: int
 
 
-def placed(scene: Scene) -> tuple[list[Placed], int]:
-    """The place of each tensor of `scene`, and the number of bytes in all."""
-    found, end = [], 0
-    for name, tensor in zip(scene.names, scene.tensors, strict=True):
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        found.append(Placed(Piece(name, dtype, tuple(tensor.shape), tensor.nbytes), end))
-        end += -(-tensor.nbytes // ALIGNED) * ALIGNED
-    return found, end
+def placed(scene: Scene, later: Collection[int] = ()) -> tuple[list[Placed], int, int]:
+    """The place of each tensor of `scene`; the bytes of all, and of those that come first. The ones
+    with these numbers come behind all others, as they are copied `later`.
+    """
+    found: dict[int, Placed] = {}
+    end = first = 0
+    for waits in (False, True):
+        for number, (name, tensor) in enumerate(zip(scene.names, scene.tensors, strict=True)):
+            if (number in later) != waits:
+                continue
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            piece = Piece(name, dtype, tuple(tensor.shape), tensor.nbytes)
+            found[number] = Placed(piece, end)
+            end += -(-tensor.nbytes // ALIGNED) * ALIGNED
+        first = first if waits else end
+    return [found[number] for number in range(len(found))], end, first
 
 
 def packed_table(places: Sequence[Placed]) -> bytes:

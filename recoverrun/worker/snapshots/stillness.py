@@ -24,11 +24,14 @@ class Stillness:
         self._taken = 0
         self._sums: dict[str, tuple[torch.Tensor, int]] = {}
 
-    def begins(self) -> bool:
-        """A snapshot begins. True if all is to be copied at the top, and learned."""
-        learns = self._taken % LEARN_EVERY == 0
+    @property
+    def is_due(self) -> bool:
+        """True if in the next snapshot all is to be copied at the top, and learned."""
+        return self._taken % LEARN_EVERY == 0
+
+    def begins(self) -> None:
+        """That snapshot begins."""
         self._taken += 1
-        return learns
 
     def may_wait(self, name: str, tensor: torch.Tensor) -> bool:
         """True if this tensor may be copied while the step goes on."""

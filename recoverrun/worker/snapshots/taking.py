@@ -226,7 +226,8 @@ class Taker:
         if taking is None:
             return
         began = time.perf_counter()
-        self._copier.rest()
+        if not self._rests(taking.step):
+            return
         if taking.learns:
             self._stillness.learn()
         moved = taking.moved()
@@ -287,26 +288,37 @@ class Taker:
 
         Raises SnapshotMissed.
         """
-        places, nbytes = placed(found)
+        learns = self._stillness.is_due
+        pairs = enumerate(zip(found.names, found.tensors, strict=True))
+        later = {number for number, pair in pairs if not learns and self._stillness.may_wait(*pair)}
+        places, nbytes, first = placed(found, later)
         table, told = packed_table(places), found.packed()
-        bay = self._client.reserve(nbytes, len(table) + len(told) + PROOF_BYTES, self._turn)
-        taking = _Taking(step, bay, table, told, learns=self._stillness.begins())
+        notes = len(table) + len(told) + PROOF_BYTES
+        bay = self._client.reserve(nbytes, notes, self._turn, opened=first)
+        self._stillness.begins()
+        taking = _Taking(step, bay, table, told, learns=learns)
         taking.gradients = self._uses_gradients is not False
         at_once, copies = [], []
         memory = bay.memory
-        first = address_of(memory)
-        for place, tensor in zip(places, found.tensors, strict=True):
-            name = place.piece.name
-            if taking.learns or not self._stillness.may_wait(name, tensor):
+        begin = address_of(memory)
+        for number, (place, tensor) in enumerate(zip(places, found.tensors, strict=True)):
+            if number not in later:
                 at_once.append((place, tensor))
             else:
-                copies.append(Copy(tensor, first + place.offset))
-                taking.waiting.append((name, tensor, tensor.data_ptr(), tensor._version))
+                copies.append(Copy(tensor, begin + place.offset))
+                taking.waiting.append(
+                    (place.piece.name, tensor, tensor.data_ptr(), tensor._version)
+                )
         _copy_now(at_once, memory)
-        if taking.learns:
+        if learns:
             self._stillness.sum_up(found.names, found.tensors)
         strike = self._parts.worker.failpoints.strike
-        self._copier.ask(lambda: copy_all(copies, lambda: strike(step, "snapshot")))
+
+        def copy() -> None:
+            bay.open()
+            copy_all(copies, lambda: strike(step, "snapshot"))
+
+        self._copier.ask(copy)
         self._taking = taking
 
     def _prepare(self) -> None:
@@ -325,9 +337,17 @@ class Taker:
     def _give_up(self, why: str) -> None:
         """The snapshot that is being taken is none."""
         taking, self._taking = self._taking, None
-        if taking is not None:
-            self._copier.rest()
+        if taking is not None and self._rests(taking.step):
             self._miss(taking.step, why)
+
+    def _rests(self, step: int) -> bool:
+        """Wait for the thread. False if it could not copy: there is no snapshot then."""
+        try:
+            self._copier.rest()
+        except SnapshotMissed as why:
+            self._miss(step, str(why))
+            return False
+        return True
 
     def _end_at_loss(self) -> None:
         """A replica is lost: no snapshot would have its parts. The newest one stands."""

@@ -91,6 +91,24 @@ def test_a_killed_worker_leaves_what_was_whole_and_nothing_torn(
     successor.close()
 
 
+def test_memory_that_is_written_to_in_two_parts_is_a_part_of_a_snapshot_as_any(
+    place: Place, keeper: KeeperProcess
+) -> None:
+    client = KeeperClient(place[0], 0, 0, 1)
+    for step in (1, 2):
+        _fill(client, step)
+        keeper.holding(*((0, 0, one) for one in range(1, step + 1)))
+    bay = client.reserve(MIB, notes=4096, opened=100)  # that of step 1, which was closed
+    bay.memory[:100] = bytes(100)
+    bay.open()
+    bay.memory[100:] = bytes([7]) * (MIB - 100)
+    bay.seal(0, 3, b"table", b"scene 3")
+    keeper.holding((0, 0, 2), (0, 0, 3))
+
+    assert _read(client, 3) == bytes(100) + bytes([7]) * (MIB - 100)
+    client.close()
+
+
 def test_what_a_keeper_held_outlives_it_with_the_launcher(
     place: Place, keeper: KeeperProcess
 ) -> None:

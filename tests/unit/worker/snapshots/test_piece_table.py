@@ -22,11 +22,23 @@ def scene() -> Scene:
 
 
 def test_pieces_lie_apart_and_aligned_and_their_table_travels() -> None:
-    places, nbytes = placed(scene())
+    places, nbytes, first = placed(scene())
 
     assert unpacked_table(packed_table(places)) == places
-    assert [one.offset for one in places] == [0, ALIGNED, ALIGNED] and nbytes == 2 * ALIGNED
+    assert [one.offset for one in places] == [
+        0,
+        ALIGNED,
+        ALIGNED,
+    ] and nbytes == first == 2 * ALIGNED
     assert [one.piece.shape for one in places] == [(3, 5), (0,), (9,)]
+
+
+def test_what_is_copied_later_lies_behind_the_rest_and_keeps_its_number() -> None:
+    places, nbytes, first = placed(scene(), {0})
+
+    assert [one.piece.name for one in places] == ["weight", "nothing", "bytes"]
+    assert [one.offset for one in places] == [ALIGNED, 0, 0]
+    assert (first, nbytes) == (ALIGNED, 2 * ALIGNED)
 
 
 @pytest.mark.parametrize("proof", [None, 0, 1 << 32])

@@ -10,7 +10,8 @@ def large() -> torch.Tensor:
 
 
 def learned(stillness: Stillness, tensors: dict[str, torch.Tensor], moving: str) -> None:
-    assert stillness.begins()
+    assert stillness.is_due
+    stillness.begins()
     stillness.sum_up(list(tensors), list(tensors.values()))
     if moving:
         tensors[moving].view(-1)[3] += 1
@@ -30,7 +31,8 @@ def test_what_moved_is_not_waited_for_and_what_stood_still_is() -> None:
 def test_a_change_that_torch_does_not_count_is_seen() -> None:
     stillness = Stillness()
     tensors = {"flat": large()}
-    assert stillness.begins()
+    assert stillness.is_due
+    stillness.begins()
     stillness.sum_up(list(tensors), list(tensors.values()))
     before = tensors["flat"]._version
     tensors["flat"].data[0] += 1
@@ -52,9 +54,20 @@ def test_nothing_is_known_of_a_new_or_a_small_tensor() -> None:
 def test_all_is_learned_anew_at_times() -> None:
     stillness = Stillness()
 
-    assert [number for number in range(2 * LEARN_EVERY + 1) if stillness.begins()] == [
+    due = []
+    for _ in range(2 * LEARN_EVERY + 1):
+        due.append(stillness.is_due)
+        stillness.begins()
+
+    assert [number for number, learns in enumerate(due) if learns] == [
         0, LEARN_EVERY, 2 * LEARN_EVERY,
     ]  # fmt: skip
+
+
+def test_one_that_does_not_begin_is_due_again() -> None:
+    stillness = Stillness()
+
+    assert stillness.is_due and stillness.is_due
 
 
 def test_what_moved_after_all_is_copied_at_once_from_then_on() -> None:
