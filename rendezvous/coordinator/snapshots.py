@@ -199,7 +199,9 @@ class SnapshotBook:
         self._holdings[launcher] = holding
         self._add(launcher, 1)
         attempt, number, safe, following = holding.order
-        if attempt == self.attempt and number > self._number:  # it is another coordinator's
+        if attempt == self.attempt and number and holding.order > self._order:
+            # It is another coordinator's, perhaps with a number that was also given here: keepers
+            # obey the greatest. Number 0 is what they have begun with by themselves.
             self._number = number
             self.safe, self.next = SnapshotId(*safe), SnapshotId(*following)
         effects: list[Effect] = [*self._circle.due("", self._present()), *self._renewed(now)]

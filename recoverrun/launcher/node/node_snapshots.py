@@ -141,8 +141,12 @@ class NodeSnapshots:
         return [*told, *said]
 
     def tick(self, now: float) -> list[Message]:
-        """Time passed."""
-        return self._keeper.tick(now)
+        """Time passed. What the coordinator may not have heard is told again, and with it where
+        this node's exchange is: another one waits for all of them.
+        """
+        again = self._keeper.tick(now)
+        standing = None if self._exchange is None else self._exchange.standing
+        return [*again, standing] if again and standing is not None else again
 
     def deadline(self) -> float | None:
         """The time at which `tick` is next needed, or None."""

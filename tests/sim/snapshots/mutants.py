@@ -68,7 +68,7 @@ BUGS = (
     ),
     Mutant(
         "what all went back to is as safe as what they had", snapshots, "SnapshotBook._choose",
-        "self._circle.exposed or", "", "SNAP-1", 112,
+        "self._circle.exposed or", "", "SNAP-1", 74,
     ),
     Mutant(
         "another exchange is called where the one before was", parity_circle, "ParityCircle.due",

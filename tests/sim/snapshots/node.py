@@ -156,8 +156,8 @@ class Node:
             waits = self.exchange is not None and not self.exchange.machine.is_settled
             if waits or not is_settled(self.holding):
                 self._tell(self.name, self.holding)
-            if waits and self.exchange is not None:
-                self._tell(self.name, self.exchange.standing)
+                if self.exchange is not None:
+                    self._tell(self.name, self.exchange.standing)
             self._engine.after(TELL_AGAIN_S, self._tell_again)
 
     def kill_keeper(self) -> None:

@@ -40,7 +40,7 @@ class Plan:
     loss: float = 0.0
     duplicate: float = 0.0
     chaos_s: float = 12.0
-    quiet_s: float = 12.0
+    quiet_s: float = 18.0
     faults: tuple[Fault, ...] = ()
 
 

@@ -9,7 +9,7 @@ from tests.sim.snapshots.mutants import BUGS, OF_REPLICAS
 from tests.sim.snapshots.world import simulate
 from tests.sim.sweep import swept
 
-SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57)
+SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57, 4222, 8711)
 OF_REPLICAS_SEEDS = range(12)
 RARE = ("stuck", "deaf", "coordinator", "node", "stall", "all", "went back", "from line 1")
 

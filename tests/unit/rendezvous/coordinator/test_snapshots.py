@@ -116,6 +116,21 @@ def test_a_coordinator_that_takes_over_learns_what_is_safe() -> None:
     assert book.holds("b", (0, 5), (0, 6)) == SAFE
 
 
+def test_an_order_that_came_later_than_its_coordinator_lived_is_taken_over() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    number = book.orders["a"][1]
+    theirs: Order = (0, number, SnapshotId(0, 5), SnapshotId(0, 6))  # with a number of ours
+    book.orders = dict.fromkeys(PLACES, theirs)
+    book.holds("a", (0, 5), (0, 6))
+    assert book.next == SnapshotId(0, 6)
+
+    book.holds("b", (0, 5))  # its part was written over meanwhile
+    assert book.next == NONE
+    book.safe_again((0, 5), (0, 7))
+    assert book.safe == SnapshotId(0, 7)
+
+
 def test_totals_may_come_twice_and_old_ones_late() -> None:
     book = Book()
     late = Holding(keeper=1, serial=99, order=NO_ORDER, held=())
