@@ -24,8 +24,14 @@ SAFE_BEFORE = 4
 
 
 def waits(survivor: Any) -> bool:
-    """True if a replica is lost that has not been let in, and may still come."""
+    """True if a replica is lost that has not been let in, and may still come.
+
+    Nobody is invited before a step of this view is planned: a step that was whole as the replica
+    was lost is not the one to wait after.
+    """
     worker = survivor._parts.worker
+    if worker.protection.machine.surprised:
+        return False
     live = worker.view.live_ranks
     lost = [rank for rank in range(worker.env.world_size) if rank not in live]
     return bool(lost) and not set(lost) & set(worker.invited) and not os.path.exists(GO)
