@@ -91,8 +91,8 @@ compat: $(INSTALLED)  ## try every script and framework that is served, and writ
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,compat]'
 	$(BIN)/python -m tests.compat
 
-hunt: $(INSTALLED)  ## 2,000 scripts made by chance, with and without a loss; make hunt SEED=53 replays one
-	$(BIN)/python -m tests.hunt --at-once $(AT_ONCE) \
+hunt: $(INSTALLED)  ## 2,000 scripts made by chance, with and without a loss; make hunt SEED=53 replays one, RETURN=1: lost ranks come back
+	$(BIN)/python -m tests.hunt --at-once $(AT_ONCE) $(if $(RETURN),--return) \
 		$(if $(SEED),--once $(SEED),--scripts $(SCRIPTS))
 
 dist: $(INSTALLED)  ## build wheel and sdist

@@ -32,7 +32,7 @@ def tried(row: Row, plain: Path, folder: Path, victim: int) -> Outcome:
     inject = f"r{victim}@step:{row.returns_after}:forward"
     go = folder / "go"
     # Survivors wait for their replica, or for the word that nobody comes.
-    with watched(folder / "run", go, _refuses, since=_starts_again):
+    with watched(folder / "run", go, refuses, since=starts_again):
         trial = run(
             row,
             folder,
@@ -45,19 +45,19 @@ def tried(row: Row, plain: Path, folder: Path, victim: int) -> Outcome:
     return judge(row, plain, folder, inject, trial)
 
 
-def _refuses(entry: Entry) -> bool:
+def refuses(entry: Entry) -> bool:
     """True if a rank says that nobody comes back."""
     return entry.event == "notice.give" and entry.text("event") == REFUSE_RETURN
 
 
-def _starts_again(entry: Entry) -> bool:
+def starts_again(entry: Entry) -> bool:
     return entry.event == "replica.start"
 
 
 def said(outcome: Outcome, plain: Path, folder: Path, victim: int) -> tuple[str, Sequence[str]]:
     """What came of it in words for the table, and what is wrong with it."""
     trial = outcome.trial
-    refused = [one.reason for one in read_run(trial.run_dir).of("notice.give") if _refuses(one)]
+    refused = [one.reason for one in read_run(trial.run_dir).of("notice.give") if refuses(one)]
     problems = [*outcome.problems]
     if trial.exit_code == 0:
         problems += _unequal(plain / "witness", folder / "witness", trial.history)

@@ -12,8 +12,10 @@ from queue import SimpleQueue
 
 from tests.hunt.plain import Plain
 from tests.hunt.plan import Plan, planned
-from tests.hunt.trials import WITHIN_S, Case, tried
+from tests.hunt.trials import RETURNS_WITHIN_S, WITHIN_S, Case, tried
 from tests.warm.launchers import LAUNCHERS
+
+RETURNS = "the lost rank's replica is to come back, and survivors wait for it"
 
 
 def hunt(
@@ -22,9 +24,12 @@ def hunt(
     at_once: int = 1,
     *,
     whole_every: int = 1,
+    returns: bool = False,
     within_s: float = WITHIN_S,
 ) -> Iterator[Case]:
-    """Try the scripts of `seeds`; every so many are also run without a loss."""
+    """Try the scripts of `seeds`; every so many are also run without a loss. With `returns` the
+    lost rank's replica is to come back.
+    """
     free: SimpleQueue[Plain] = SimpleQueue()
 
     def case(number: int, seed: int) -> Case:
@@ -32,7 +37,8 @@ def hunt(
         try:
             whole = number % whole_every == 0
             where = folder / str(seed)
-            return tried(planned(seed), where, plain, whole=whole, within_s=within_s)
+            plan = planned(seed, returns=returns)
+            return tried(plan, where, plain, whole=whole, returns=returns, within_s=within_s)
         finally:
             free.put(plain)
 
@@ -58,10 +64,13 @@ def summary(cases: list[Case]) -> Iterator[str]:
     lossy = [case.lossy for case in cases if case.lossy is not None]
     whole = sum(one.kind == "whole" for one in lossy)
     told = Counter(_short(one.reason) for one in lossy if one.kind == "told")
+    away = Counter(_short(one.reason) for one in lossy if one.kind == "whole" and one.reason)
     findings = [(case.plan, one) for case in cases for one in case.findings]
     yield f"{len(cases)} scripts: {whole} whole, {told.total()} told, {len(findings)} findings"
     for reason, count in told.most_common():
         yield f"  told {count}: {reason}"
+    for reason, count in away.most_common():
+        yield f"  whole, but {count}: {reason}"
     for plan, one in findings:
         yield f"  FINDING seed {plan.seed}: {_short(one.reason)}"
 
@@ -71,12 +80,12 @@ def _short(reason: str) -> str:
     return re.sub(r":\d+(?::\d+)?\b", "", re.sub(r"/\S*/", "", reason))[:260]
 
 
-def once(plan: Plan, within_s: float) -> Case:
+def once(plan: Plan, within_s: float, *, returns: bool) -> Case:
     """Replay one script, and leave everything where it can be looked at."""
     folder = Path(tempfile.mkdtemp(prefix=f"hunt{plan.seed}-"))
     print(f"in {folder}", flush=True)
     with Plain() as plain:
-        return tried(plan, folder, plain, within_s=within_s)
+        return tried(plan, folder, plain, returns=returns, within_s=within_s)
 
 
 def _numbers(text: str) -> list[int]:
@@ -93,16 +102,19 @@ def main() -> int:
         "--whole-every", type=int, default=1, help="one script of so many runs without a loss, too"
     )
     parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds: else it hangs")
+    parser.add_argument("--return", dest="returns", action="store_true", help=RETURNS)
+    parser.add_argument("--within", type=float, help="seconds: else it hangs")
     parser.add_argument("--cold", action="store_true", help="all processes are new ones")
     args = parser.parse_args()
+    args.within = args.within or (RETURNS_WITHIN_S if args.returns else WITHIN_S)
     with LAUNCHERS.forked(not args.cold):
         return _hunted(args)
 
 
 def _hunted(args: argparse.Namespace) -> int:
     if args.once is not None:
-        case = once(planned(args.once), args.within)
+        plan = planned(args.once, returns=args.returns)
+        case = once(plan, args.within, returns=args.returns)
         print(line(case))
         for one in case.findings:
             print(*one.details, sep="\n")
@@ -115,6 +127,7 @@ def _hunted(args: argparse.Namespace) -> int:
             Path(directory),
             args.at_once,
             whole_every=args.whole_every,
+            returns=args.returns,
             within_s=args.within,
         )
         for case in found:

@@ -36,6 +36,11 @@ class Books:
         return {one.rank: one for one in self.ranks.values()}
 
     @property
+    def first(self) -> dict[int, Rank]:
+        """The process by which every rank began."""
+        return {one.rank: one for one in reversed(self.ranks.values())}
+
+    @property
     def finished(self) -> dict[int, Rank]:
         return {number: one for number, one in self.by_rank.items() if one.weights}
 
@@ -51,16 +56,19 @@ class Books:
 
 
 def read(folder: Path, output: Iterable[str]) -> Books:
-    """The log in `folder`; `output` is what was printed."""
+    """The log in `folder`; `output` is what was printed.
+
+    A process in the place of a lost one may go on with that one's file: `LOG` was its variable.
+    """
     books = Books(printed=[line for line in output if line.startswith("step ")])
     lines = [
         line.split(" ")
         for path in sorted(folder.glob("lines.*"))
         for line in path.read_text().splitlines()
     ]
-    for kind, pid, rank, *_ in lines:
-        if kind == "began":
-            books.ranks[int(pid)] = Rank(int(rank))
+    began = [(int(rest[0]), pid, rank) for kind, pid, rank, *rest in lines if kind == "began"]
+    for _, pid, rank in sorted(began):
+        books.ranks[int(pid)] = Rank(int(rank))
     for kind, pid, rank, *rest in lines:
         _enter(books, kind, int(pid), int(rank), rest)
     return books

@@ -31,6 +31,9 @@ ACCUMULATION = (
 )  # fmt: skip
 JUDGES = ("nobody", "nobody", "every rank", "rank 0", "noisy", "logged", "steering")
 WRAPPERS = ("ddp", "ddp", "ddp", "ddp", "by-hand")
+SHARDED = "hsdp"
+"""FSDP2 on a mesh of two replicas; planned where replicas come back."""
+
 SHAPES = ("module", "main", "main")
 LOOPS = ("steps", "flat", "while", "for")
 OPTIMIZERS = ("sgd", "momentum", "adamw")
@@ -78,8 +81,10 @@ class Plan:
         return " | ".join([*words, self.inject or f"dies in {self.suicide}"])
 
 
-def planned(seed: int) -> Plan:
-    """The plan of this seed, whatever else is run."""
+def planned(seed: int, *, returns: bool = False) -> Plan:
+    """The plan of this seed, whatever else is run. Where replicas are to come back, the loss leaves
+    time for that, and a third of the plans have shards.
+    """
     draw = random.Random(f"hunt {seed}")
     world = draw.choice((2, 2, 3))
     plan = Plan(
@@ -105,7 +110,23 @@ def planned(seed: int) -> Plan:
     )
     odd = draw.choice(ODDITIES) if draw.random() < 0.15 else ""
     hidden = draw.choice(HIDDEN) if draw.random() < 0.1 else plan.stream
-    return _mended(replace(plan, odd=odd, stream=hidden))
+    plan = _mended(replace(plan, odd=odd, stream=hidden))
+    if not returns:
+        return plan
+    plan = replace(plan, step=min(plan.step, STEPS // 2))
+    return _sharded(plan) if not plan.odd and seed % 3 == 0 else plan
+
+
+def _sharded(plan: Plan) -> Plan:
+    """The nearest plan under FSDP2: of four ranks two hold a replica, of two each one."""
+    return replace(
+        plan,
+        wrapper=SHARDED,
+        world=2 * (plan.world - 1),
+        reader=plan.reader if plan.reader == "clip" else "nothing",
+        accumulation="single" if plan.accumulation == "post-local" else plan.accumulation,
+        judge="every rank" if plan.judge == "rank 0" else plan.judge,  # a forward is for all
+    )
 
 
 def _mended(plan: Plan) -> Plan:

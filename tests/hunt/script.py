@@ -7,13 +7,14 @@ what the model saw of them, which has all random draws in it, by whoever execute
 from textwrap import indent
 
 from tests.hunt.places import Place, place_of
-from tests.hunt.plan import STEPS, Plan
+from tests.hunt.plan import SHARDED, STEPS, Plan
 from tests.hunt.streams import Stream, stream_of
 
 HEAD = """\
 import os
 import random
 {imports}import signal
+import time
 import zlib
 from contextlib import nullcontext
 
@@ -22,7 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+{shards}from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 N, BATCH, STEPS = 48, 2, {steps}
@@ -88,10 +89,22 @@ if step == 5 and micro == 0:
     model = DistributedDataParallel(net)
 """
 
+SHARDS = """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+"""
+
+SHARDED_NET = """\
+mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))
+for part in (net.body, net.head):
+    fully_shard(part, mesh=mesh)
+model = fully_shard(net, mesh=mesh)
+"""
+
 BEGIN = """\
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-say(f"began {os.getpid()} {rank}")
+say(f"began {os.getpid()} {rank} {time.monotonic_ns()}")
 torch.manual_seed(1)
 X = torch.randn(N, 6, dtype=torch.float64)
 Y = X.sum(1, keepdim=True).sin()
@@ -99,7 +112,7 @@ net = Net().double()
 """
 
 END = """\
-flat = torch.cat([p.detach().flatten() for p in net.parameters()])
+flat = torch.cat([{weight}.detach().flatten() for p in net.parameters()])
 say(f"weights {os.getpid()} {rank} {' '.join(float(v).hex() for v in flat)}")
 dist.barrier()
 dist.destroy_process_group()
@@ -172,13 +185,15 @@ def written(plan: Plan) -> str:
     place, stream = place_of(plan), stream_of(plan)
     head = HEAD.format(
         imports=place.imports,
+        shards=SHARDS if plan.wrapper == SHARDED else "",
         steps=STEPS,
         books=BOOKS[plan.books],
         suicide=_suicide(plan) if plan.suicide else "",
         chance="0.3" if plan.stream == "dropout" and plan.when == "at once" else "0.0",
     )
     top = "".join(f"{piece}\n" for piece in (place.top, stream.top) if piece)
-    work = BEGIN + _setup(plan, place, stream) + "\n" + _loop(plan, place, stream) + END
+    end = END.replace("{weight}", "p.full_tensor()" if plan.wrapper == SHARDED else "p")
+    work = BEGIN + _setup(plan, place, stream) + "\n" + _loop(plan, place, stream) + end
     if plan.shape == "main":
         work = f"def main():\n{indent(work, '    ')}\n\nif __name__ == '__main__':\n    main()\n"
     return f"{head}{top}\n{work}"
@@ -190,11 +205,11 @@ def _suicide(plan: Plan) -> str:
 
 
 def _setup(plan: Plan, place: Place, stream: Stream) -> str:
-    ddp = plan.wrapper == "ddp"
+    wrapped = {"ddp": "model = DistributedDataParallel(net)\n", SHARDED: SHARDED_NET}
     frozen = "net.body.requires_grad_(False)\n" if plan.odd == "rewrapped" else ""
     lines = [
         frozen,
-        "model = DistributedDataParallel(net)\n" if ddp else "model = net\n",
+        wrapped.get(plan.wrapper, "model = net\n"),
         f"optimizer = {OPTIMIZERS[plan.optimizer]}\n",
     ]
     if plan.schedule:
@@ -263,6 +278,8 @@ def _microbatch(plan: Plan, stream: Stream, last: str) -> str:
     )
     if apart and plan.wrapper == "ddp":
         compute = f"with nullcontext() if {last} else model.no_sync():\n{indent(compute, '    ')}"
+    if apart and plan.wrapper == SHARDED:
+        compute = f"model.set_requires_gradient_sync({last})\n{compute}"
     before = REWRAPPED if plan.odd == "rewrapped" else ""
     return f"{before}x = X[ids]\n{stream.draw}{compute}"
 

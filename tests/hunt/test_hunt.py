@@ -7,9 +7,9 @@ import pytest
 from tests.hunt.__main__ import hunt, line
 from tests.hunt.mutants import MUTANTS, Mutant
 from tests.hunt.plain import Plain
-from tests.hunt.trials import tried
+from tests.hunt.trials import RETURNS_WITHIN_S, tried
 
-pytestmark = [pytest.mark.e2e, pytest.mark.rest]
+pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(600)]
 
 CHUNK = 6
 SEEDS = [range(first, first + CHUNK) for first in range(CHUNK, 60, CHUNK)]
@@ -32,6 +32,13 @@ def test_a_lost_rank_that_would_take_more_microbatches_is_told(tmp_path: Path) -
 
     assert case.findings == [] and case.lossy is not None, line(case)
     assert "another number of microbatches" in case.lossy.reason, line(case)
+
+
+@pytest.mark.parametrize("seed", [10, 12])
+def test_a_rank_that_comes_back_goes_on_as_it_would_have(seed: int, tmp_path: Path) -> None:
+    (case,) = hunt([seed], tmp_path, returns=True, within_s=RETURNS_WITHIN_S)
+
+    assert case.lossy is not None and case.lossy.kind == "whole", line(case)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

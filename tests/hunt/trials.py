@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,10 @@ from pathlib import Path
 from recoverrun.errors import RecoverrunError
 from recoverrun.fault_injection.trial import launch
 from recoverrun.fault_injection.verdict import faults
+from rendezvous.journal.reader import read_run
 from rendezvous.protocol.fault_schedule import parse
+from tests.compat.lost_and_back import refuses, starts_again
+from tests.compat.watched_run import PATIENCE, watched
 from tests.hunt import verdict
 from tests.hunt.books import Books, read
 from tests.hunt.places import SHARDS
@@ -22,6 +26,10 @@ from tests.hunt.verdict import Ended, Verdict
 from tests.warm.launchers import LAUNCHERS
 
 WITHIN_S = 60.0
+RETURNS_WITHIN_S = 300.0
+"""A fresh process imports torch, and survivors wait for it 150 s at the longest."""
+
+RETURN = ("--return",)
 TRIES = 4
 STEERED = re.compile(r"is over \d+ of \d+ ranks")
 
@@ -50,10 +58,13 @@ def tried(
     *,
     whole: bool = True,
     lossy: bool = True,
+    returns: bool = False,
     within_s: float = WITHIN_S,
     environment: Mapping[str, str] | None = None,
 ) -> Case:
-    """Run the script of `plan` without a loss (`whole`) and with one (`lossy`)."""
+    """Run the script of `plan` without a loss (`whole`) and with one (`lossy`), after which the
+    survivors wait for a process in the lost one's place (`returns`).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "train.py"
     script.write_text(written(plan))
@@ -66,9 +77,11 @@ def tried(
         found, ended = run(folder / "whole", lossy=False)
         first = verdict.without_loss(reference, found, ended, plan.world)
     if lossy:
-        found, ended = run(folder / "lossy", lossy=True)
+        found, ended = run(folder / "lossy", lossy=True, returns=returns)
         poisonous = plan.odd in AGAIN
-        second = verdict.with_loss(reference, found, ended, plan.world, poisonous=poisonous)
+        second = verdict.with_loss(
+            reference, found, ended, plan.world, poisonous=poisonous, returns=returns
+        )
     return Case(plan=plan, whole=first, lossy=second)
 
 
@@ -94,31 +107,30 @@ def _run(
     lossy: bool,
     within_s: float,
     environment: Mapping[str, str],
+    returns: bool = False,
 ) -> tuple[Books, Ended]:
     folder.mkdir()
+    go = folder / "go"
     planted = bool(environment)
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    if more := environment.get("PYTHONPATH"):
-        path = os.pathsep.join([more, path])
-    environment = {
-        **environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "HUNT_FOLDER": str(folder),
-        "PYTHONUNBUFFERED": "",  # else a line and its end are written apart, and lines mix
-    }  # fmt: skip
+    environment = _environment(folder, environment, returns=returns)
     if lossy and plan.suicide:
         environment["HUNT_DIES"] = plan.suicide
     inject = plan.inject if lossy else ""
     output: list[str] = []
+    # Survivors wait for the process in the lost one's place, or for the word that nobody comes.
+    waiting = watched(folder / "run", go, refuses, since=starts_again) if returns else nullcontext()
     try:
-        trial = launch(
-            (f"--nproc-per-node={plan.world}", str(script)),
-            run_dir=folder / "run",
-            inject=inject,
-            timeout_s=within_s,
-            environment=environment,
-            on_line=output.append,
-            # What an environment plants is there before we are imported.
-            start=None if planted else LAUNCHERS.starter,
-        )
+        with waiting:
+            trial = launch(
+                (*RETURN * returns, f"--nproc-per-node={plan.world}", str(script)),
+                run_dir=folder / "run",
+                inject=inject,
+                timeout_s=within_s,
+                environment=environment,
+                on_line=output.append,
+                # What an environment plants is there before we are imported.
+                start=None if planted else LAUNCHERS.starter,
+            )
     except RecoverrunError:
         (folder / "output").write_text("\n".join(output))
         struck = bool(inject) or (folder / "died").exists()
@@ -127,6 +139,7 @@ def _run(
     history = trial.history
     missed = faults(parse(inject), history).missed if inject else ()
     steered = next((one for one in trial.notices if STEERED.search(one)), "")
+    refused = [one.reason for one in read_run(trial.run_dir).of("notice.give") if refuses(one)]
     return read(folder, output), Ended(
         code=trial.exit_code,
         promise=history.promise,
@@ -134,5 +147,17 @@ def _run(
         weakened=trial.weakened,
         steered=steered,
         struck=not missed if inject else (folder / "died").exists(),
+        refused=next(iter(refused), ""),
         tail=trial.tail,
     )
+
+
+def _environment(folder: Path, environment: Mapping[str, str], *, returns: bool) -> dict[str, str]:
+    """Of a run in `folder`; `environment` has more."""
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [*filter(None, [environment.get("PYTHONPATH")]), *[str(PATIENCE)] * returns, *path]
+    return {
+        **environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONUNBUFFERED": "",  # else a line and its end are written apart, and lines mix
+        "HUNT_FOLDER": str(folder), **({"COMPAT_GO": str(folder / "go")} if returns else {}),
+    }  # fmt: skip

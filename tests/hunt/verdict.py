@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.hunt.books import Books, Rank
+from tests.hunt.books import Books, Key, Rank, Work
 
 NEAR, FAR = 1e-12, 1e-9
 """Without a loss and three ranks; after a loss: relative to the largest weight."""
@@ -28,6 +28,7 @@ class Ended:
     weakened: str = ""
     steered: str = ""  # what follows from numbers over the survivors alone
     struck: bool = False
+    refused: str = ""  # why nobody comes back
     hung: bool = False
     tail: Sequence[str] = ()
 
@@ -51,21 +52,29 @@ def without_loss(reference: Books, found: Books, ended: Ended, world: int) -> Ve
         return Verdict("finding", "without a loss it hangs")
     if ended.code:
         return Verdict("finding", f"without a loss it ends with {ended.code}", list(ended.tail))
-    problems = list(_unlike(reference, found, bits=world == 2, until=None))
+    problems = list(_unlike(reference, found, bits=world == 2))
     if problems:
         return Verdict("finding", f"without a loss {problems[0]}", problems)
     return Verdict("whole", ended.promise)
 
 
 def with_loss(
-    reference: Books, found: Books, ended: Ended, world: int, *, poisonous: bool = False
+    reference: Books,
+    found: Books,
+    ended: Ended,
+    world: int,
+    *,
+    poisonous: bool = False,
+    returns: bool = False,
 ) -> Verdict:
-    """A run in which one rank was killed; `poisonous`: so is whoever executes its work again."""
+    """A run in which one rank was killed; `poisonous`: so is whoever executes its work again;
+    `returns`: the others waited for its new process, which is a rank like any other at the end.
+    """
     if not ended.struck:
         return Verdict("told", "never struck")
     if ended.hung:
         return Verdict("finding", "it hangs after a loss", list(ended.tail))
-    before = list(_unlike(reference, found, bits=world == 2, until=_last_common(found)))
+    before = list(_unlike_before(reference, found, bits=world == 2, returns=returns))
     if before:
         return Verdict("finding", f"before the loss {before[0]}", before)
     if poisonous and ended.promise != "unprotected" and not found.finished:
@@ -79,11 +88,14 @@ def with_loss(
     if ended.code:
         return _told(ended, f"exit {ended.code}: {_last(ended.tail)}")
     problems = list(_incomplete(reference, found))
+    missing = sorted(reference.by_rank.keys() - found.finished.keys()) if returns else []
+    if missing and not ended.refused:
+        problems.append(f"ranks {missing} stay away")
     if problems and ended.steered:
         return Verdict("told", f"steered: {ended.steered}")
     if problems:
-        return Verdict("finding", f"silently {problems[0]}", problems)
-    return Verdict("whole")
+        return Verdict("finding", f"silently {problems[0]}", [*problems, *ended.tail * returns])
+    return Verdict("whole", ended.refused if missing else "")
 
 
 def _told(ended: Ended, reason: str) -> Verdict:
@@ -98,26 +110,34 @@ def _last(tail: Sequence[str]) -> str:
 
 def _last_common(found: Books) -> int:
     """The first step of which a killed rank has not written that it is over."""
-    return min(len(one.losses) for one in found.ranks.values())
+    return min((len(one.losses) for one in found.first.values()), default=0)
 
 
-def _unlike(reference: Books, found: Books, *, bits: bool, until: int | None) -> Iterator[str]:
-    """Differences up to step `until`, which may be unfinished; None: to the end."""
+def _unlike_before(reference: Books, found: Books, *, bits: bool, returns: bool) -> Iterator[str]:
+    """Differences up to the step of the loss, which may be unfinished."""
+    ours, theirs = found.first, reference.by_rank
+    if len(ours if returns else found.ranks) != len(theirs):
+        yield f"{len(found.ranks)} processes began"
+    for number in sorted(theirs.keys() & ours.keys()):
+        yield from _unlike_rank(theirs[number], ours[number], bits=bits, until=_last_common(found))
+
+
+def _unlike(reference: Books, found: Books, *, bits: bool) -> Iterator[str]:
+    """Differences from the beginning to the end."""
     ours, theirs = found.by_rank, reference.by_rank
     if len(found.ranks) != len(theirs):
         yield f"{len(found.ranks)} processes began"
     for number in sorted(theirs.keys() & ours.keys()):
-        yield from _unlike_rank(theirs[number], ours[number], bits=bits, until=until)
-    if until is None:
-        if found.strangers:
-            yield f"a process that is no rank wrote {found.strangers[0]}"
-        if found.others:
-            yield f"rank {found.others[0][1][0]}'s work is done by another one"
-        for number in sorted(rank.rank for rank in found.ranks.values() if rank.again):
-            yield f"rank {number}'s own work is done once more"
-        if sorted(ours) != sorted(theirs):
-            yield f"ranks {sorted(ours)} wrote something"
-        yield from _unlike_numbers(reference.printed, found.printed, bits=bits)
+        yield from _unlike_rank(theirs[number], ours[number], bits=bits, until=None)
+    if found.strangers:
+        yield f"a process that is no rank wrote {found.strangers[0]}"
+    if found.others:
+        yield f"rank {found.others[0][1][0]}'s work is done by another one"
+    for number in sorted(rank.rank for rank in found.ranks.values() if rank.again):
+        yield f"rank {number}'s own work is done once more"
+    if sorted(ours) != sorted(theirs):
+        yield f"ranks {sorted(ours)} wrote something"
+    yield from _unlike_numbers(reference.printed, found.printed, bits=bits)
 
 
 def _unlike_rank(theirs: Rank, ours: Rank, *, bits: bool, until: int | None) -> Iterator[str]:
@@ -161,7 +181,7 @@ def _incomplete(reference: Books, found: Books) -> Iterator[str]:
         worst = apart(reference.by_rank[number].weights, rank.weights)
         if worst > FAR:
             yield f"rank {number}'s weights are {worst:.1e} apart"
-        if rank.own != reference.by_rank[number].own:
+        if rank.own != _own(reference.by_rank[number], rank, found.first[number]):
             yield f"rank {number} had other samples or draws of its own"
     work, expected = found.work, reference.work
     for key in sorted(expected):
@@ -170,6 +190,14 @@ def _incomplete(reference: Books, found: Books) -> Iterator[str]:
             had = "nothing" if key not in work else f"{list(work[key])}"
             yield f"microbatch {key} is {had} instead of {right}"
             return
+
+
+def _own(theirs: Rank, rank: Rank, first: Rank) -> list[tuple[Key, Work]]:
+    """What this process of a rank should have executed: a later one all from a step on."""
+    if rank is first:
+        return theirs.own
+    begins = rank.own[0][0][1] if rank.own else -1
+    return [one for one in theirs.own if one[0][1] >= begins]
 
 
 def apart(theirs: Sequence[float], ours: Sequence[float]) -> float:
