@@ -41,10 +41,14 @@ class Gives(Returns, Protocol):
     """The interface of a process that has taken its place, and may give others theirs."""
 
     def know(
-        self, before: list[list[Any]], modules: Iterable[str], marks: Mapping[TensorKey, Mark]
+        self,
+        before: list[list[Any]],
+        modules: Iterable[str],
+        marks: Mapping[TensorKey, Mark],
+        began_at: float,
     ) -> None:
-        """Digests of plain values as the run began, which modules this process has made, and the
-        marks of its tensors beside these.
+        """Digests of plain values as the run began, which modules this process has made, the marks
+        of its tensors beside these, and when the others began, by the wall clock.
         """
 
     def meet(self, joined: Iterable[int]) -> None:

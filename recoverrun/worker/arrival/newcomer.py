@@ -32,6 +32,7 @@ from recoverrun.worker.arrival import (
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.fetching import from_donor
 from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.kept_files import KeptFiles
 from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.state_source import StateLost
@@ -59,6 +60,7 @@ READY_AGAIN_S = 1.0
 """A message may be lost, and a coordinator be replaced."""
 
 MISSED = "it has missed the view in which it had a place"
+KEPT = "its first lines run again, and leave what the run has written: {}"
 NOTHING = "the others have not told where in the script they are"
 
 
@@ -96,6 +98,8 @@ class Newcomer:
             since=lambda: 0 if worker.place is None else worker.place.generation,
         )
         process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
+        self._files = KeptFiles(self._way.began, worker.env.error_file)
+        self._files.guard()
         worker.failpoints.comes("prologue")
 
     @property
@@ -211,6 +215,9 @@ class Newcomer:
             self._take(self._parcel, loop_frame, sys._getframe(1), global_)
         except (NotReachable, ValueError) as why:
             self.leave(str(why))
+        self._files.release()
+        if self._files.kept:
+            self._parts.worker.reporter.notice(KEPT.format(", ".join(self._files.kept)))
         timing = self._parts.worker.timing
         timing.note("place", 1000 * (time.monotonic() - self._fetched_at))
         timing.starts()
@@ -259,7 +266,8 @@ class Newcomer:
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._others = told["others"]
-        self._survivor.know(told["before"], (path for path, _ in there.modules), marks)
+        modules = (path for path, _ in there.modules)
+        self._survivor.know(told["before"], modules, marks, self._way.began)
         take_over.join(worker, parts.driver.control, told["channels"])
 
     def _protect(self, told: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ class Way:
     strategy: str  # its name
     layout: Layout
     path: tuple[str, ...]  # ids of loops, the outermost first
+    began: float = 0.0  # wall clock, in seconds, before the script's first line
 
 
 def record_key(shard: int) -> str:
@@ -40,6 +41,7 @@ def packed(way: Way) -> bytes:
         "strategy": way.strategy,
         "replicas": [list(one) for one in way.layout.replicas],
         "path": list(way.path),
+        "began": way.began,
     }
     return bytes(msgpack.packb(told, use_bin_type=True))
 
@@ -47,7 +49,7 @@ def packed(way: Way) -> bytes:
 def unpacked(told: bytes) -> Way:
     known: dict[str, Any] = msgpack.unpackb(told, raw=False)
     layout = Layout(tuple(tuple(one) for one in known["replicas"]))
-    return Way(known["strategy"], layout, tuple(known["path"]))
+    return Way(known["strategy"], layout, tuple(known["path"]), known["began"])
 
 
 def packed_word(word: Address | str) -> bytes:

@@ -9,6 +9,7 @@ stands there, and tells where it is; the others do not wait for that.
 
 import gc
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -60,6 +61,7 @@ class Survivor:
         self._parts = parts
         self._record = record
         self._path: list[str] = []  # as it was told
+        self._began_at = time.time()  # files of the script are younger
         self._step = -1  # the last one whose top was seen
         self._refused = False
         self._before: dict[Place, int] | None = None  # of plain values, as the run began
@@ -102,11 +104,16 @@ class Survivor:
             self._hold(top, context)
 
     def know(
-        self, before: list[list[Any]], modules: Iterable[str], marks: Mapping[Key, Mark]
+        self,
+        before: list[list[Any]],
+        modules: Iterable[str],
+        marks: Mapping[Key, Mark],
+        began_at: float,
     ) -> None:
         """This process has come later: `before` are the digests as the run began, and its first
-        lines have made `modules`, and tensors with these `marks`.
+        lines have made `modules`, and tensors with these `marks`. Others began at `began_at`.
         """
+        self._began_at = began_at
         self._before = {(path, key): digest for path, key, digest in before}
         self._modules, self._marks = frozenset(modules), marks
 
@@ -163,7 +170,8 @@ class Survivor:
         store.set(published.record_key(shard), self._record.pack(layout))
         if not shard:
             name = worker.protection.strategy.name
-            store.set(published.PATH, published.packed(published.Way(name, layout, tuple(path))))
+            way = published.Way(name, layout, tuple(path), self._began_at)
+            store.set(published.PATH, published.packed(way))
         return True
 
     def _look(self, top: Top, context: Context) -> None:
