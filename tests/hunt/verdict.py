@@ -193,11 +193,13 @@ def _incomplete(reference: Books, found: Books) -> Iterator[str]:
 
 
 def _own(theirs: Rank, rank: Rank, first: Rank) -> list[tuple[Key, Work]]:
-    """What this process of a rank should have executed: a later one all from a step on."""
+    """What this process of a rank should have executed: a later one all from a microbatch on, the
+    first one of a reduction.
+    """
     if rank is first:
         return theirs.own
-    begins = rank.own[0][0][1] if rank.own else -1
-    return [one for one in theirs.own if one[0][1] >= begins]
+    begins = rank.own[0][0] if rank.own else (rank.rank, -1, 0)
+    return [one for one in theirs.own if one[0] >= begins]
 
 
 def apart(theirs: Sequence[float], ours: Sequence[float]) -> float:
