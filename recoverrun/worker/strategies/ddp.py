@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import device_support
 from recoverrun.worker.groups.topology import layout_over
 from recoverrun.worker.step.interfaces import StrategyHost
@@ -20,6 +21,8 @@ from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.ddp_buckets import EVEN, UNEVEN
 from recoverrun.worker.strategies.ddp_forward import Forwards, switches_of
 from recoverrun.worker.strategies.ddp_module import DdpModule
+
+OTHERS = "this process has wrapped {here} models in DDP, others {there}"
 
 
 class Ddp:
@@ -165,6 +168,8 @@ class Ddp:
         return next((why for why in plans if isinstance(why, str)), plans)
 
     def adopt(self, plan: list[Any]) -> None:
+        if len(self._modules) != len(plan):
+            raise NotReachable(OTHERS.format(here=len(self._modules), there=len(plan)))
         for wrapped, parts in zip(self._modules, plan, strict=True):
             wrapped.reducer = self._host.new_reducer()
             wrapped.adopt(parts)

@@ -23,6 +23,7 @@ from recoverrun.worker.strategies.ddp_division import Division
 from recoverrun.worker.strategies.grad_accumulators import standing
 
 DROPPED = "others still hold a model in DDP that this process has dropped"
+OTHERS = "DDP trains {here} parameters of a model in this process, {there} in others"
 
 
 class DdpModule:
@@ -161,16 +162,20 @@ class DdpModule:
         buckets = self._division.plan(module, self.params)
         if isinstance(buckets, str):
             return buckets
-        return [buckets, bool(module.require_forward_param_sync), self._partly]
+        sync = bool(module.require_forward_param_sync)
+        return [buckets, sync, self._partly, len(self.params)]
 
     def adopt(self, plan: list[Any]) -> None:
-        """Divide as all other ranks do."""
+        """Divide as all other ranks do. Raises NotReachable where these train something else."""
         module = self.module
         if not plan:
             return
         if module is None:
             raise NotReachable(DROPPED)
-        buckets, module.require_forward_param_sync, self._partly = plan
+        buckets, sync, self._partly, there = plan
+        if buckets and len(self.params) != there:
+            raise NotReachable(OTHERS.format(here=len(self.params), there=there))
+        module.require_forward_param_sync = sync
         self._division.adopt(module, self.params, buckets)
 
     def admit(self) -> None:

@@ -139,6 +139,22 @@ def test_a_model_that_others_hold_and_this_process_has_dropped_is_another_way() 
         here.adopt(plan)
 
 
+def test_a_process_that_trains_other_parameters_of_the_model_is_on_another_way() -> None:
+    module = Ddp()
+    there, _ = survivor(module)
+    plan = there.plan()
+    assert isinstance(plan, list)
+    fresh, host = Ddp(), Host()
+    fresh.module[0].requires_grad_(False)
+    here = DdpModule(cast("StrategyHost", host), cast("Any", fresh))
+    here.reducer = cast("Any", host.reducer)
+
+    with pytest.raises(NotReachable, match="DDP trains 4 parameters .* 6 in others"):
+        here.adopt(plan)
+
+    assert not host.reducer.buckets
+
+
 def test_ddp_that_casts_has_to_have_a_part_in_it() -> None:
     module = Ddp(mixed_precision=object())
     there, _ = survivor(module)
