@@ -5,8 +5,12 @@ from itertools import combinations
 import pytest
 
 from rendezvous.protocol.exchange_messages import Read
-from rendezvous.protocol.snapshot_messages import Circle
-from tests.unit.exchanging_nodes import OF, PART, ExchangingNodes
+from rendezvous.protocol.snapshot_messages import Circle, Holding
+from rendezvous.snapshots.exchange import STALLED_S, Exchange
+from rendezvous.snapshots.exchange_work import Ask, Effect
+from rendezvous.snapshots.identity import SnapshotId
+from rendezvous.snapshots.parity_code import fastest
+from tests.unit.exchanging_nodes import OF, PART, DictMemory, ExchangingNodes
 
 SHAPES = [(1, 1), (2, 1, 1), (1, 3, 1, 2), (1,) * 5, (1, 2) * 3 + (1,), (1,) * 8]
 CASES = [(shape, level) for shape in SHAPES for level in (1, 2) if level < len(shape)]
@@ -106,3 +110,24 @@ def test_an_older_circle_changes_nothing() -> None:
     nodes.exchanges[0].join(older, 2.0)
 
     assert nodes.exchanges[0].heard == (1, 1)
+
+
+def test_a_snapshot_of_which_a_node_tells_nothing_does_not_keep_the_next_from_its_share() -> None:
+    """A node that took a lost one's place has its parts of the newer one alone."""
+    older, newer = SnapshotId(0, 5), SnapshotId(0, 8)
+    exchange = Exchange(DictMemory({0: b"bytes"}), fastest(), PART)
+    circle = Circle(attempt=1, number=1, level=1, ranks=(1, 1), ports=(0, 1), node=0)
+    order = (1, 1, older, newer)
+    exchange.join(circle, 0.0)
+
+    def asked(effects: list[Effect]) -> set[int]:
+        return {one.request.step for one in effects if isinstance(one, Ask)}
+
+    first = asked(exchange.hear(Holding(keeper=1, serial=1, order=order, held=()), 0.0))
+    waits = asked(exchange.tick(STALLED_S - 0.1))
+    at = exchange.deadline()
+    then = asked(exchange.tick(STALLED_S))
+    again = asked(exchange.tick(2 * STALLED_S))
+
+    assert at is not None and at <= STALLED_S
+    assert (first, waits, then, again) == ({5}, {5}, {8}, {5})
