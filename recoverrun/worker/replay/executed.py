@@ -12,6 +12,10 @@ TALKS = (
     "gradient, and a lost rank's value is unknown"
 )
 
+STEERS = (
+    "what the ranks tell each other before the backward (a flag, say) may decide whether it is "
+    "reached, and a lost rank's value is unknown"
+)
 
 CROWDED = f"the script holds more than {MAX_GENERATORS} generators of random numbers"
 
@@ -28,6 +32,11 @@ class Executed:
     entered: frozenset[int]  # digests of inputs up to each forward
     door: int  # digest of what entered the model first, and of the random streams then
     after: Context | None  # where that rank stands at its end; None if that was not reached
+
+
+def not_reached(loop: str, misled: bool) -> NothingReached:
+    """The error of code that came to no backward; `misled` by wrong results of collectives."""
+    return NothingReached(STEERS if misled else f"re-executing {loop} reached no backward")
 
 
 def require_count(rank: int | None, ours: bool | None, theirs: bool | None) -> None:

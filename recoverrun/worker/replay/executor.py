@@ -36,6 +36,7 @@ from recoverrun.worker.replay.executed import (
     TALKS,
     Executed,
     NothingReached,
+    not_reached,
     require_count,
 )
 from recoverrun.worker.replay.influence import Influence
@@ -252,7 +253,7 @@ class Executor:
                 return self._run(top, names, item, microbatch, -1)
             except NothingReached:
                 continue
-        raise NothingReached(f"re-executing {top.loop.id} reached no backward")
+        raise not_reached(top.loop.id, False)
 
     def _run(
         self, top: Top, names: dict[str, Any], item: Any, microbatch: Microbatch, step: int
@@ -302,7 +303,7 @@ class Executor:
                 raise NotReplayable(TALKS) from error
             self.containment.end_by(error)
         if not self._reached and not self.runtime.spoiled:
-            raise NothingReached(f"re-executing {region.id} reached no backward")
+            raise not_reached(region.id, self.answered or (self.proves and self.talked))
 
     @contextmanager
     def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:

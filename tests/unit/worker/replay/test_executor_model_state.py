@@ -9,6 +9,7 @@ from torch import nn
 
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import captures as captures_module
+from recoverrun.worker.replay.executed import NothingReached
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -317,3 +318,27 @@ def test_parameters_of_our_own_forwards_are_never_put_back() -> None:
     script.trained(1, 2, 3)
 
     assert script.param.tolist() == [3.0, 3.0]
+
+
+# --------------------------------------------------------------------------- what ranks are told
+
+
+class Steered(Coded):
+    """A script that trains while all ranks agree to go on."""
+
+    def _one(self, part: Any) -> None:
+        agreed = torch.ones(1)
+        if (self.executor.unheard(agreed) if self.again else agreed) == 1:
+            super()._one(part)
+
+
+@pytest.mark.parametrize("proves", [True, False])
+def test_a_word_of_other_ranks_that_ends_training_is_named(proves: bool) -> None:
+    script = Steered()
+    microbatch = script.trained(0)
+    script.executor.proves = proves
+
+    with pytest.raises(NothingReached, match="tell each other .* decide whether it is reached"):
+        script.as_another(microbatch)
+
+    assert not script.executed
