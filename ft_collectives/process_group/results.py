@@ -13,6 +13,7 @@ import torch
 
 from ft_collectives.communicators.c10d import ReduceOp, Work, work_of
 from ft_collectives.communicators.channel import Communicator
+from ft_collectives.communicators.tensor_bits import bits_of
 from ft_collectives.process_group.two_phase import Fold
 
 FOLDS: tuple[tuple[Any, Any], ...] = (
@@ -74,7 +75,7 @@ def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.
     """
     whole, each = tensor.detach(), tensor.shape[0] // ranks
     if not rows and each * ranks != tensor.shape[0]:
-        whole = whole.reshape(-1).view(torch.uint8)
+        whole = bits_of(whole)
         each = whole.numel() // ranks
     parts: tuple[torch.Tensor, ...] = whole.split(list(rows) or [each] * ranks)
     return parts

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from ft_collectives.communicators.tensor_bits import bits_of
+
 Answer = Callable[[int], torch.Tensor | None]
 """Returns what a lost rank (global) would have given to a gather; None if that is not known."""
 
@@ -125,7 +127,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return bits_of(tensor.detach().cpu())
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from ft_collectives.communicators.tensor_bits import bits_of
+
 STAGING_BYTES = 16 << 20
 """Of pinned memory, for one tensor at a time."""
 
@@ -53,7 +55,7 @@ class Departures:
 def staged(tensor: torch.Tensor, most: int = STAGING_BYTES) -> Iterator[memoryview]:
     """Yield the bytes of a contiguous `tensor`, at most `most` at a time, from one buffer."""
     buffer = _buffer(tensor, most)
-    for part in _bytes_of(tensor).split(most):
+    for part in bits_of(tensor).split(most):
         here = buffer[: part.numel()]
         here.copy_(part)  # waits until it is done
         yield memory_of(here)
@@ -81,14 +83,10 @@ def unstage(
 ) -> None:
     """Fill a contiguous `tensor`, at most `most` bytes at a time, by way of one buffer."""
     buffer = _buffer(tensor, most)
-    for part in _bytes_of(tensor).split(most):
+    for part in bits_of(tensor).split(most):
         here = buffer[: part.numel()]
         receive(memory_of(here))
         part.copy_(here)
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 def _buffer(tensor: torch.Tensor, most: int) -> torch.Tensor:

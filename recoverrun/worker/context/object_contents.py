@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ft_collectives.communicators.tensor_bits import bits_of
 from recoverrun.worker.context.object_views import PLAIN, RAW, is_array, named_in
 
 Content = tuple[list[Any], list[Any]] | bytes | torch.Tensor
@@ -60,16 +61,12 @@ def _identical(now: Content, before: Content) -> bool:
         pairs = zip(now, before, strict=True)
         return all(len(a) == len(b) and all(map(_same, a, b)) for a, b in pairs)
     if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
-        return now.shape == before.shape and torch.equal(_bits(now), _bits(before))
+        return now.shape == before.shape and torch.equal(bits_of(now), bits_of(before))
     return now == before
 
 
 def _same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and type(one) in PLAIN and one == other)
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().view(-1).view(torch.uint8)
 
 
 def _put(one: Any, before: Content) -> None:

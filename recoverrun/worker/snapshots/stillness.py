@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from ft_collectives.communicators.tensor_bits import bits_of
+
 LEARN_EVERY = 50
 
 SMALL_BYTES = 1 << 16
@@ -61,7 +63,7 @@ def is_candidate(tensor: torch.Tensor) -> bool:
 
 def sum_of(tensor: torch.Tensor) -> int:
     """The sum of all bits, with a weight for those that words of 8 bytes leave over."""
-    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    flat = bits_of(tensor)
     whole = flat.numel() // 8 * 8
     if flat.storage_offset() % 8:
         return int(flat.sum(dtype=torch.int64))

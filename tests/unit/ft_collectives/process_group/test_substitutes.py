@@ -40,6 +40,15 @@ def test_a_small_tensor_becomes_a_habit_and_a_large_one_does_not() -> None:
     assert large.usual_value.usual is None
 
 
+def test_one_element_of_a_column_may_be_sent() -> None:
+    site, column = CallSite(), torch.arange(3.0).view(1, 3)[:, 1]
+
+    for _ in range(3):
+        site.hear(column.clone(memory_format=torch.preserve_format), column)
+
+    assert column.stride() == (3,) and torch.equal(site.usual_value.usual, column)
+
+
 def test_a_flag_that_turns_is_no_habit_but_may_be_known() -> None:
     site = CallSite()
 

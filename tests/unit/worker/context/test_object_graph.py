@@ -153,6 +153,17 @@ def test_what_was_counted_is_found_and_put_back(place: str, script: Any) -> None
     assert read(script) == before and not kept.changed()
 
 
+def test_one_element_of_a_column_is_put_back() -> None:
+    column = torch.arange(3.0).view(1, 3)[:, 1]
+    kept = Kept([column])
+
+    column += 1
+    assert kept.changed() == [0]
+    kept.put_back()
+
+    assert column.stride() == (3,) and column.item() == 1 and not kept.changed()
+
+
 def test_what_is_the_same_again_has_not_changed(script: Any) -> None:
     kept = Kept(held())
 
