@@ -35,7 +35,12 @@ from recoverrun.worker.analysis.access_paths import (
     written_paths,
 )
 from recoverrun.worker.analysis.call_graph import BACKWARD, name_of
-from recoverrun.worker.analysis.rank_conditions import compared_ranks, rank0_conditions
+from recoverrun.worker.analysis.rank_conditions import (
+    BoundNames,
+    bound_names,
+    compared_ranks,
+    rank0_conditions,
+)
 from recoverrun.worker.analysis.scopes import scope_nodes
 from recoverrun.worker.analysis.syntax_trees import blocks, visit_statements, walk
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Lone, Making
@@ -67,14 +72,15 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def transform(tree: ast.Module, filename: str) -> Rank0Blocks:
     """Let a deputy do what the module does on rank 0 only. Changes `tree`; returns the blocks."""
-    rewriter = _Rewriter(filename)
+    rewriter = _Rewriter(filename, bound_names(tree))
     rewriter.visit(tree)
     return rewriter.found
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, filename: str) -> None:
+    def __init__(self, filename: str, bound: BoundNames) -> None:
         self.filename = filename
+        self._bound = bound
         self.found: Rank0Blocks = {}
         self._names: list[str] = []  # of the functions and classes around
         self._loops = 0  # around, in this function
@@ -99,7 +105,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _scope(self, node: ast.Module | Function, *names: str) -> ast.AST:
         outer = self._loops, self._decided, self._broadcasts
-        self._loops, self._decided = 0, frozenset(_decided(node.body))
+        self._loops, self._decided = 0, frozenset(_decided(node.body, self._bound))
         self._broadcasts = not _called(node.body).isdisjoint(BROADCASTS)
         self._names.extend(names)
         self.generic_visit(node)
@@ -124,13 +130,13 @@ class _Rewriter(ast.NodeTransformer):
                 continue
             where, rest = f"{self.filename}:{statement.lineno}", block[place + 1 :]
             if _only_leaves(statement.body):
-                conditions = rank0_conditions(statement.test, False)
+                conditions = rank0_conditions(statement.test, False, self._bound)
                 if conditions and rest and not _communicates(rest):
                     self._tell(statement, conditions, False)
                     self.found[where] = Lone(written_paths(rest), read_paths(rest))
                     return [*block[: place + 1], self._leading(rest, where, [])]
             elif not _communicates(statement.body) and (
-                conditions := rank0_conditions(statement.test, True)
+                conditions := rank0_conditions(statement.test, True, self._bound)
             ):
                 made = self._made(statement.test, conditions[0], statement.body)
                 self._tell(statement, conditions, True)
@@ -142,11 +148,11 @@ class _Rewriter(ast.NodeTransformer):
     def _decision(self, statement: ast.stmt) -> Iterator[ast.stmt]:
         """Yield the statement, and then a repetition if it chooses between two ranks' values."""
         yield statement
-        if (choice := _choice(statement)) is None:
+        if (choice := _choice(statement, self._bound)) is None:
             return
         test, sense, rank0_body = choice
         where = f"{self.filename}:{statement.lineno}"
-        (condition,) = rank0_conditions(test, sense)
+        (condition,) = rank0_conditions(test, sense, self._bound)
         calls = _called(rank0_body) - REPEATABLE
         decides = self._broadcasts and (
             calls or not self._decided.isdisjoint(read_paths(rank0_body))
@@ -186,7 +192,7 @@ class _Rewriter(ast.NodeTransformer):
             where,
             sense,
             condition,
-            *map(copy.deepcopy, compared_ranks(condition)),
+            *map(copy.deepcopy, compared_ranks(condition, self._bound)),
         )
 
     def _leading(self, body: list[ast.stmt], where: str, rest: list[ast.stmt]) -> ast.stmt:
@@ -216,10 +222,10 @@ Choice = tuple[ast.expr, bool, list[ast.stmt]]
 """The condition, its value on rank 0, and the statements that rank 0 executes."""
 
 
-def _choice(statement: ast.stmt) -> Choice | None:
+def _choice(statement: ast.stmt, bound: BoundNames) -> Choice | None:
     """Return a choice, copied, if rank 0's side can be executed after the others' side."""
     if isinstance(statement, ast.If) and statement.orelse:
-        if (sense := _asked_first(statement.test)) is None:
+        if (sense := _asked_first(statement.test, bound)) is None:
             return None
         rank0_body, other_body = (statement.body, statement.orelse)[:: 1 if sense else -1]
         simple = all(
@@ -228,7 +234,7 @@ def _choice(statement: ast.stmt) -> Choice | None:
         test, rank0_body = copy.deepcopy((statement.test, rank0_body))
     elif isinstance(statement, ast.Assign):
         asked = [node for node in walk(statement.value) if isinstance(node, ast.IfExp)]
-        if len(asked) != 1 or (sense := _asked_first(asked[0].test)) is None:
+        if len(asked) != 1 or (sense := _asked_first(asked[0].test, bound)) is None:
             return None
         (choice,) = asked
         chosen, other_value = (choice.body, choice.orelse)[:: 1 if sense else -1]
@@ -239,12 +245,12 @@ def _choice(statement: ast.stmt) -> Choice | None:
     return (test, sense, rank0_body) if simple and not _communicates(rank0_body) else None
 
 
-def _asked_first(test: ast.expr) -> bool | None:
+def _asked_first(test: ast.expr, bound: BoundNames) -> bool | None:
     """Return the value on rank 0 of the first part of `test`; None if it does not ask the rank."""
-    if rank0_conditions(test, False) == [test]:
+    if rank0_conditions(test, False, bound) == [test]:
         return False
     begins = test.values[0] if isinstance(test, ast.BoolOp) else test
-    return True if rank0_conditions(test, True) == [begins] else None
+    return True if rank0_conditions(test, True, bound) == [begins] else None
 
 
 def _with(statement: ast.stmt, old: ast.expr, new: ast.expr) -> ast.stmt:
@@ -264,11 +270,11 @@ def _called(body: Iterable[ast.AST]) -> set[str]:
     return {name_of(node.func) for node in scope_nodes(body) if isinstance(node, ast.Call)}
 
 
-def _decided(body: Sequence[ast.stmt]) -> tuple[str, ...]:
+def _decided(body: Sequence[ast.stmt], bound: BoundNames) -> tuple[str, ...]:
     """Return the names that only rank 0 assigns, and what is derived from them."""
     asked = (node for node in scope_nodes(body) if isinstance(node, ast.If))
     statements = [
-        inner for node in asked if rank0_conditions(node.test, True) for inner in node.body
+        inner for node in asked if rank0_conditions(node.test, True, bound) for inner in node.body
     ]
     return derived_paths(written_paths(statements), body)
 

@@ -37,6 +37,15 @@ HANDED_ON = [
     "if rank == 0:\n    if master_process: did('x')",
     "def save():\n    if not master_process: return None\n    did('x')\nsave()",
     "for one in [1]:\n    if False or rank != 0: continue\n    did('x')",
+    "me = get_rank()\nif me == 0: did('x')",
+    "R, W = get_rank(), 2\nif R == 0: did('x')",
+    "r: int = int(environ.get('RANK', 0))\nif not r: did('x')",
+    "r = int(environ['RANK']) if environ else 0\nif r < 1: did('x')",
+    "me = n = rank\ndef save():\n    if n != 0: return\n    did('x')\nsave()",
+    "self.me = get_rank()\nif self.me == 0: did('x')",
+    "boss = True\nif environ: boss = get_rank() == 0\nif boss: did('x')",
+    "R = get_rank()\nself.writes = not R\nif self.writes: did('x')",
+    "boss = rank == 0\nother = boss\nif True and other: did('x')",
 ]
 
 LEFT = [
@@ -44,6 +53,14 @@ LEFT = [
     "if rank == 0:\n    did('x')\n    barrier()",
     "if rank == 1 and False: did('x')",
     "if lora_rank == 0: did('x')",
+    "me = get_rank()\nfor me in [1]:\n    if me == 0: did('x')",
+    "def f(me):\n    if me == 0: did('x')\nme = get_rank()\nf(1)",
+    "me = get_rank() + 0\nif me == 0: did('x')",
+    "boss = rank == 0\ndef f():\n    boss = False or None\n    if boss: did('x')\nf()",
+    "self.boss = None\nboss = rank == 0\nif self.boss: did('x')",
+    "boss = rank == 0 and False\nif boss: did('x')",
+    "boss = self.local_rank == 0\nif boss: did('x')",  # of a dimension of a mesh, it may be
+    "boss = rank == 0\nmatch 0:\n    case boss:\n        if boss: did('x')",
     "if other_rank == 0: did('x')",  # 7 is not our rank
     "if rank == 0 or False: did('x')",
     "if rank in (0, 1) and False: did('x')",
