@@ -101,6 +101,7 @@ class Communicator:
     aligned: tuple[Totals, ...] = ()
     device: Any = None
     whole: bool = True  # a result over these members is as without a loss
+    guessed: bool = False  # `whole`, but for what lost members may have given otherwise
     same_inputs: bool = False  # members' inputs were equal, bit for bit; compared after a loss only
 
     def position(self, rank: int) -> int:

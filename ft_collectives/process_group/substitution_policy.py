@@ -21,6 +21,11 @@ class LostInputs(NamedTuple):
     certain: bool = True
     """False if they hold only where all members give the same."""
 
+    flags: bool = False
+    """True if zeros or ones are among them: so many variables hold these that one may equal this
+    rank's input by chance.
+    """
+
 
 FindLostInputs = Callable[[tuple[int, ...]], LostInputs]
 """Returns the lost members' inputs, given the global ranks of the members that are left."""
@@ -71,7 +76,7 @@ class SubstitutionPolicy:
 
     on_partial: Callable[[str, int, int], None] = _untold
     """Called as (call, members, size) where a result is over fewer ranks than the group's size.
-    Their inputs may have been equal: what a lost rank would have given is not known.
+    Their inputs may have been equal: what a lost rank would have given is not known, or by chance.
     """
 
 

@@ -64,7 +64,8 @@ class SurvivorCollectives:
             None if known or fold is None else self.policy.find_lost_inputs(self.ranks, inputs)
         )
         among = self.operations.run(signature, inputs, launch, deliver, find_lost, fold)
-        if not (known or among.whole or roots_are_substituted()) and signature.call in JOINT:
+        whole = known or (among.whole and not among.guessed) or roots_are_substituted()
+        if not whole and signature.call in JOINT:
             self.policy.on_partial(signature.call, len(among.members), self.size)
 
     def reduce(

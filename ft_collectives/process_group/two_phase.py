@@ -60,6 +60,7 @@ class Contribution(NamedTuple):
     lost: int  # lost members whose inputs it knows
     crc: int  # of its own inputs
     certain: int  # see `LostInputs`
+    flags: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +191,8 @@ class TwoPhaseOperations:
                 )
                 known = same_inputs or all(one.certain for one in contributions)
                 whole = known and sum(one.lost for one in contributions) == missing
-                among = replace(now, whole=whole, same_inputs=same_inputs)
+                guessed = whole and any(one.flags for one in contributions)
+                among = replace(now, whole=whole, guessed=guessed, same_inputs=same_inputs)
                 folded = lost.inputs if whole else ()
                 return self._attempt(number, among, inputs, launch, fold, folded)
             except Superseded as end:
@@ -205,7 +207,7 @@ class TwoPhaseOperations:
 
         Raises RuntimeError if signatures differ, with the same sentence on all members.
         """
-        own = Contribution(len(lost.inputs), crc, lost.certain)
+        own = Contribution(len(lost.inputs), crc, lost.certain, lost.flags)
         many, row = len(now.members), [*signature.row(), *own, self.fabric.since()]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)

@@ -3,6 +3,7 @@
 import itertools
 import random
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,11 @@ from torch.distributed.checkpoint import state_dict_saver, utils
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.process_group.substitutes import CallSite, requiring_roots
-from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
+from ft_collectives.process_group.substitution_policy import (
+    FindLostInputs,
+    LostInputs,
+    SubstitutionPolicy,
+)
 from recoverrun.worker.patches.distributed_checkpoint import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
@@ -253,6 +258,30 @@ def solo(member: Member) -> list[Any]:
     results = [operate(name, 1, 0, 2, 4) for name in OPERATIONS if name != "broadcast"]
     results += [functions.all_to_all(torch.ones(1), 2), functions.gather(torch.ones(1), 2)]
     return [told, *(functions.plain(result) for result in results)]
+
+
+def guessed(member: Member) -> list[Any]:
+    """The last rank is lost; the first one supposes that it would have given twice as much."""
+    told: list[list[Any]] = []
+    flags = [False]
+
+    def find(ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> FindLostInputs:
+        theirs = [[2 * tensor for tensor in tensors]] if member.rank == 0 else []
+        return lambda members: LostInputs(theirs, flags=flags[0] and member.rank == 0)
+
+    member.protect(
+        SubstitutionPolicy(
+            find_lost_inputs=find, on_partial=lambda *partial: told.append([*partial])
+        )
+    )
+    if member.rank == member.size - 1:
+        member.die()
+    sums = []
+    for flags[0] in (False, True):
+        given = torch.ones(1)
+        dist.all_reduce(given)
+        sums.append(given.item())
+    return [sums, told]
 
 
 def models(member: Member) -> list[Any]:

@@ -143,6 +143,12 @@ def test_the_last_of_a_group_goes_on_alone() -> None:
     assert results[-2:] == [[[1.0], [0.0]], None]
 
 
+def test_a_guess_of_what_a_lost_rank_would_have_given_is_used_and_told_to_all() -> None:
+    results = worlds.run(scripts.guessed, size=3).results
+
+    assert results == dict.fromkeys((0, 1), [[4.0, 4.0], [["all_reduce", 2, 3]]])
+
+
 def test_groups_of_a_part_of_the_world_lose_only_their_own_members() -> None:
     assert worlds.run(scripts.subgroups, size=SIZE).results == {
         0: [2.0, 1.0],

@@ -13,7 +13,7 @@ the script.
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -63,7 +63,7 @@ class LostOperands:
         """
         worker, this_rank = self._worker, self._worker.env.rank
         layout, captures = worker.protection.layout, self._executor.captures
-        inputs, sure = list[list[torch.Tensor]](), True
+        inputs, sure, flags = list[list[torch.Tensor]](), True, False
         after = captures.points[-1] if captures.points else None
         if after is None or after.kind != "after":
             return LostInputs()
@@ -77,10 +77,12 @@ class LostOperands:
             if state is None or state.assumed or speakers[:1] != [this_rank]:
                 continue
             given = [_as_given(tensor, after, state, began) for tensor in tensors]
-            if all(one is not None for one in given):
-                inputs.append([guess[0] for guess in given if guess is not None])
-                sure &= all(guess[1] for guess in given if guess is not None)
-        return LostInputs(inputs, sure)
+            known = [guess for guess in given if guess is not None]
+            if len(known) == len(given):
+                inputs.append([guess.input for guess in known])
+                sure &= all(guess.moved for guess in known)
+                flags |= any(guess.flags for guess in known)
+        return LostInputs(inputs, sure, flags)
 
     def partial(self, call: str, members: int, of: int) -> None:
         """A result of `call` is over so many ranks of a group."""
@@ -96,10 +98,19 @@ class LostOperands:
 
 
 Numbers = Mapping[Key, torch.Tensor]
-Guess = tuple[torch.Tensor, bool]
-"""An operand of another rank, and True if the variable that tells it has moved in this transaction:
-one that rests, such as the size of a batch, may happen to have the same value.
-"""
+
+
+class Guess(NamedTuple):
+    """An operand of another rank, by the variable that tells it."""
+
+    input: torch.Tensor
+
+    moved: bool
+    """False if that variable rests in this transaction: one such as the size of a batch may happen
+    to have the same value.
+    """
+
+    flags: bool  # see `LostInputs`
 
 
 def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers) -> Guess | None:
@@ -113,8 +124,14 @@ def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers)
     for known in (moved, ours):
         whole = _whole(tensor, known, theirs, state)
         if whole is not None:
-            return whole.to(tensor.dtype).view(tensor.shape), known is moved
+            given = whole.to(tensor.dtype).view(tensor.shape)
+            return Guess(given, known is moved, _holds_flags(tensor))
     return None
+
+
+def _holds_flags(tensor: torch.Tensor) -> bool:
+    """True if an element is a zero or a one: too many variables are, to tell which it comes of."""
+    return bool(((tensor == 0) | (tensor == 1)).any())
 
 
 def _rests(before: torch.Tensor | None, now: torch.Tensor) -> bool:

@@ -24,4 +24,4 @@ def test_nothing_is_set_from_outside() -> None:
 
 
 def test_what_is_not_known_of_lost_ranks_is_no_input() -> None:
-    assert LostInputs() == ((), True)
+    assert LostInputs() == ((), True, False)
