@@ -17,9 +17,12 @@ from recoverrun.worker.context.slot_context import (
 )
 from recoverrun.worker.context.values import is_result, is_small_tensor
 from recoverrun.worker.data.batch_substitution import dicts_in, draws_in, items_in_memory
-from recoverrun.worker.data.source import Draw
+from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
+
+MOST_FEEDS = 64
+"""Iterators over loaders in a list of the script's."""
 
 
 class TorchObserver:
@@ -28,6 +31,7 @@ class TorchObserver:
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
         self._iterators: list[str] = []  # variables of the module
+        self._feeds: list[list[Any]] = []
 
     def streams(self) -> Streams:
         return read_streams()
@@ -41,6 +45,9 @@ class TorchObserver:
         if visible is not None:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
             self._iterators = list(plain_iterators(visible))
+            spaces = [visible, *(members(owner) for _, owner in self._owners)]
+            lists = {id(v): v for space in spaces for v in space.values() if _is_feeds(v)}
+            self._feeds = list(lists.values())
         return states_of(self._owners)
 
     def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:
@@ -50,9 +57,16 @@ class TorchObserver:
         for path, owner in self._owners:
             attributes = members(owner).items()
             held.update(
-                {member(path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)}
+                {
+                    member(path, n): v
+                    for n, v in attributes
+                    if isinstance(v, RankAware) or is_bulk(v, ATTRIBUTE_TENSOR_BYTES)
+                }
             )
         return held
+
+    def feeds(self) -> list[tuple[list[Any], list[Any]]]:
+        return [(feeds, feeds[:]) for feeds in self._feeds]
 
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:
         held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
@@ -73,3 +87,7 @@ class TorchObserver:
         if is_small_tensor(value) or is_result(value):
             return value.detach().clone()
         return value.copy() if type(value) in (list, dict, set) else value
+
+
+def _is_feeds(value: Any) -> bool:
+    return type(value) is list and any(isinstance(one, RankAware) for one in value[:MOST_FEEDS])

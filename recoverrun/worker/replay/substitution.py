@@ -87,6 +87,9 @@ class Substitution:
         module = top.globals
         if top.loop.module_level:
             undo.globals = dict(module)
+        for feeds, then in top.feeds:  # the body may have made another iterator
+            undo.filled.append((feeds, feeds[:]))
+            feeds[:] = then
         names = self.namespace(top)
         visible = {**module, **top.names}
         owners = [owner for _, owner in owners_of(visible, self._script.own_modules)]

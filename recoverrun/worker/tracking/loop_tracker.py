@@ -102,6 +102,7 @@ class LoopTracker:
             attributes=attributes,
             bulk=self.script.observer.bulk({name: names[name] for name in carried}),
             iterators=self.script.observer.iterators(global_, read),
+            feeds=self.script.observer.feeds(),
             positions=[(source, source.count) for source in self.script.sources],
             draws=loop_frame.draws[:],
             ahead=loop_frame.ahead,

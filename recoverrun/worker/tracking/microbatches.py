@@ -46,6 +46,8 @@ class Top:
     )
     context: "Context | None" = None  # captured then
     evidence: "Evidence | None" = None  # of what the iteration does
+    feeds: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
+    """Lists that hold iterators over loaders, and what they held."""
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
 
 

@@ -29,7 +29,12 @@ class Observer(Protocol):
         """
 
     def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
-        """The large values among `names` and the attributes last looked at, by reference."""
+        """The large values among `names`, and those and iterators over loaders among the attributes
+        last looked at, by reference.
+        """
+
+    def feeds(self) -> list[tuple[list[Any], list[Any]]]:
+        """The lists last looked at that hold iterators over loaders, and what they hold now."""
 
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
         """Copies of plain iterators among the variables and the attributes last looked at."""

@@ -43,7 +43,8 @@ class Stage:
         self.module.update(then)
         self.top: Any = SimpleNamespace(
             globals=self.module, names=names or {}, loop=loop(module_level=where == "module"),
-            attributes={}, context=at(0, names={"at": self.module["at"], **then}), groups=[],
+            attributes={}, context=at(0, names={"at": self.module["at"], **then}),
+            groups=[], feeds=[],
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)

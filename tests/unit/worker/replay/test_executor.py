@@ -203,7 +203,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals={} if where == "function" else seen, names=seen if where == "function" else {},
             loop=loop(module_level=module, **more), attributes={}, context=context,
-            groups=[],
+            groups=[], feeds=[],
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
@@ -242,6 +242,20 @@ def test_another_rank_s_list_is_seen_by_closures_and_under_other_names(where: st
     assert names["peek"]() == names["other"] == [7, 8, 9]
     stage.revert()
     assert stage.rows == [1] and names["peek"]() is stage.rows
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_list_of_iterators_holds_those_that_it_held_then(where: str) -> None:
+    old, new = iter("a"), iter("b")
+    stage = Stage(where, [], [new])
+    stage.top.context = at(0)
+    stage.top.feeds = [(stage.rows, [old])]
+
+    names = stage.apply()
+
+    assert names["rows"] == names["other"] == names["peek"]() == [old]
+    stage.revert()
+    assert stage.rows == [new]
 
 
 def test_what_is_put_in_place_is_not_what_was_noted() -> None:

@@ -44,7 +44,7 @@ class Stage:
             0, names=values_of({"state": theirs}), attributes=attributes_of({"state": theirs}, OWN)
         )
         self.top: Any = SimpleNamespace(
-            globals={} if local else seen, names=seen if local else {}, groups=[],
+            globals={} if local else seen, names=seen if local else {}, groups=[], feeds=[],
             loop=loop(module_level=module), attributes=attributes, context=self.mine,
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)

@@ -1,0 +1,44 @@
+"""What is noted, as an iteration begins, of iterators over loaders: the body may make others."""
+
+from typing import Any
+
+from recoverrun.worker.context.observer import TorchObserver
+from recoverrun.worker.data.source import RankAware
+
+OWN = frozenset({__name__})
+
+
+class Feed(RankAware):
+    """An iterator over a loader."""
+
+
+class Trainer:
+    def __init__(self, **feeds: Any) -> None:
+        self.__dict__.update(feeds)
+
+
+def looking_at(**visible: Any) -> TorchObserver:
+    observer = TorchObserver()
+    observer.attributes(visible, OWN, [])
+    return observer
+
+
+def test_an_iterator_in_an_attribute_or_a_dict_is_noted_by_reference() -> None:
+    one, two = Feed(), Feed()
+    trainer = Trainer(it=one, name="x")
+
+    noted = looking_at(trainer=trainer, more={"a": two}).bulk({})
+
+    assert sorted(map(id, noted.values())) == sorted(map(id, (one, two)))
+
+
+def test_a_list_of_iterators_is_noted_with_what_it_holds_then() -> None:
+    one, two = Feed(), Feed()
+    feeds, others = [one], [two]
+    observer = looking_at(feeds=feeds, trainer=Trainer(its=others), again=feeds, rows=[1, 2])
+
+    noted = observer.feeds()
+    feeds[0] = two
+
+    assert sorted(map(id, (live for live, _ in noted))) == sorted(map(id, (feeds, others)))
+    assert {id(live): then for live, then in noted}[id(feeds)] == [one]
