@@ -268,14 +268,14 @@ class ElasticGroup(ProcessGroup):
 
     @recorded(call_record.gather)
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
-        """Gather; with a lost root the call completes, and no rank gets the result.
+        """Gather; with a lost root the call completes, and who brings slots gets the result.
 
         A root without a slot for every rank raises after the others have completed.
         """
         if self.survivors is None:
             return self.native.gather(outs, ins, opts)
         root = self._root("gather", opts)
-        slots = outs[0] if self.rank() == root else []
+        slots = outs[0] if outs else []
         give = giving(slots) if len(slots) == self.size() else lambda parts: None
         self.survivors.gather(ins[0], give, root)
         if self.rank() == root:

@@ -120,6 +120,13 @@ def test_calls_that_are_seldom_made() -> None:
             assert "rank 3 is lost" in said[name], name
 
 
+def test_the_deputy_of_rank_0_gets_what_is_gathered_there() -> None:
+    assert worlds.run(functions.gathers_to_the_deputy, size=3).results == {
+        1: [[1.0, 1.0, 2.0], ["x", "x", "xx"]],
+        2: [None, None],
+    }
+
+
 def test_a_call_that_names_a_lost_rank_says_so() -> None:
     said = worlds.run(functions.lost_roots, size=SIZE).results[1]
 

@@ -352,7 +352,7 @@ def _writes_on_rank_0(caller: FrameType) -> bool:
 def _ranks(parts: "Parts", c10d: ModuleType) -> None:
     from ft_collectives.process_group.elastic import as_one
     from recoverrun.worker.groups import process_groups
-    from recoverrun.worker.rank0 import broadcasts, failover
+    from recoverrun.worker.rank0 import broadcasts, failover, gathers
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -372,5 +372,8 @@ def _ranks(parts: "Parts", c10d: ModuleType) -> None:
     replace(c10d, "broadcast_object_list", parts.prologue.objects)
     replace(c10d, "broadcast", rooted.broadcast)
     replace(c10d, "broadcast_object_list", rooted.objects)
+    collecting = gathers.Gathers(parts.worker)
+    replace(c10d, "gather", collecting.tensors)
+    replace(c10d, "gather_object", collecting.objects)
     for name in ("all_gather_object", "gather_object"):
         replace(c10d, name, as_one)
