@@ -38,11 +38,6 @@ SHARE_OF_PERIOD = 0.5
 
 LEAST_BYTES_PER_S = 64 << 20
 
-STALLED_S = 5.0
-"""A node of the group may not have its parts of an older snapshot any more, and never will: after
-so long without word of them the share of another snapshot is made.
-"""
-
 FAILURES = 3
 """So often a part may be rebuilt that is not what it was."""
 
@@ -115,7 +110,7 @@ class Exchange:
 
     def tick(self, now: float) -> list[Effect]:
         """Time passed."""
-        if self._stalls(now):
+        if self._encoding is not None and now >= self._encoding.stalls_at:
             self._begin(now)
         self._asking.again(now)
         return self._out(now)
@@ -125,7 +120,7 @@ class Exchange:
         due, work = self._asking.questions.deadline(), self._encoding
         times = [] if due is None else [due]
         if work is not None and work.todo is None:
-            times.append(work.began_at + STALLED_S)
+            times.append(work.stalls_at)
         if work is not None and work.todo is not None and not work.drained and work.open < WINDOW:
             times.append(work.next_at)
         return min(times, default=None)
@@ -171,7 +166,7 @@ class Exchange:
         """Begin with the share of the oldest snapshot that is kept and has none, or of another one
         where that one stalls.
         """
-        if self._encoding is not None and self._stalls(now):
+        if self._encoding is not None and now >= self._encoding.stalls_at:
             last = SnapshotId(*self._encoding.share[:2])
             wanted = [*(one for one in wanted if one != last), last]
             self._drop_encoding()
@@ -190,11 +185,6 @@ class Exchange:
                     if other != slot:
                         self._asking.describe(work, share.of, group, other, nodes[other], now)
                 return
-
-    def _stalls(self, now: float) -> bool:
-        """True if a node has not told for long where its parts of the snapshot are."""
-        work = self._encoding
-        return work is not None and work.todo is None and now >= work.began_at + STALLED_S
 
     def _stop(self) -> None:
         self._drop_encoding()

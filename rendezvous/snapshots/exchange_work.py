@@ -4,6 +4,7 @@ A unit is complete once all its columns are here. What is made of them depends o
 Columns are named as in `parity_groups`: chunks of a stripe by their slot, parity by -1 and -2.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -93,6 +94,12 @@ class Want(NamedTuple):
     nbytes: int
 
 
+STALLED_S = 5.0
+"""A node of the group may not have its parts of an older snapshot any more, and never will: after
+so long without word of them the share of another snapshot is made.
+"""
+
+
 @dataclass(slots=True, eq=False)
 class Encoding:
     """The share of this node is being made."""
@@ -106,6 +113,11 @@ class Encoding:
     open: int = 0  # units under way
     bytes_per_s: float = 0.0  # 0: as fast as it goes
     next_at: float = 0.0
+
+    @property
+    def stalls_at(self) -> float:
+        """The time from which on it is not waited for any more, that a node tells of its parts."""
+        return self.began_at + STALLED_S if self.todo is None else math.inf
 
     @property
     def longest(self) -> int:

@@ -6,8 +6,8 @@ import pytest
 
 from rendezvous.protocol.exchange_messages import Read
 from rendezvous.protocol.snapshot_messages import Circle, Holding
-from rendezvous.snapshots.exchange import STALLED_S, Exchange
-from rendezvous.snapshots.exchange_work import Ask, Effect
+from rendezvous.snapshots.exchange import Exchange
+from rendezvous.snapshots.exchange_work import STALLED_S, Ask, Effect
 from rendezvous.snapshots.identity import SnapshotId
 from rendezvous.snapshots.parity_code import fastest
 from tests.unit.exchanging_nodes import OF, PART, DictMemory, ExchangingNodes
