@@ -35,6 +35,11 @@ SHAPES = (
         )
         for way in ("all", "rank0", "ahead", "pieces", "indexed", "top")
     ),
+    Row(
+        name="one-function",
+        script="one_function.py",
+        kills=("r1@step:3:forward,r0@step:10:vote", "r0@step:1:reduce"),
+    ),
     Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),
     Row(name="trainer-class", script="trainer_class.py", kills=("r0@step:5:reduce",)),
     Row(name="epochs-modulo", script="epochs.py", kills=("r1@step:3:forward",)),

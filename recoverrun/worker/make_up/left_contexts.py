@@ -142,9 +142,13 @@ class LeftContexts:
         for rank in sorted(self._renewed):
             if rank not in worker.protection.machine.view.live_ranks:
                 self.await_contexts(rank)  # lost in its first transaction, which may be committed
+        if here.kind == "top":
+            for lost in self._executor.lost.values():
+                lost.begin(here.point)
         self.absorb()
         for rank, lost in sorted(self._executor.lost.items()):
-            ahead = [one for one in self.contexts.get(rank, ()) if one.point == here.point]
+            left = self.contexts.get(rank, ())
+            ahead = [one for one in left if (one.point, one.loop) == (here.point, here.loop)]
             if ahead and here.point not in lost.states:
                 lost.learn(ahead[0], here)
             try:

@@ -94,6 +94,10 @@ class LostRank:
             if news and theirs.kind == "after" and mine is not None and mine.loop == theirs.loop:
                 self.learn(theirs, mine)
 
+    def begin(self, point: Point) -> None:
+        """An iteration begins here at `point`: what had that number or a later one is over."""
+        self.states = {p: s for p, s in self.states.items() if p < point}
+
     def at(self, point: Point, own: Sequence[Context]) -> State:
         """Its state at our own `point`; `own` are our points, oldest first.
 

@@ -89,7 +89,6 @@ class Driver:
         self._hooked = False  # the script uses gradients while backward runs
         self._schedules = 0  # of pipelines that run, one within another
         self._reducers = Reducers(worker)
-        self._attempt = 0  # iterations since the last backward
         self._failure: RuntimeError | None = None  # of the last transaction: none follows it
         self._usual = 1  # microbatches of the last transaction; faults strike at a share of them
 
@@ -168,8 +167,8 @@ class Driver:
             if worker.failpoints.pace_s:
                 worker.failpoints.keep_pace(away=worker.lost)
         wanted = self._verifier.wants(top) or self._returns.wants(top)
-        context = self.replayer.capture_top(worker.step, index, self._attempt, top, wanted=wanted)
-        self._attempt += 1
+        attempt = worker.runtime.loop_stack.attempt()
+        context = self.replayer.capture_top(worker.step, index, attempt, top, wanted=wanted)
         if worker.protected and context is not None:
             if not index:
                 tops = [
@@ -304,7 +303,7 @@ class Driver:
         if strategy is not None:
             strategy.backward_done()
         microbatch = worker.runtime.note_backward()
-        self._attempt = 0
+        worker.runtime.loop_stack.begin_counts()
         if microbatch is not None:
             self.replayer.ran(worker.step, microbatch, strategy)
         if strategy is None:
@@ -375,11 +374,12 @@ class Driver:
 
     def learned(self) -> list[int]:
         """The numbers that a process in a lost rank's place needs at the top of a step."""
-        return [self._usual, max(0, self._attempt - 1)]
+        return [self._usual, self.worker.runtime.loop_stack.number()]
 
     def learn(self, learned: list[int]) -> None:
         """Take over what another rank has `learned`."""
-        self._usual, self._attempt = learned
+        self._usual, attempt = learned
+        self.worker.runtime.loop_stack.tell(attempt)
 
     # --------------------------------------------------------------------------- the end
 

@@ -23,6 +23,7 @@ class LoopStack:
         self.begun = 0
         self.trained: dict[int, str] = {}  # loops in no other, by number
         self._asleep: list[LoopFrame] = []  # those that wait, the innermost of a generator first
+        self._told: int | None = None  # the number of the next iteration, as another rank has it
 
     def push(self, loop_frame: LoopFrame, frame: FrameType) -> None:
         """`loop_frame` begins in the call that runs in `frame`."""
@@ -34,6 +35,32 @@ class LoopStack:
         loop_frame.number = self.begun
         self.begun += 1
         self.stack.append(loop_frame)
+
+    def attempt(self) -> int:
+        """Count the iteration that begins: its number since the last backward, on all ranks that
+        have come as far in the loops around it. What a rank has gone through alone before, in loops
+        that are over, does not count.
+        """
+        newest = self.stack[-1]
+        if self._told is not None:
+            self.begin_counts()
+            newest.begun, self._told = self._told, None
+        newest.begun += 1
+        return sum(one.begun for one in self.stack if _is_around(one, newest)) - 1
+
+    def number(self) -> int:
+        """The number of the iteration that is under way, for a process that begins it, too."""
+        counts = [one.begun for one in self.stack if _is_around(one, self.stack[-1])]
+        return max(0, sum(counts) - 1)
+
+    def tell(self, number: int) -> None:
+        """The iteration that begins next is that one on other ranks."""
+        self._told = number
+
+    def begin_counts(self) -> None:
+        """A backward has ended."""
+        for loop_frame in (*self.stack, *self._asleep):
+            loop_frame.begun = 0
 
     def note_backward(self) -> None:
         """All loops that are under way have trained."""
@@ -105,6 +132,13 @@ class LoopStack:
         woken = [loop_frame for loop_frame in reversed(self._asleep) if which(loop_frame)]
         self._asleep = [loop_frame for loop_frame in self._asleep if loop_frame not in woken]
         self.stack += woken
+
+
+def _is_around(one: LoopFrame, other: LoopFrame) -> bool:
+    """False if `one` was left by `break` in the call that runs `other` now."""
+    return one.frame_id != other.frame_id or (
+        one.loop.line <= other.loop.line <= one.loop.last_line
+    )
 
 
 def line_of(loop_frame: LoopFrame, frame: FrameType) -> int:

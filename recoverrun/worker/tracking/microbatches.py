@@ -66,6 +66,7 @@ class LoopFrame:
     adopted: int = 0  # iterators of the process when this iteration began
     heard: int = 0
     backwards: int = 0  # in this iteration
+    begun: int = 0  # iterations since the last backward that somebody looked at
     seeded: bool = False
     counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
     tested: dict[int, int] | None = None  # of items, by source, for the test of a `while`

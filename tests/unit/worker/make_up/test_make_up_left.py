@@ -152,6 +152,20 @@ def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
     assert survivor.executor.lost[LOST].states[here.point].context.values == {"x": 40}
 
 
+def test_numbers_of_a_loop_that_is_over_are_given_again() -> None:
+    """This rank has gone through a loop alone; the next one has its numbers."""
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, attempt=1, names={"x": 3}))
+    survivor = crew.survivors[0]
+    captures, followed = survivor.executor.captures, survivor.executor.lost
+    for loop in ("train.py:alone", at(STEP).loop):
+        here = at(STEP + 1, attempt=1, names={"x": 0}, loop=loop)
+        captures.keep(here)
+        survivor.left.follow(here)
+        found = followed[LOST].states[here.point].context
+        assert (found.loop, found.values) == (loop, {"x": 8 if loop == "train.py:alone" else 3})
+
+
 def test_while_nothing_is_lost_nobody_is_followed() -> None:
     crew = Crew()
     crew.inherit(left_at_top())

@@ -1,8 +1,12 @@
 """Loops of generators that train: they wait, and go on where they waited."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from recoverrun.worker.tracking.loop_frames import ASLEEP
+from recoverrun.worker.tracking.loop_frames import ASLEEP, LoopStack
+from recoverrun.worker.tracking.microbatches import LoopFrame
 from tests.unit.worker.tracking.test_loop_tracker import Play, Where, where
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -52,3 +56,71 @@ def test_generators_that_were_dropped_are_forgotten() -> None:
         play.script.flat("x", lambda _: None)
 
     assert len(play.runtime.loop_stack._asleep) == ASLEEP
+
+
+# ------------------------------------------------------------------------- numbers of iterations
+
+
+class Numbers:
+    """Loops of one function, each from its first line to its last one."""
+
+    def __init__(self) -> None:
+        self.stack = LoopStack()
+
+    def begin(self, first: int, last: int) -> LoopFrame:
+        loop: Any = SimpleNamespace(line=first, last_line=last, waits=(), id=f"train.py:{first}")
+        loop_frame = LoopFrame(loop, frame_id=1)
+        self.stack.stack.append(loop_frame)
+        return loop_frame
+
+
+def test_iterations_are_numbered_through_the_loops_around_them() -> None:
+    numbers = Numbers()
+    numbers.begin(1, 9)
+    outer = numbers.stack.attempt()
+    numbers.begin(5, 8)
+
+    assert (outer, [numbers.stack.attempt() for _ in range(3)]) == (0, [1, 2, 3])
+    assert numbers.stack.number() == 3
+
+
+@pytest.mark.parametrize("left", ["ended", "left by break"])
+def test_what_one_rank_has_gone_through_alone_does_not_count(left: str) -> None:
+    numbers = Numbers()
+    numbers.begin(1, 9)
+    numbers.stack.attempt()
+    alone = numbers.begin(2, 4)
+    for _ in range(3):
+        numbers.stack.attempt()
+    if left == "ended":
+        numbers.stack.pop(alone)
+    numbers.begin(5, 8)
+
+    assert numbers.stack.attempt() == 1
+
+
+def test_after_a_backward_they_begin_anew() -> None:
+    numbers = Numbers()
+    numbers.begin(1, 9)
+    numbers.stack.attempt()
+    numbers.begin(5, 8)
+    numbers.stack.attempt()
+    numbers.stack.begin_counts()
+
+    assert [numbers.stack.attempt() for _ in range(2)] == [0, 1]
+
+
+def test_a_process_that_begins_where_others_are_has_their_number() -> None:
+    others, newcomer = Numbers(), Numbers()
+    for one in (others, newcomer):
+        one.begin(1, 9)
+        one.stack.attempt()
+        one.begin(5, 8)
+    others.stack.begin_counts()
+    for _ in range(3):
+        others.stack.attempt()
+
+    newcomer.stack.tell(others.stack.number())
+
+    assert newcomer.stack.attempt() == others.stack.number() == 2
+    assert newcomer.stack.attempt() == others.stack.attempt()
