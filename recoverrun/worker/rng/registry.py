@@ -21,8 +21,11 @@ if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
 MAX_GENERATORS = 64
 """The most generators whose states are captured; with more, a loss is not made up exactly."""
 
-PASSED_OVER = ("random", "numpy", "torch", "recoverrun", "functools")
+PASSED_OVER = ("random", "numpy", "torch", "functools")
 """Packages whose frames lie between a constructor and the code that wants a generator."""
+
+OURS = "recoverrun"
+"""What this package makes is its own: copies of a loader's generators, say, within a backward."""
 
 LOADERS = "torch.utils.data"
 
@@ -166,12 +169,12 @@ class Registry:
 
 
 def _place(frame: FrameType | None) -> str | None:
-    """Return the code that wants a generator; None if a data loader or a library wants it."""
+    """Return the code that wants a generator; None if a data loader, a library or we want it."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name == "random" or name.startswith(LOADERS):
-            return None
         package = name.partition(".")[0]
+        if name == "random" or name.startswith(LOADERS) or package == OURS:
+            return None
         if package not in PASSED_OVER and package in sys.stdlib_module_names:
             return None  # names of temporary files, say
         if package not in PASSED_OVER:

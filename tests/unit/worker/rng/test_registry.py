@@ -310,3 +310,18 @@ def test_what_torch_imports_for_itself_makes_generators_that_are_nobodys(
     names = watched.run("kept = load()", module=importer, load=load)
 
     assert len(names["kept"]) and len(watched.registry.alive()) == known
+
+
+# --------------------------------------------------------------------------- whose it is not
+
+
+def test_what_this_package_makes_is_not_the_scripts() -> None:
+    """Executing a lost rank's microbatch, within a backward of the script, it copies a loader."""
+    watched = Watched()
+    ours = watched.run("def copied():\n    return torch.Generator()", "recoverrun.worker.data.x")
+    backward = ours["copied"]
+
+    made = watched.run("kept = [backward(), torch.Generator()]", backward=backward)["kept"]
+
+    assert list(watched.registry.alive().values()) == made[1:]
+    assert watched.registry.numbers() == {"train.py:1": [1, [0]]}
