@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 
 from rendezvous.protocol.effects import Effect, KillRanks
 from rendezvous.protocol.layout import FIRST_GENERATION, Layout
@@ -226,16 +225,25 @@ class Membership:
         )
 
     def suspects(self, step: int) -> tuple[Identity, ...]:
-        """Microbatches of `step` that a lost rank had begun which ended by its own doing."""
-        if self.layout is None:
+        """Microbatches of `step` that a lost rank had begun which ended by its own doing.
+
+        Not those that ranks of two replicas have begun, or that one gave up: survivors at the place
+        of these ranks execute them no more, and their mates would wait for them in a trial.
+        """
+        layout = self.layout
+        if layout is None:
             return ()
-        left = [self.context_buffer.get(rank) for rank in sorted(self.layout.ranks(self.lost))]
-        faulty = [one.begun for one in left if one is not None and one.by_itself]
-        return tuple(sorted({
-            (slot, index)
-            for slot, of, first, last, _ in chain.from_iterable(faulty) if of == step
-            for index in range(first, last + 1)
-        }))  # fmt: skip
+        begun: dict[Identity, set[int]] = {}  # by which replicas
+        found, left_alone = set[Identity](), set[Identity]()
+        for rank in sorted(layout.ranks(self.lost)):
+            left = self.context_buffer.get(rank)
+            for slot, of, first, last, given_up in () if left is None else left.begun:
+                for identity in ((slot, index) for index in range(first, last + 1) if of == step):
+                    begun.setdefault(identity, set()).add(layout.slot(rank))
+                    found |= {identity} if left is not None and left.by_itself else set()
+                    left_alone |= {identity} if given_up else set()
+        twice = {identity for identity, slots in begun.items() if len(slots) > 1}
+        return tuple(sorted(found - twice - left_alone))
 
     def check(self) -> None:
         state = (self.generation, len(self.live_ranks), self.layout is not None)

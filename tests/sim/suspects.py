@@ -2,6 +2,7 @@
 execute it again without trying it in a copy first, so each redo has to name it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rendezvous.protocol.effects import Effect, ToRank
@@ -31,12 +32,13 @@ class Suspects:
 
     def __init__(self) -> None:
         self._left: dict[int, ContextBuffer] = {}
+        self._slots: dict[int, int] = {}  # of these ranks
         self._judged = -1  # the newest generation with a decision, which may be said again
 
     def told(self, message: object, worker: Worker) -> None:
         """The coordinator hears what a process has left, unless another one follows it."""
         if isinstance(message, ContextBuffer) and message.incarnation == worker.incarnation:
-            self._left[message.rank] = message
+            self._left[message.rank], self._slots[message.rank] = message, worker.slot
 
     def lost(self, launchers: Iterable[int]) -> None:
         """Another coordinator may never hear what these knew."""
@@ -59,6 +61,9 @@ class Suspects:
 
     def _judge(self, redo: Decision) -> None:
         due = {i for one in self._left.values() if one.by_itself for i in _of(one, redo.step)}
+        begun = {(i, self._slots[r]) for r, one in self._left.items() for i in _of(one, redo.step)}
+        times = Counter(identity for identity, _ in begun)
+        due -= {identity for identity, replicas in times.items() if replicas > 1}  # nobody does
         missing = due & {identity for _, quota in redo.targets for identity in quota}
         forgotten = sorted(missing - set(redo.suspects))
         demand(not forgotten, "suspects", f"{redo} executes {forgotten} without a trial")

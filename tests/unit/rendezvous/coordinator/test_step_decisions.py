@@ -59,6 +59,18 @@ def test_what_a_rank_had_begun_that_ended_by_its_own_doing_is_suspect(by_itself:
     assert [decision.suspects for decision in decisions.values()] == [suspects] * 2
 
 
+def test_what_ranks_of_two_replicas_have_begun_or_one_gave_up_is_left_alone() -> None:
+    job = Job(PAIRS)
+    died, mate, both = (0, 0, 0, 0, 0), (0, 0, 1, 1, 0), (0, 0, 2, 2, 1)
+    for rank, begun in {1: (died, mate), 0: (mate,), 3: (died, both)}.items():
+        job.tell(ContextBuffer(
+            rank=rank, incarnation=0, contexts=(), begun=begun, by_itself=rank != 0
+        ))  # fmt: skip
+        job.end(rank)
+
+    assert job.machine.members.suspects(0) == ((0, 1),)
+
+
 def test_if_all_hold_the_sums_of_one_generation_they_commit_with_the_work_of_the_lost() -> None:
     job = Job()
     job.end(2)
