@@ -27,7 +27,7 @@ def _trial(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         process = subprocess.Popen(
             [sys.executable, "-m", "recoverrun", *command], cwd=folder, start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT,
+            stdout=output, stderr=subprocess.STDOUT, preexec_fn=_hear_all,
         )  # fmt: skip
     try:
         until = time.monotonic() + PATIENCE_S
@@ -41,6 +41,15 @@ def _trial(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
             one.kill()
         process.wait(timeout=PATIENCE_S)
     assert not family, f"left behind: {family}"
+
+
+def _hear_all() -> None:
+    """A shell starts what runs behind it with SIGINT and SIGQUIT ignored, and so would all be that
+    these tests start.
+    """
+    for number in ENDS:
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _hanging(folder: Path) -> int:
