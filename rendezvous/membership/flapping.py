@@ -100,7 +100,7 @@ class FlappingNodes:
         known.times = {name: at for at, name in every[-STRIKES:]}
 
     def told(self, now: float, lost: Collection[str] | None = None) -> list[Strikes]:
-        """What another launcher has to remember, as of now; `lost`: of the nodes of these alone."""
+        """The strikes for another launcher to remember, as of now; `lost`: of these nodes alone."""
         found = []
         for (name, address, rank), losses in self._losses.items():
             ages = [(who, now - at) for who, at in losses.times.items() if now - at < HOUR_S]

@@ -44,7 +44,7 @@ HUNG_UP = (
     (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, errno.ECONNRESET),
     (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, errno.EPIPE),
 )
-"""How ZeroMQ tells that the other end closed the connection before it had introduced itself."""
+"""Events of ZeroMQ: the other end closed the connection before it had introduced itself."""
 
 
 class Guests:

@@ -32,7 +32,7 @@ KEEPER_MB, KEEPER_S = 30.0, 1.5
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run of the script has found, as it has written it."""
+    """The findings of one run of the script, as it has written them."""
 
     found: dict[str, list[list[float]]]
     loads: list[float]
@@ -83,7 +83,7 @@ def rows(one: Measured) -> list[list[str]]:
 
 
 def _ratio(one: Measured, kind: str, at: int) -> float:
-    """How many times as long as a snapshot."""
+    """The time that it takes, in snapshots."""
     return median(one.held(kind, at)) / max(median(one.held("snapshot", at)), 0.001)
 
 

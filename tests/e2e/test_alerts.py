@@ -57,7 +57,7 @@ def prometheus(tmp_path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _asked(address: str, path: str) -> Any:
-    """What it answers; None while it starts."""
+    """Its answer; None while it starts."""
     try:
         with urllib.request.urlopen(address + path, timeout=30) as answer:
             return json.load(answer)["data"]

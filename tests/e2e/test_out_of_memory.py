@@ -20,7 +20,7 @@ LIMIT_BYTES = 3 << 29
 WITHIN_S = 150.0
 
 GROUPS = {"memory": "memory.limit_in_bytes", ".": "memory.max"}
-"""Where a control group can be made, and the name of its limit: classic, unified."""
+"""Folders in which a control group can be made, and the name of its limit: classic, unified."""
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ REMOVE = {os: ("remove", "rmdir", "unlink"), shutil: ("rmtree",)}
 CHANGE = {os: ("truncate", "utime")}
 MOVE = {os: ("rename", "replace")}
 MAKE = {os: ("link", "mkdir", "symlink")}
-"""What removes or changes the path that is its first argument, moves it, makes its last one."""
+"""Functions that remove or change the path of their first argument, move it, make the last one."""
 
 Call = Callable[..., Any]
 

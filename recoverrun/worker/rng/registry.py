@@ -25,7 +25,7 @@ PASSED_OVER = ("random", "numpy", "torch", "functools")
 """Packages whose frames lie between a constructor and the code that wants a generator."""
 
 OURS = "recoverrun"
-"""What this package makes is its own: copies of a loader's generators, say, within a backward."""
+"""The package whose generators are its own: copies of a loader's, say, within a backward."""
 
 LOADERS = "torch.utils.data"
 

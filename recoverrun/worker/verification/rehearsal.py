@@ -1,4 +1,4 @@
-"""What a rank crashed, failed or hung in is executed in a copy of this process first.
+"""Trials, in a copy of this process, of what a rank crashed, failed or hung in.
 
 A rank that ended by its own doing (a signal that a process brings upon itself, an exception of the
 script, a wait without an end) may have done so because of the microbatch that it computed, and
@@ -91,7 +91,7 @@ class Rehearsal:
         return MATES if said and not alone else str(said.get("failed", ""))
 
     def _place(self, identity: Identity) -> str:
-        """Where children meet: a place of its own for each time that this plan comes to it."""
+        """A place for children to meet, another one each time that this plan comes to it."""
         machine, (slot, index) = self._worker.protection.machine, identity
         plan = machine.step_index, machine.planned_in
         if plan != self._plan:
