@@ -76,7 +76,7 @@ def test_a_run_that_fails_fires_an_alert(prometheus: tuple[int, str], tmp_path: 
         until, alerts = time.monotonic() + PATIENCE_S, []
         while not alerts:
             assert time.monotonic() < until, (tmp_path / "log").read_text()
-            time.sleep(0.2)
+            time.sleep(0.2)  # Another program evaluates: there is nothing to wait on.
             found = _asked(address, "/api/v1/alerts")
             alerts = [one for one in found["alerts"] if one["state"] == "firing"] if found else []
     finally:

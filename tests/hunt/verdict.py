@@ -193,8 +193,8 @@ def _incomplete(reference: Books, found: Books) -> Iterator[str]:
 
 
 def _own(theirs: Rank, rank: Rank, first: Rank) -> list[tuple[Key, Work]]:
-    """What this process of a rank should have executed: a later one all from a microbatch on, the
-    first one of a reduction.
+    """The microbatches that this process of a rank has to execute: a later one all from a certain
+    one on, the first of a reduction.
     """
     if rank is first:
         return theirs.own

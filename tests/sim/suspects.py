@@ -1,5 +1,5 @@
-"""What ranks had begun that ended by their own doing, as the coordinator was told: nobody may
-execute it again without trying it in a copy first, so each redo has to name it.
+"""Microbatches of ranks that ended by their own doing, as the coordinator was told: nobody may
+execute one again without trying it in a copy first, so each redo has to name them.
 """
 
 from collections import Counter

@@ -21,6 +21,9 @@ from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.rank0 import failover
 from recoverrun.worker.step.worker_state import WorkerState
 
+Given = dict[str, Any]
+"""The arguments of a call, by name."""
+
 
 class Gathers:
     """Wraps `dist.gather` and `dist.gather_object`."""
@@ -29,30 +32,25 @@ class Gathers:
         self._worker = worker
 
     def tensors(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            given = _bound(signature, args, kwargs)
-            if given is None or not self._collects(given, given.get("gather_list")):
-                return original(*args, **kwargs)
-            work = _gathered(given["tensor"], given["gather_list"], given["group"])
-            return work if given["async_op"] else None
-
-        return wrapper
+        return self._wrapped(original, "gather_list", _tensors)
 
     def objects(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return self._wrapped(original, "object_gather_list", _objects)
+
+    def _wrapped(
+        self, original: Callable[..., Any], into: str, gather: Callable[[Given], Any]
+    ) -> Callable[..., Any]:
         signature = inspect.signature(original)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             given = _bound(signature, args, kwargs)
-            if given is None or not self._collects(given, given.get("object_gather_list")):
+            if given is None or not self._collects(given, given.get(into)):
                 return original(*args, **kwargs)
-            _collect(given["obj"], given["object_gather_list"], given["group"])
-            return None
+            return gather(given)
 
         return wrapper
 
-    def _collects(self, given: dict[str, Any], into: Any) -> bool:
+    def _collects(self, given: Given, into: Any) -> bool:
         """True if this rank brought a list in the place of rank 0, the destination."""
         group, place = given["group"], given["group_dst"]
         if not into or not isinstance(group, ElasticGroup) or group.ranks[0]:
@@ -63,7 +61,7 @@ class Gathers:
 
 def _bound(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any] | None:
+) -> Given | None:
     """The arguments of a call, with its group; None where torch itself must answer."""
     try:
         bound = signature.bind(*args, **kwargs)
@@ -78,8 +76,14 @@ def _gathered(tensor: torch.Tensor, slots: list[torch.Tensor], group: Any) -> An
     return group.gather([slots], [tensor], options("GatherOptions", rootRank=0))
 
 
-def _collect(said: Any, into: list[Any], group: Any) -> None:
-    """Receive as torch does on the destination (`distributed_c10d.gather_object`)."""
+def _tensors(given: Given) -> Any:
+    work = _gathered(given["tensor"], given["gather_list"], given["group"])
+    return work if given["async_op"] else None
+
+
+def _objects(given: Given) -> None:
+    """Receive as the destination does (torch/distributed/distributed_c10d.py, `gather_object`)."""
+    said, into, group = given["obj"], given["object_gather_list"], given["group"]
     device = c10d._get_object_coll_device(group)
     mine, size = c10d._object_to_tensor(said, device, group)
     sizes = [torch.zeros_like(size) for _ in range(group.size())]

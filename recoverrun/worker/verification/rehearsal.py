@@ -55,6 +55,7 @@ class Rehearsal:
         alone = strategy.alone and layout.shards == 1
         if not alone and not replica_children.can_meet(mates):
             return APART
+        # Half: what passes is executed once more within the time that others wait.
         within_s = self._executor.containment.within_s(limit_s(self._executor.longest_s)) / 2
         place = self._place(identity)
 

@@ -1,4 +1,4 @@
-"""What a launcher tells of its keeper and its exchange, and tells again."""
+"""A launcher tells of its keeper and its exchange, and tells it again."""
 
 from types import SimpleNamespace
 from typing import Any

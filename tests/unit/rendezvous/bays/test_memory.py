@@ -15,7 +15,7 @@ NBYTES = 2 * STRIDE + 3 * PAGE
 
 
 def writable(mapped: mmap.mmap) -> int:
-    """How many bytes from the beginning, as the kernel tells; nothing behind them is."""
+    """The number of bytes from the beginning that are, as the kernel tells; none behind them is."""
     first = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
     parts = []
     for line in Path("/proc/self/maps").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What is noted, as an iteration begins, of iterators over loaders: the body may make others."""
+"""Iterators over loaders are noted as an iteration begins: the body may make others."""
 
 from typing import Any
 

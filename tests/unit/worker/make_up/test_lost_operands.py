@@ -1,4 +1,4 @@
-"""What a lost rank would have given to a reduction, and how sure that is."""
+"""The operand of a lost rank in a reduction of the script, and how sure it is."""
 
 from types import SimpleNamespace
 from typing import Any
