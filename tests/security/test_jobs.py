@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgpack
+import psutil
 import pytest
 import zmq
 
@@ -318,24 +319,13 @@ def test_row_64_a_job_on_one_node_listens_nowhere(launcher: Launcher) -> None:
     job = launcher.fake("*:hello set=x hang", nproc=2)
     job.expect("hangs")
 
-    pids = [job.pid, *job.worker_pids().values()]
-    inodes = {
-        match[1]
-        for pid in pids
-        for fd in Path(f"/proc/{pid}/fd").iterdir()
-        if (match := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd)))
-    }
-    tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6", "udp", "udp6")]
-    used = {
-        line.split()[9]
-        for table in tables
-        if table.exists()
-        for line in table.read_text().splitlines()[1:]
-    }
+    processes = [psutil.Process(pid) for pid in (job.pid, *job.worker_pids().values())]
+    of_all_kinds = [one for process in processes for one in process.net_connections("all")]
+    on_networks = [one for process in processes for one in process.net_connections("inet")]
     job.send(signal.SIGTERM)
     job.finish()
 
-    assert inodes and not inodes & used
+    assert of_all_kinds and not on_networks
 
 
 def test_row_64_the_store_of_a_job_is_behind_the_key(launcher: Launcher, tmp_path: Path) -> None:
