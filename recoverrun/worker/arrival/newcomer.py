@@ -28,6 +28,7 @@ from recoverrun.worker.arrival import (
     placing,
     plain_values,
     published,
+    rebound_variables,
 )
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.fetching import from_donor
@@ -243,6 +244,7 @@ class Newcomer:
         placing.put_constants(parts, found, there)
         placing.put_state(parts, found, there, spaces)
         assert self.winding is not None, "wound to here"
+        rebound_variables.put(told["rebound"], spaces, frames)
         placing.put_variables(found, stack, frame)
         placing.put_iterators(found, frames, self.winding.sources.hold)
 

@@ -31,6 +31,7 @@ from recoverrun.worker.arrival import (
     loose_values,
     passed_bodies,
     plain_values,
+    rebound_variables,
 )
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
@@ -44,6 +45,7 @@ from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import holds_part, parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.known_state import State, differing, in_words
+from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 
@@ -81,6 +83,7 @@ def made(
         ),
         "others": _others(parts, rank, here) if exact else [],
         "apart": [] if exact else _apart(parts, rank),
+        "rebound": [] if exact else _rebound(parts, rank, stack, before),
     }
     still = {one.untyped_storage().data_ptr() for one in held_tensors.frozen(parts.made)}
     tensors = [
@@ -172,6 +175,19 @@ def _apart(parts: PlaceParts, rank: int) -> list[Any]:
     parts.left.absorb()
     lost = parts.executor.lost.get(rank)
     return [] if lost is None else sorted(map(key_told, lost.parted), key=str)
+
+
+def _rebound(
+    parts: PlaceParts, rank: int, stack: Sequence[LoopFrame], before: Before
+) -> list[list[Any]]:
+    """The variables that functions have rebound since the run began."""
+    spaces = loose_values.spaces_of(
+        frames_of(stack, sys._getframe(1)), parts.worker.runtime.own_modules
+    )
+    digests, _, _ = before
+    bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
+    unlike = parts.left.informs(LostRank(rank, apart=False)).alone
+    return rebound_variables.changed(spaces, digests, bound, unlike)
 
 
 def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:

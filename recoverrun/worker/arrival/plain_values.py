@@ -188,7 +188,7 @@ def _entries(
         if type(one) in WHOLE and holds_part(one, data):
             whole.add(path)
             continue
-        entry = _packed((path, None), one) if type(one) in WHOLE else None
+        entry = entry_of((path, None), one) if type(one) in WHOLE else None
         if entry is not None:
             whole.add(path)
             yield entry
@@ -214,7 +214,7 @@ def _values(
         if type(key) is not int and (type(key) is not str or _is_private(key, of_process)):
             continue
         if kind in PLAIN or (is_small_tensor(value) and id(value) not in data):
-            entry = _packed((path, key), value, kind_of_holder)
+            entry = entry_of((path, key), value, kind_of_holder)
             if entry is not None:
                 yield entry
 
@@ -235,7 +235,7 @@ def _is_within(path: str, lists: set[str]) -> bool:
     return False
 
 
-def _packed(place: Place, value: Any, holder: Holder = "") -> Entry | None:
+def entry_of(place: Place, value: Any, holder: Holder = "") -> Entry | None:
     """None if it is no plain value, or data."""
     kind = type(value)
     if kind in WHOLE and len(value) > LONG_CONTAINER:

@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from recoverrun.worker.arrival import loose_values, parcel, plain_values, published
+from recoverrun.worker.arrival import (
+    loose_values,
+    parcel,
+    plain_values,
+    published,
+    rebound_variables,
+)
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Before, Key, Mark
@@ -82,9 +88,9 @@ class Survivor:
             runtime = self._parts.worker.runtime
             frames = frames_of(runtime.stack, sys._getframe(1))
             there = plain_values.found(frames, changing_modules(runtime))
-            self._before = plain_values.digests(there)
-            self._modules = frozenset(path for path, _ in there.modules)
             spaces = loose_values.spaces_of(frames, runtime.own_modules)
+            self._before = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
+            self._modules = frozenset(path for path, _ in there.modules)
             self._marks = loose_values.tensor_marks(there, spaces)
 
     def begins(self, top: Top, context: Context) -> None:

@@ -1,0 +1,65 @@
+"""Plain variables that functions rebind while the script trains, beside its loops: a counter of
+steps in a module (`global done`), a flag in a function around.
+
+What a loop binds comes by itself (`frame_variables`), what lists, dicts and objects hold as well
+(`plain_values`). The rest belongs to the context of a lost rank as long as that is followed. Where
+nobody follows it a newcomer gets what has changed in a survivor since the run began: not what was
+made once and may be the rank's own, nor what ranks are known not to have in common.
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from recoverrun.worker.arrival import frame_variables
+from recoverrun.worker.arrival.loose_values import Key, Spaces
+from recoverrun.worker.arrival.packing import Packing, unpack
+from recoverrun.worker.arrival.plain_values import Entry, entry_of
+from recoverrun.worker.context.object_views import PLAIN
+from recoverrun.worker.context.slot_context import belongs_to_process
+
+
+def digests(spaces: Spaces) -> dict[Key, int]:
+    """The digest of each, by its space and its name."""
+    return {entry.place: entry.digest for entry, _ in _entries(spaces)}
+
+
+def changed(
+    spaces: Spaces, before: Mapping[Key, int], bound: Container[str], apart: Container[Any]
+) -> list[list[Any]]:
+    """Plain values for msgpack. Left out are names that loops have `bound`, those by which ranks
+    are `apart`, and what was not there `before`.
+    """
+    return [
+        [*entry.place, Packing([]).pack(value)]
+        for entry, value in _entries(spaces)
+        if before.get(entry.place, entry.digest) != entry.digest
+        and entry.place[1] not in bound
+        and entry.place[1] not in apart
+    ]
+
+
+def put(told: Sequence[Sequence[Any]], spaces: Spaces, frames: Sequence[FrameType]) -> None:
+    """Put them where they are in this process; `frames` are those of the first of `spaces`."""
+    of_frames = {space: frame for (space, _), frame in zip(spaces, frames, strict=False)}
+    variables = dict(spaces)
+    for space, name, packed in told:
+        if name not in variables.get(space, ()):
+            continue
+        value = unpack(packed, ())
+        if space in of_frames:
+            frame_variables.write(of_frames[space], {name: value})
+        else:
+            vars_of_module = variables[space]
+            assert isinstance(vars_of_module, dict), "the namespace of a module"
+            vars_of_module[name] = value
+
+
+def _entries(spaces: Spaces) -> Iterator[tuple[Entry, Any]]:
+    for space, variables in spaces:
+        for name, value in list(variables.items()):
+            if type(value) not in PLAIN or name.startswith("__") or belongs_to_process(name):
+                continue
+            entry = entry_of((space, name), value)
+            if entry is not None:
+                yield entry, value
