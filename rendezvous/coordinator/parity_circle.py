@@ -44,6 +44,12 @@ class ParityCircle:
     def begin(self, attempt: int, ranks: Mapping[str, range], restored: SnapshotId | None) -> None:
         """An attempt has formed."""
         self._attempt, self._restored = attempt, restored or NONE
+        self._number, self.brought = 0, ()
+        self.seat(ranks)
+        self.exposed = restored is not None and bool(self._share)
+
+    def seat(self, ranks: Mapping[str, range]) -> None:
+        """These launchers have places from now on, some perhaps in the middle of the attempt."""
         self.names = sorted(ranks, key=lambda name: ranks[name].start)
         self._ranks = tuple(len(ranks[name]) for name in self.names)
         groups = groups_of(self._ranks, self._wanted)
@@ -54,8 +60,11 @@ class ParityCircle:
         }
         self.level = min((group.level for _, group in groups), default=0)
         self._exchanges = {n: one for n, one in self._exchanges.items() if n in ranks}
-        self._sources, self._told, self._number, self.brought = None, None, 0, ()
-        self.exposed = restored is not None and bool(groups)
+        self._sources, self._told = None, None
+
+    def give_up(self) -> None:
+        """What all went back to cannot be rebuilt for those who have lost their parts."""
+        self._restored, self._sources, self.exposed = NONE, None, False
 
     def hear(self, launcher: str, exchanging: Exchanging) -> None:
         """Note the address of a launcher's exchange."""

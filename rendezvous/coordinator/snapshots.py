@@ -21,7 +21,6 @@ from rendezvous.coordinator.parity_circle import ParityCircle, ToExchanges
 from rendezvous.protocol.records import Json, Record, notice
 from rendezvous.protocol.snapshot_messages import (
     Exchanging,
-    Held,
     Holding,
     Keep,
     Order,
@@ -39,6 +38,8 @@ BARREN = 3
 ALIKE = 2
 """So many attempts in a row that end alike are followed by another one."""
 
+
+REPLACED = "a node that had a part of it was lost"
 
 LOST = "the snapshot of step {} cannot be gone back to: {}"
 
@@ -125,6 +126,25 @@ class SnapshotBook:
         words = f"all ranks go back to the top of step {restored.step}"
         return [Record("snapshot.plan", words, fields)]
 
+    def seat(self, ranks: Mapping[str, range]) -> list[Effect]:
+        """A launcher has the place of one that is lost, in the middle of the attempt: these have
+        places now. Its ranks get their state from others; the part of what was kept that its node
+        should have is rebuilt, if that can be.
+        """
+        self._ranks = dict(ranks)
+        for launcher in self._holdings.keys() - ranks.keys():
+            del self._holdings[launcher]
+        self._count()
+        self._circle.seat(ranks)
+        effects: list[Effect] = []
+        if self._circle.exposed and self.newest != self.safe:
+            self._circle.give_up()
+            self.safe, self.next, self._kept_at = self.newest or NONE, NONE, -1.0
+            if self.safe != NONE:
+                effects.append(_degraded(self.safe, REPLACED))
+            effects.append(self._give_order())
+        return [*effects, *self._circle.due("", self._present())]
+
     def grant(self, rank: int = -1, code: int = 0) -> bool:
         """The loss of `rank`, -1: of no single one, ends the attempt with this exit code. True if
         all ranks can go back, and that leads on.
@@ -199,6 +219,8 @@ class SnapshotBook:
         self._holdings[launcher] = holding
         self._add(launcher, 1)
         attempt, number, safe, following = holding.order
+        if attempt == self.attempt and number:
+            self._circle.exposed = False  # no order is given before
         if attempt == self.attempt and number and holding.order > self._order:
             # It is another coordinator's, perhaps with a number that was also given here: keepers
             # obey the greatest. Number 0 is what they have begun with by themselves.
@@ -334,10 +356,6 @@ class SnapshotBook:
         self._number += 1
         return ToKeepers(Keep(order=self._order))
 
-    def _held(self, launcher: str) -> tuple[Held, ...]:
-        holding = self._holdings.get(launcher)
-        return () if holding is None else holding.held
-
     def _count(self) -> None:
         self._parts.clear()
         self._bytes.clear()
@@ -346,7 +364,8 @@ class SnapshotBook:
 
     def _add(self, launcher: str, sign: int) -> None:
         ranks: Sequence[int] = self._ranks.get(launcher, range(0))
-        for attempt, step, world, rank, nbytes in self._held(launcher):
+        holding = self._holdings.get(launcher)
+        for attempt, step, world, rank, nbytes in () if holding is None else holding.held:
             if world == self._world and rank in ranks:
                 self._parts[SnapshotId(attempt, step)] += sign
                 self._bytes[SnapshotId(attempt, step)] += sign * nbytes

@@ -129,10 +129,10 @@ def expand(
 
 def of_attempt(text: str, attempt: int) -> str:
     """The part of `text` for processes of that attempt: a fault planned for a step strikes once,
-    and not again as that is done again.
+    and not again as that is done again. A pace holds in all of them.
     """
     kills = [k for k in parse(text) if attempt == (1 if k.phase == "restore" else 0)]
-    return render(kills, pace=pace_ms(text) if not attempt else 0)
+    return render(kills, pace=pace_ms(text))
 
 
 def expand_random(

@@ -47,6 +47,7 @@ class _Grid:
 
     every: int = 1
     successes: int = 0
+    turn: int = -1  # the newest
 
     def gives_up(self) -> None:
         self.every, self.successes = min(2 * self.every, GRID_MOST), 0
@@ -108,11 +109,14 @@ class Holdings:
         """The bay in which this process may write next: at least `nbytes`. Content that was there
         is gone.
 
-        `turn` is the number of the snapshot that it is for, the same at all ranks. None if all that
-        the rank has is being read or must stay.
+        `turn` is the number of the snapshot that it is for, the same at all ranks. They count anew
+        once a lost one is back. None if all that the rank has is being read or must stay.
         """
         mine = self._of(rank)
         room = len(mine) < BAYS
+        if turn <= self._grid(rank).turn:
+            del self._grids[rank]
+        self._grid(rank).turn = turn
         if turn % self._grid(rank).every:
             return None
         # Oldest content first, none at all before that.

@@ -31,6 +31,8 @@ class LosingNodes:
     lost: tuple[tuple[int, tuple[int, ...]], ...] = ((13, (1,)),)
     spares: bool = True  # those who take the places wait already
     inject: str = ""  # kills that are ordered
+    steps: int = STEPS
+    options: tuple[str, ...] = ()
 
     script = "going_back.py"
     ranks = 1  # of each node
@@ -42,7 +44,7 @@ class LosingNodes:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return (f"--shape={self.shape}", f"--layout={self.layout}", f"--steps={STEPS}")
+        return (f"--shape={self.shape}", f"--layout={self.layout}", f"--steps={self.steps}")
 
     @property
     def alike(self) -> GoingBack:
@@ -116,15 +118,18 @@ class Nodes:
 
     def await_steps(self, number: int, step: int) -> None:
         """Wait until all ranks are at this step, and the snapshot before it is safe."""
-        marks = [Path(f"{self.gate(number)}.{rank}") for rank in range(self.job.nodes)]
         safe = step // EVERY * EVERY
-        while not (
-            all(mark.exists() for mark in marks)
-            and any(
-                record["step"] >= safe and record["parity"] == self.job.parity
-                for record in self.records("snapshot.safe")
-            )
+        self.await_all(number)
+        while not any(
+            record["step"] >= safe and record["parity"] == self.job.parity
+            for record in self.records("snapshot.safe")
         ):
+            self.runs[-1].tick()
+
+    def await_all(self, number: int) -> None:
+        """Wait until all ranks are at the gate of this number."""
+        marks = [Path(f"{self.gate(number)}.{rank}") for rank in range(self.job.nodes)]
+        while not all(mark.exists() for mark in marks):
             self.runs[-1].tick()
 
     def hosts(self) -> dict[int, NodeRun]:
@@ -152,6 +157,7 @@ def nodes_of(job: LosingNodes, folder: Path) -> Iterator[Nodes]:
             f"--rdzv-endpoint=127.0.0.1:{free_port()}",
             f"--snapshot-every={EVERY}",
             f"--snapshot-parity={job.parity}",
+            *job.options,
         )
         nodes.start(job.nodes)
         yield nodes
@@ -179,6 +185,34 @@ def survived(job: LosingNodes, folder: Path) -> tuple[Weights, Sequence[Record]]
             code = run.finish()
             assert code == 0, f"exit code {code}{run.story()}"
         return nodes.weights(), nodes.records("snapshot.restored")
+
+
+def come_back(job: LosingNodes, folder: Path) -> Nodes:
+    """A node is lost while a replica is left, and a spare takes its place. Once a snapshot is safe
+    that was taken since then, all processes of the script are killed at the second step of
+    `job.lost`.
+    """
+    with nodes_of(job, folder) as nodes:
+        for run in nodes.runs:
+            run.await_record("worker.spawn")
+        spare = nodes.start(1)[0]
+        nodes.await_steps(0, job.lost[0][0])
+        nodes.hosts()[1].lose()
+        nodes.gate(0).touch()
+        while not (came := nodes.records("replica.return")):
+            spare.tick()
+        nodes.await_all(1)
+        while not any(one["ts"] > came[0]["ts"] for one in nodes.records("snapshot.safe")):
+            spare.tick()
+        for rank, run in nodes.hosts().items():
+            spawned = [one for one in run.records("worker.spawn") if one["rank"] == rank]
+            os.kill(int(spawned[-1]["pid"]), signal.SIGKILL)
+        nodes.gate(1).touch()
+        for run in nodes.runs:
+            if not run.lost:
+                code = run.finish()
+                assert code == 0, f"exit code {code}{run.story()}"
+        return nodes
 
 
 def struck(job: LosingNodes, folder: Path, then: Callable[[Nodes], bool]) -> tuple[Weights, Nodes]:

@@ -28,6 +28,7 @@ class GoingBack:
     inject: str = ""
     every: str = str(EVERY)
     needs: str = ""  # a framework that trains
+    steps: int = STEPS
 
     @property
     def script(self) -> str:
@@ -41,7 +42,7 @@ class GoingBack:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return (f"--shape={self.shape}", f"--layout={self.layout}", f"--steps={STEPS}")
+        return (f"--shape={self.shape}", f"--layout={self.layout}", f"--steps={self.steps}")
 
     @property
     def losses(self) -> int:

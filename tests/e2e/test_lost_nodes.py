@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.e2e.lost_nodes import LosingNodes, Nodes, struck, survived
+from tests.e2e.lost_nodes import LosingNodes, Nodes, come_back, struck, survived
 from tests.e2e.snapshots import undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
@@ -35,6 +35,23 @@ def test_weights_are_those_of_a_run_without_a_loss(case: LosingNodes, tmp_path: 
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def test_snapshots_go_on_where_another_node_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
+    """The lost rank's context went with its node: other samples are taken until it is back, and
+    what ranks have in common is the same on both. The script counts its steps in its module.
+    """
+    case = LosingNodes(
+        nodes=2, layout="ddp", lost=((13, (1,)), (150, (0, 1))), inject="pace:400", steps=180,
+        options=("--return",),
+    )  # fmt: skip
+    nodes = come_back(case, tmp_path / "lost")
+
+    back = [record["step"] for record in nodes.records("snapshot.restored")]
+    weights = nodes.weights()
+    assert len(back) == 1 and 13 < back[0] <= 150
+    for name, tensor in weights[0].items():  # running means are of a rank's own last batch
+        assert "running" in name or torch.equal(weights[1][name], tensor), name
 
 
 def _ends(nodes: Nodes) -> bool:

@@ -10,7 +10,7 @@ import torch
 from rendezvous.bays import memory
 from rendezvous.snapshots import bay_header
 from tests.e2e.judge import ended_well, nothing_left
-from tests.e2e.runs import running
+from tests.e2e.runs import Run, running
 from tests.e2e.snapshots import WITHIN_S, GoingBack, gone_back, undisturbed, weights_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
@@ -84,6 +84,42 @@ def test_a_replica_survives_and_once_none_is_left_all_go_back(tmp_path: Path) ->
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def test_snapshots_go_on_once_a_lost_replica_is_back(tmp_path: Path) -> None:
+    """It comes back before all go back to a snapshot, of which it has its part, and after that."""
+    case = GoingBack(shape="epochs", layout="ddp", ranks=2, dies="1@8,all@90,1@95", steps=180)
+    expected = undisturbed(case, tmp_path / "plain")
+    gates = [tmp_path / name for name in ("before", "after")]
+    with running(
+        case,
+        tmp_path / "back",
+        inject="pace:400",
+        options=("--snapshot-every=5", "--return", "--exact"),
+        arguments=(f"--dies={case.dies}", f"--awaits=88@{gates[0]},170@{gates[1]}"),
+        bound_s=WITHIN_S,
+    ) as run:
+        for attempt, gate in enumerate(gates):
+            _await_return_and_snapshot(run, attempt)
+            gate.touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        restored = [int(record["step"]) for record in run.records("snapshot.restored")]
+        promises = {record["promise"] for record in run.records("promise.state")}
+
+    assert len(restored) == 1 and restored[0] > 8
+    assert promises == {"exact-samples"}
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def _await_return_and_snapshot(run: Run, attempt: int) -> None:
+    """Wait for one more return than there were attempts before, and a snapshot after that."""
+    run.await_record("replica.return", lambda _: len(run.records("replica.return")) > attempt)
+    came = run.records("replica.return")[attempt]
+    run.await_record("snapshot.safe", lambda record: record["seq"] > came["seq"])
 
 
 def _damage(keeper: int, step: int) -> None:

@@ -183,7 +183,7 @@ class CoordinatorHost(HostVoice):
         envelopes: list[Envelope] = []
         for given in self._newcomers.give_places(self._coordinator.wants):
             taken = coordinator.PlaceTaken(ranks=given.ranks)
-            envelopes += [*given.told, *self._coordinate(taken, now)]
+            envelopes += [*given.told, *self._coordinate(taken, now), *self._rollbacks.seat()]
         return envelopes
 
     def _open(self, formed: Formed, now: float) -> None:

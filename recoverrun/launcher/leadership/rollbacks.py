@@ -61,9 +61,16 @@ class Rollbacks:
             return
         from rendezvous.snapshots.restore_plan import read  # what only snapshots need
 
-        ranks = {name: member.ranks for name, member in self._members.known.items()}
-        effects = self._opened(now).begin(start.attempt, ranks, read(start.restore), now)
+        restored = read(start.restore)
+        effects = self._opened(now).begin(start.attempt, self._ranks(), restored, now)
         self._done(effects if not known else ())
+
+    def seat(self) -> list[Envelope]:
+        """A launcher has the place of one that is lost, in the middle of the attempt."""
+        return [] if self._book is None else self._done(self._book.seat(self._ranks()))
+
+    def _ranks(self) -> dict[str, range]:
+        return {name: member.ranks for name, member in self._members.known.items()}
 
     def _opened(self, now: float) -> "SnapshotBook":
         if self._book is None:

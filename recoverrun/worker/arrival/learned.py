@@ -6,6 +6,7 @@ of a step, and put into the process that takes a lost rank's place there.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Protocol
 
 from ft_collectives.process_group.elastic import ElasticGroup
@@ -21,6 +22,7 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.step.interfaces import Learns, Returns
 from recoverrun.worker.step.take_over import PlaceTaker
 from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.microbatches import Top
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +47,28 @@ class Gives(Returns, Protocol):
         before: list[list[Any]],
         modules: Iterable[str],
         marks: Mapping[TensorKey, Mark],
-        began_at: float,
+        began_at: float | None = None,
     ) -> None:
         """Digests of plain values as the run began, which modules this process has made, the marks
-        of its tensors beside these, and when the others began, by the wall clock.
+        of its tensors beside these, and when the others began, by the wall clock; None: with it.
         """
 
     def meet(self, joined: Iterable[int]) -> None:
         """These have come in one view with this process."""
+
+
+class TakesSnapshots(Protocol):
+    """The interface of snapshots to arrivals."""
+
+    def told(self, top: Top) -> Any:
+        """Plain values for msgpack: where snapshots stand at `top`. None if this rank takes none
+        any more.
+        """
+
+    def comes(self, told: Any, frame: FrameType) -> None:
+        """This process takes a lost rank's place. Of the script only its first lines have run, and
+        `frame` is below it.
+        """
 
 
 APART = "the group of ranks {ranks} is none of the rank that told where the run stands"

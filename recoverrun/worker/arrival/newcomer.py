@@ -34,7 +34,7 @@ from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.fetching import from_donor
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.kept_files import KeptFiles
-from recoverrun.worker.arrival.learned import Gives, PlaceParts
+from recoverrun.worker.arrival.learned import Gives, PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.transfer import empty, fetch
@@ -68,9 +68,16 @@ NOTHING = "the others have not told where in the script they are"
 class Newcomer:
     """The newcomer's side: a process that was started after its rank was lost."""
 
-    def __init__(self, parts: PlaceParts, survivor: Gives, record: PrologueRecord) -> None:
+    def __init__(
+        self,
+        parts: PlaceParts,
+        survivor: Gives,
+        record: PrologueRecord,
+        snapshots: TakesSnapshots | None = None,
+    ) -> None:
         """`survivor` is what this process is once it has taken its place."""
         self._parts = parts
+        self._snapshots = snapshots
         self._record = record
         self._survivor = survivor
         worker = parts.worker
@@ -233,6 +240,8 @@ class Newcomer:
         parts, told = self._parts, found.manifest
         worker, streams = parts.worker, read_streams()
         self._protect(told)
+        if self._snapshots is not None:
+            self._snapshots.comes(told["snapshots"], frame)
         stack = worker.runtime.stack
         frames = frames_of(stack, frame)
         there = plain_values.found(frames, changing_modules(worker.runtime))

@@ -23,7 +23,7 @@ from recoverrun.worker.arrival import (
     rebound_variables,
 )
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
-from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.learned import PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.loose_values import Before, Key, Mark
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.plain_values import Place
@@ -63,9 +63,12 @@ def _guarded() -> Iterator[None]:
 class Survivor:
     """Implements `step.Returns`."""
 
-    def __init__(self, parts: PlaceParts, record: PrologueRecord) -> None:
+    def __init__(
+        self, parts: PlaceParts, record: PrologueRecord, snapshots: TakesSnapshots | None = None
+    ) -> None:
         self._parts = parts
         self._record = record
+        self._snapshots = snapshots
         self._path: list[str] = []  # as it was told
         self._began_at = time.time()  # files of the script are younger
         self._step = -1  # the last one whose top was seen
@@ -114,12 +117,13 @@ class Survivor:
         before: list[list[Any]],
         modules: Iterable[str],
         marks: Mapping[Key, Mark],
-        began_at: float,
+        began_at: float | None = None,
     ) -> None:
-        """This process has come later: `before` are the digests as the run began, and its first
-        lines have made `modules`, and tensors with these `marks`. Others began at `began_at`.
+        """This process has not seen the run begin: `before` are the digests of that moment, and its
+        first lines have made `modules`, and tensors with these `marks`. Others began at `began_at`,
+        None: with it.
         """
-        self._began_at = began_at
+        self._began_at = self._began_at if began_at is None else began_at
         self._before = {(path, key): digest for path, key, digest in before}
         self._modules, self._marks = frozenset(modules), marks
 
@@ -196,7 +200,7 @@ class Survivor:
         """Nobody comes back."""
         if not self._refused:
             self._parts.worker.reporter.notice(NEVER.format(reason), REFUSE_RETURN)
-        self._refused = True
+        self._refused, self._parts.worker.returns = True, False
 
     # --------------------------------------------------------------------------- waiting
 
@@ -302,6 +306,7 @@ class Survivor:
             "standing": stands.pack(),
             "record": record,
             "before": before,
+            "snapshots": self._snapshots.told(top) if self._snapshots is not None else None,
             "donor": worker.env.rank,
         }
         offer = Offer(

@@ -70,14 +70,18 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
             worker=worker, driver=driver, executor=executor, left=left, make_up=make_up,
             sources=sources, verifier=verifier, made=made,
         )  # fmt: skip
+        snapshots, gives = None, None
+        if env.keeper:
+            from recoverrun.worker.snapshots.serving import Serving
+
+            snapshots = Serving(place)
         if env.returns:
             from recoverrun.worker.arrival import coming_back
 
-            prologue = coming_back.serve(place)
-        if env.keeper:
-            from recoverrun.worker.snapshots import serving
-
-            serving.serve(place)
+            past = None if snapshots is None else snapshots.past
+            prologue, gives = coming_back.serve(place, past)
+        if snapshots is not None:
+            snapshots.go_back(gives)
     parts = Parts(
         worker=worker, driver=driver, executor=executor, left=left, sources=sources, made=made,
         prologue=prologue,

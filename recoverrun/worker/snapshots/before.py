@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from recoverrun.worker.arrival import loose_values, plain_values
+from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables
 from recoverrun.worker.arrival.loose_values import Key, Mark
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
@@ -28,12 +28,23 @@ class Before:
     def seen(frames: Sequence[FrameType], own: frozenset[str]) -> "Before":
         """Now; `own` are the script's modules."""
         there = plain_values.found(frames, own)
-        marks = loose_values.marks(there, loose_values.spaces_of(frames, own))
-        return Before(plain_values.digests(there, of_process=True), ModuleNames(there), marks)
+        spaces = loose_values.spaces_of(frames, own)
+        digests = plain_values.digests(there, of_process=True) | rebound_variables.digests(spaces)
+        return Before(digests, ModuleNames(there), loose_values.marks(there, spaces))
 
     def of(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with digests that another process has taken."""
         digests = {(path, key): digest for path, key, digest in told}
+        return Before(digests, self.names, self.marks)
+
+    def shared_with(self, told: Sequence[Sequence[Any]]) -> "Before":
+        """The same with those digests alone that another rank has taken as well: in all other
+        values the two may have differed from the beginning, and they count as changed.
+        """
+        theirs = {(path, key): digest for path, key, digest in told}
+        digests = {
+            place: digest for place, digest in self.digests.items() if theirs.get(place) == digest
+        }
         return Before(digests, self.names, self.marks)
 
     def pack(self) -> list[list[Any]]:

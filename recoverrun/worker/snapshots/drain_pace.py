@@ -36,7 +36,7 @@ class DrainPace:
         self._named = -1
 
     def begins_at(self, step: int) -> None:
-        """This process goes on from the snapshot of this step."""
+        """All ranks go on at this step: from its snapshot, or with a replica that came back."""
         self._usual.begins_at(step)
 
     def is_due(self, step: int, now: float) -> bool:

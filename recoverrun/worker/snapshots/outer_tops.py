@@ -56,6 +56,18 @@ class OuterTops:
         )
         return [[body, self._values(one)] for one, body in zip(stack[:-1], bodies, strict=True)]
 
+    def noted(self, stack: Sequence[LoopFrame]) -> list[Values]:
+        """The values of each loop of `stack`, the innermost apart."""
+        return [self._values(one) for one in stack[:-1]]
+
+    def follow(self, stack: Sequence[LoopFrame], noted: Sequence[Values]) -> None:
+        """This process has come to the last loop of `stack` by another way than through the tops of
+        those around it; another rank has `noted` their values.
+        """
+        for one, values in zip(stack[:-1], noted, strict=True):
+            self._around.add(one.loop.id)
+            self._keep(stack, one, values)
+
     def put(self, told: list[Any], loop_frame: LoopFrame, start: FrameType, hold: Hold) -> None:
         """Put values in place before the body of `loop_frame`, in a process that goes back. Raises
         NotReachable.

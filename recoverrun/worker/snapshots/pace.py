@@ -31,7 +31,7 @@ class Pace(Protocol):
     """The pace of one rank."""
 
     def begins_at(self, step: int) -> None:
-        """This process goes on from the snapshot of this step."""
+        """All ranks go on at this step: from its snapshot, or with a replica that came back."""
 
     def is_due(self, step: int, now: float) -> bool:
         """True if one is to be taken at the top of this step, at `now` in seconds."""
@@ -81,7 +81,7 @@ class AutoPace:
         self._beside: deque[float] = deque(maxlen=KEPT)  # with one, what it stood still left out
 
     def begins_at(self, step: int) -> None:
-        self._newest, self._next = step, step + SOON
+        self._newest, self._next, self._began = step, step + SOON, None
 
     def is_due(self, step: int, now: float) -> bool:
         self._note(now)

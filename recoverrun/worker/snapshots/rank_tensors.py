@@ -23,6 +23,10 @@ class ModuleNames:
     def __init__(self, there: Holdings) -> None:
         self._known = [(weakref.ref(module), path) for path, module in there.modules]
 
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(path for _, path in self._known)
+
     def path(self, module: nn.Module) -> str | None:
         """None if it was not there then."""
         return next((path for ref, path in self._known if ref() is module), None)

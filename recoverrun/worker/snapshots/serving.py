@@ -7,11 +7,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.state_source import StateLost
+from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.drain_pace import DrainPace
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
+from recoverrun.worker.snapshots.past import Past
 from recoverrun.worker.snapshots.restoring import Restoring, give_up
 from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
@@ -22,38 +24,54 @@ from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.snapshots.restore_plan import read
 
 
-def serve(parts: PlaceParts) -> None:
-    """Take snapshots, and go on from one if this process is to.
+class Serving:
+    """The snapshots of one worker, which are taken from now on."""
 
-    Raises NotRestored if there is none any more.
-    """
-    worker, runtime = parts.worker, parts.worker.runtime
-    env = worker.env
-    steps = UnvotedSteps(runtime, lambda losses: taker.backward_begins(losses))
-    client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
-    attempt = attempt_of(env.incarnation)
-    outer = OuterTops(runtime)
-    pace = _draining(worker, _pace(worker, attempt), attempt)
-    taker = Taker(parts, steps, client, pace=pace, attempt=attempt, outer=outer)
-    worker.unvoted = steps
+    def __init__(self, parts: PlaceParts) -> None:
+        worker, env, runtime = parts.worker, parts.worker.env, parts.worker.runtime
+        self._parts = parts
+        self._steps = steps = UnvotedSteps(runtime, lambda losses: taker.backward_begins(losses))
+        self._client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
+        attempt = attempt_of(env.incarnation)
+        self._outer = OuterTops(runtime)
+        self.past = Past(parts, steps, self._outer)
+        pace = _draining(worker, _pace(worker, attempt), attempt)
+        self._taker = taker = Taker(
+            parts, steps, self._client, pace=pace, attempt=attempt, past=self.past
+        )
+        worker.unvoted = steps
 
-    def updated(optimizer: Any, *_: object) -> None:
-        if worker.acting:
+        def updated(optimizer: Any, *_: object) -> None:
+            if worker.acting:
+                return
+            steps.updated = True
+            if env.finals:
+                steps.trains(optimizer)
+
+        runtime.also_tell(taker.begins)
+        register_optimizer_step_pre_hook(lambda *_: taker.fence())
+        register_optimizer_step_post_hook(updated)
+
+    def go_back(self, gives: Gives | None) -> None:
+        """Go on from a snapshot if this process is to, which `gives` lost ranks their places later.
+
+        Raises NotRestored if there is none any more.
+        """
+        parts, taker = self._parts, self._taker
+        worker, restored = parts.worker, read(parts.worker.env.restore)
+        if restored is None or worker.env.birth:
             return
-        steps.updated = True
-        if env.finals:
-            steps.trains(optimizer)
-
-    runtime.also_tell(taker.begins)
-    register_optimizer_step_pre_hook(lambda *_: taker.fence())
-    register_optimizer_step_post_hook(updated)
-    if (restored := read(env.restore)) is not None:
         try:
-            kept = Snapshot(client, *restored)
+            kept = Snapshot(self._client, *restored)
         except StateLost as why:
             give_up(worker, restored, why)
-        restoring = Restoring(parts, steps, kept, outer, taker.resumes)
-        runtime.winds = restoring.winding
+
+        def resumes(step: int, before: Before, proof: int | None) -> None:
+            taker.resumes(step, before, proof)
+            if gives is not None:
+                gives.know(before.pack(), before.names.paths, before.marks)
+
+        worker.runtime.winds = Restoring(parts, self._steps, kept, self._outer, resumes).winding
 
 
 def _draining(worker: WorkerState, usual: Pace, attempt: int) -> Pace:

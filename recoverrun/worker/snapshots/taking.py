@@ -6,7 +6,6 @@ that, so that one in which something moved is none.
 """
 
 import gc
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import held_tensors
-from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.frame_variables import stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.context.evidence import digest_of_losses
@@ -24,8 +23,8 @@ from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import scene
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
-from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import Pace
+from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
     Placed,
@@ -38,7 +37,6 @@ from recoverrun.worker.snapshots.snapshot import NotRestored
 from recoverrun.worker.snapshots.stillness import Stillness
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
-from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.bays.client import Bay, KeeperClient, SnapshotMissed
 
 SEALED_WITHIN_S = 1.0
@@ -50,13 +48,11 @@ MOVED = "{} changed between the top of the step and its update"
 GRADIENTS = "the script goes on adding to gradients that it was thought to drop"
 UNEQUAL = "the losses of step {} are not what they were before all ranks went back to it"
 LOST_MEANWHILE = "a replica was lost meanwhile"
-NO_MORE = (
-    "a replica is lost, and no snapshot is taken any more: if no replica is left whole all ranks "
-    "go back to the newest one there is"
-)
+NO_MORE = "a replica is lost, and no snapshot is taken any more"
+UNTIL = "a replica is lost, and no snapshot is taken until it is back"
+OLD_ONE = ": if no replica is left whole all ranks go back to the newest one there is"
+AGAIN = "all replicas take part again, and snapshots are taken from step {} on"
 MISSED = "no snapshot of step {}: {}"
-
-UNTOLD = "the state cannot be captured: {!r}"
 
 TOGETHER_WITHIN = 10
 """Steps: a script may warm something up before its processes meet."""
@@ -89,8 +85,9 @@ class _Taking:
 class Taker:
     """The snapshots of one worker.
 
-    Where there are several replicas they end as one of them is lost: what a lost rank was is in no
-    snapshot, and survivors go on without (`step.driver`).
+    Where there are several replicas none is taken while one of them is lost: what a lost rank was
+    is in no snapshot, and survivors go on without (`step.driver`). A rank that has come back goes
+    on with the others.
     """
 
     def __init__(
@@ -101,7 +98,7 @@ class Taker:
         *,
         pace: Pace,
         attempt: int,
-        outer: OuterTops,
+        past: Past,
     ) -> None:
         """Snapshots belong to this `attempt` of the job."""
         self._parts = parts
@@ -109,8 +106,7 @@ class Taker:
         self._client = client
         self._pace = pace
         self._attempt = attempt
-        self._outer = outer
-        self._before: Before | None = None
+        self._past = past
         self._stillness = Stillness()
         self._copier = Copier()
         self._taking: _Taking | None = None
@@ -120,12 +116,13 @@ class Taker:
         self._turn = 0  # snapshots that were due so far, at all ranks alike
         self._touched = False
         self._apart = 0  # updates of a process that has met no other one
+        self._paused = parts.worker.env.birth > 0  # a replica is lost; this process came later
 
     def resumes(self, step: int, before: Before, proof: int | None) -> None:
         """This process goes on from the snapshot of this step; `before` is as the run began, and
         `proof` of the losses with which that step began.
         """
-        self._before = before
+        self._past.before = before
         self._expected = (step, proof)
         self._pace.begins_at(step)
 
@@ -139,7 +136,7 @@ class Taker:
         runtime = worker.runtime
         if not runtime.training_loops:
             if len(runtime.stack) == 1 and not top.iteration:
-                self._look_around()
+                self._past.look_around()
             return
         if not self._counts():
             return
@@ -149,35 +146,20 @@ class Taker:
         if begins:
             if worker.strategy is None:  # else transactions are what is counted there
                 worker.progress.at(worker.progress.phase, self._steps.index)
-            self._outer.step_begins(stack_of(runtime.stack, top))
-        self._note_outer(top)
+            self._past.step_begins(stack_of(runtime.stack, top))
+        self._past.note(top)
         if not begins:
             return
         self.fence()
         if worker.lost:
-            self._end_at_loss()
-        elif self._pace.is_due(self._steps.index, time.perf_counter()):
+            self._pause()
+            return
+        if self._paused:
+            self._go_on()
+        if self._pace.is_due(self._steps.index, time.perf_counter()):
             self._take(top)
         elif not self._touched:
             self._prepare()
-
-    def _note_outer(self, top: Top) -> None:
-        if self._before is None:
-            return
-        stack = stack_of(self._parts.worker.runtime.stack, top)
-        try:
-            self._outer.begins(stack, sys._getframe(1), self._before.digests)
-        except Exception as error:  # protects a healthy run from what its objects say of themselves
-            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
-
-    def _look_around(self) -> None:
-        """The script may be about to train."""
-        runtime = self._parts.worker.runtime
-        frames = frames_of(runtime.stack, sys._getframe(1))
-        try:
-            self._before = Before.seen(frames, changing_modules(runtime))
-        except Exception as error:  # protects a healthy run from what its objects say of themselves
-            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
 
     def _counts(self) -> bool:
         """True if steps are this rank's to count: nothing else is made of its gradients."""
@@ -264,7 +246,8 @@ class Taker:
     def _scene(self, top: Top) -> Scene:
         """Raises NotReachable."""
         parts = self._parts
-        if self._before is None:
+        before = self._past.before
+        if before is None:
             raise NotReachable("what the script held before it trained was not seen")
         known = top.context  # where replicas follow each other there is one, at most
         context = known or parts.executor.captures.top(self._steps.index, 0, 0, top)
@@ -274,8 +257,8 @@ class Taker:
                 parts,
                 top,
                 context,
-                self._before,
-                passes=self._outer.told(stack_of(parts.worker.runtime.stack, top), sys._getframe()),
+                before,
+                passes=self._past.passes(stack_of(parts.worker.runtime.stack, top)),
                 gradients=self._uses_gradients is not False,
             )
         except NotReachable:
@@ -349,11 +332,22 @@ class Taker:
             return False
         return True
 
-    def _end_at_loss(self) -> None:
+    def _pause(self) -> None:
         """A replica is lost: no snapshot would have its parts. The newest one stands."""
         worker = self._parts.worker
-        worker.unvoted = None
-        worker.reporter.notice(NO_MORE)
+        if not worker.returns:
+            worker.unvoted = None
+        if not self._paused:
+            worker.reporter.notice((UNTIL if worker.returns else NO_MORE) + OLD_ONE)
+        self._paused = True
+
+    def _go_on(self) -> None:
+        """All replicas take part again, for the first time at the top of this step at all ranks.
+        They go on alike, also those whose processes have seen nothing of what was before.
+        """
+        self._paused, self._turn = False, 0
+        self._pace.begins_at(self._steps.index)
+        self._parts.worker.reporter.notice(AGAIN.format(self._steps.index))
 
     def _miss(self, step: int, why: str) -> None:
         """There is none of this step: that is said once, until there is one again."""

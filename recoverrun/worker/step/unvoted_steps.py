@@ -56,6 +56,10 @@ class UnvotedSteps:
         """The parameters of all that `trains` was told of."""
         return list(self._trained.values())
 
+    def index_at(self, top: Top) -> int:
+        """The step that the iteration at `top` is of, which perhaps has not begun here yet."""
+        return self.index + (self.updated and self._runtime.trains(top.loop))
+
     def begins(self, top: Top) -> bool:
         """True if a step begins with the iteration that begins at `top`."""
         if not self.updated or not self._runtime.trains(top.loop):

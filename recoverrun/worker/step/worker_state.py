@@ -30,8 +30,6 @@ from rendezvous.transport.worker_link import WorkerLink
 
 NO_SNAPSHOTS = "snapshots are off:"
 
-COMES_BACK = "a lost replica comes back, and a process that does takes none"
-
 TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more: {}"
 
 
@@ -57,6 +55,7 @@ class WorkerState:
         self.timing = StepTiming()
         self.cpu_waits = CpuWaits()
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
+        self.returns = env.returns  # a lost replica may come back, as far as is known here
         self.drains = False  # the job is about to be ended: it wants one snapshot more
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken
@@ -146,8 +145,6 @@ class WorkerState:
         """The script's model is replicated as `layout` says."""
         self.strategy, self.layout = strategy, layout
         self.runtime.layout = layout
-        if self.env.returns:
-            self.take_no_snapshots(COMES_BACK)
 
     def connect(self, fabric: Fabric) -> None:
         """The first transaction is over: from now on ranks may talk over `fabric`."""

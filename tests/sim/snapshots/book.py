@@ -28,11 +28,12 @@ class Book:
         self._void = False  # memory is gone that nobody was to outlive
         self.safe = NONE
         self.attempt = 0
+        self._since = NONE  # what is older than that is not to be had, if memory is gone
 
     def ordered(self, attempt: int, safe: tuple[int, int]) -> None:
         """The coordinator says so."""
         found = SnapshotId(*safe)
-        if attempt != self.attempt or self._void or found <= self.safe:
+        if attempt != self.attempt or self._void or found <= max(self.safe, self._since):
             return
         self.safe = found
         if found not in self._bare:
@@ -65,11 +66,18 @@ class Book:
         if len(self._lost) > self._level or self.safe in self._bare:
             self.safe, self._void = NONE, True
 
+    def seated(self, step: int) -> None:
+        """Nodes have the places of lost ones at the top of this step, in the middle of the attempt:
+        what is taken from then on is on them, too.
+        """
+        if self._void:
+            self._void, self._since = False, SnapshotId(self.attempt, step)
+
     def began(self, attempt: int, restored: SnapshotId | None) -> None:
         """All ranks begin again."""
         found = NONE if restored is None else restored
         demand(found >= self.safe, "SNAP-1", f"back to {found} where {self.safe} was safe")
-        self.attempt, self._void = attempt, False
+        self.attempt, self._void, self._since = attempt, False, NONE
         if restored is None:
             self._lost.clear()
         elif not self._level:

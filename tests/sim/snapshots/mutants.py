@@ -115,3 +115,19 @@ OF_REPLICAS = (
     ),
 )  # fmt: skip
 """In histories of a job with several replicas."""
+
+OF_RETURNS = (
+    Mutant(
+        "turns go on where a process that came back counts anew", holdings, "Holdings.reserve",
+        "if turn <= self._grid(rank).turn:", "if False:", "SNAP-L", 39,
+    ),
+    Mutant(
+        "what a lost node had is waited for", snapshots, "SnapshotBook.seat",
+        "if self._circle.exposed and self.newest != self.safe:", "if False:", "SNAP-L", 119,
+    ),
+    Mutant(
+        "a node that takes a place is unknown", snapshots, "SnapshotBook.seat",
+        "self._ranks = dict(ranks)", "pass", "SNAP-L", 3,
+    ),
+)  # fmt: skip
+"""In histories in which lost replicas come back."""

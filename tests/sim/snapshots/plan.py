@@ -34,6 +34,7 @@ class Plan:
     every: int
     parity: int  # nodes that may be lost
     replicas: int = 1
+    returns: bool = False  # lost replicas come back
     step_s: float
     delay_s: float = 0.002  # of a message
     sum_s: float = 0.01  # to make checksums
@@ -77,6 +78,11 @@ def draw(seed: int) -> Plan:
         duplicate=0.05 if rough else 0.0,
         faults=faults,
     )
+
+
+def draw_returning(seed: int) -> Plan:
+    """The same, and lost replicas come back."""
+    return replace(draw_replicated(seed), returns=True)
 
 
 def draw_replicated(seed: int) -> Plan:

@@ -14,10 +14,18 @@ class Replicas:
         self._replicas = [range(at * shards, (at + 1) * shards) for at in range(many)]
         self._engine = engine
         self.gone: set[int] = set()  # ranks of lost replicas
+        self._births = 0
 
     def begin(self) -> None:
         """An attempt begins, with all ranks."""
         self.gone.clear()
+        self._births = 0
+
+    def come(self) -> tuple[set[int], int]:
+        """Those that were lost take part again, in processes of the birth that is returned."""
+        came, self.gone = self.gone, set()
+        self._births += 1
+        return came, self._births
 
     def members(self, workers: Mapping[int, Worker]) -> list[Worker]:
         """Whose replicas are not lost, as far as is known."""
@@ -32,6 +40,8 @@ class Replicas:
             return False
         lost = [one for one in self._replicas if one not in whole]
         self.gone.update(rank for one in lost for rank in one)
+        if not self.gone:
+            return True  # what was lost has come back before that was known
         for rank in self.gone:
             workers[rank].die()  # the launcher ends what is left of a replica
         for worker in self.members(workers):

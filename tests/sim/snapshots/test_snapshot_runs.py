@@ -5,12 +5,13 @@ from functools import partial
 import pytest
 
 from tests.sim.mutants import Mutant, planted
-from tests.sim.snapshots.mutants import BUGS, OF_REPLICAS
+from tests.sim.snapshots.mutants import BUGS, OF_REPLICAS, OF_RETURNS
 from tests.sim.snapshots.world import simulate
 from tests.sim.sweep import swept
 
 SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57, 4222, 8711)
 OF_REPLICAS_SEEDS = range(12)
+RETURNING_SEEDS = (*range(8), 547, 970, 1122, 1295, 1624)
 RARE = ("stuck", "deaf", "coordinator", "node", "stall", "all", "went back", "from line 1")
 
 
@@ -25,6 +26,23 @@ def test_histories_of_replicas_are_clean() -> None:
     coverage = swept(replay, partial(simulate, replicated=True), OF_REPLICAS_SEEDS)
 
     assert not [path for path in ("survived", "none left", "went back") if not coverage[path]]
+
+
+def test_histories_with_returns_are_clean() -> None:
+    replay = "python -m tests.sim.snapshots --returning --seed "
+    coverage = swept(replay, partial(simulate, returning=True), RETURNING_SEEDS)
+
+    assert not [path for path in ("came back", "on another node") if not coverage[path]]
+
+
+@pytest.mark.parametrize("bug", OF_RETURNS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught_where_replicas_come_back(bug: Mutant) -> None:
+    with planted(bug):
+        violation = simulate(bug.seed, returning=True).violation
+
+    assert violation is not None
+    assert violation.checker == bug.checker
+    assert simulate(bug.seed, returning=True).violation is None
 
 
 @pytest.mark.parametrize("bug", OF_REPLICAS, ids=lambda bug: bug.name)

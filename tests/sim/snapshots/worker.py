@@ -21,6 +21,8 @@ class Worker:
         self._bay: Memory | None = None
         self.missed = 0
         self._stands_for = -1  # a lost rank whose work this one does, too
+        self._resumes = -1  # the step from whose top on snapshots are taken again
+        self._turns = 0  # that were left out before it
         node.processes.add((rank, incarnation))
 
     @property
@@ -31,9 +33,13 @@ class Worker:
         """At the top of `step`; half of the copy is made now, half while the step runs."""
         self.fence()
         self.step = step
+        if 0 <= self._resumes <= step:
+            self._stands_for, self._resumes, self._turns = -1, -1, step // self._every
         if step % self._every or step == self.begun_at or self._stands_for >= 0:
             return
-        self._bay = self.node.reserve(self.rank, self.incarnation, step // self._every)
+        self._bay = self.node.reserve(
+            self.rank, self.incarnation, step // self._every - self._turns
+        )
         if self._bay is None:
             self.missed += 1
             return
@@ -53,7 +59,11 @@ class Worker:
         """Another replica is lost. What this process does from now on it does for that, too: what
         it copies is not what it was at the top of the step.
         """
-        self._stands_for = rank
+        self._stands_for, self._resumes = rank, -1
+
+    def come(self, rank: int, step: int) -> None:
+        """All take part again at the top of `step`, this process perhaps in a lost one's place."""
+        self._stands_for, self._resumes = rank, step + 1
 
     def _copy(self, bay: Memory, half: int) -> None:
         if self.alive:

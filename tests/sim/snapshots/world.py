@@ -18,7 +18,7 @@ from tests.sim.snapshots.book import Book
 from tests.sim.snapshots.exchanges import Wire
 from tests.sim.snapshots.memory import Numbers
 from tests.sim.snapshots.node import Node
-from tests.sim.snapshots.plan import BOOT_S, Fault, Plan, draw, draw_replicated
+from tests.sim.snapshots.plan import BOOT_S, Fault, Plan, draw, draw_replicated, draw_returning
 from tests.sim.snapshots.replicas import Replicas
 from tests.sim.snapshots.worker import Worker
 from tests.sim.violation import Violation, demand
@@ -61,6 +61,8 @@ class World:
         self.workers: dict[int, Worker] = {}
         self._replicas = Replicas(self.world, plan.replicas, self.engine)
         self._current = 0  # the step that all are in
+        self._invited = False  # lost replicas may come back
+        self._known_at = 0.0  # when all know of the newest loss
         self._restored: SnapshotId | None = None  # what all began from
         self._begin(None)
 
@@ -92,7 +94,7 @@ class World:
 
     def _begin(self, restored: SnapshotId | None) -> None:
         """All launchers are here, and start their workers."""
-        self._ending, self._restored = False, restored
+        self._ending, self._restored, self._invited = False, restored, False
         self.book.began(self.attempt, restored)
         self._replicas.begin()
         ranks = {node.name: node.ranks for node in self.nodes}
@@ -129,6 +131,8 @@ class World:
         if attempt != self.attempt or self._ending:
             return
         self._current = step
+        if self._invited and self._replicas.gone and self.engine.now > self._known_at:
+            self._come_back(step)
         for worker in self._replicas.members(self.workers):
             late_s = self.plan.step_s * 0.3 * self.engine.rng.random()
             self.engine.after(late_s, self._top, worker, step)
@@ -159,6 +163,10 @@ class World:
             return
         if self._replicas.survive(self.workers, self._delay_s):
             self.coverage["survived"] += 1
+            self._say(f"without ranks {sorted(self._replicas.gone)} from step {step} on")
+            if self.plan.returns:
+                self.engine.after(BOOT_S, self._invite, self.attempt)
+            self._known_at = self.engine.now + 4 * self.plan.delay_s
             redone_s = 4 * self.plan.delay_s + self.plan.step_s
             self.engine.after(redone_s, self._commit, self.attempt, self._current)
             return
@@ -176,6 +184,32 @@ class World:
             else:
                 worker.die()
         self.engine.after(JOIN_S, self._form)
+
+    def _invite(self, attempt: int) -> None:
+        """Fresh processes are ready, and have their places at the top of the next step."""
+        self._invited |= attempt == self.attempt
+
+    def _come_back(self, step: int) -> None:
+        self._invited = False
+        self.coverage["came back"] += 1
+        gone = [place for place, node in enumerate(self.nodes) if not node.alive]
+        for place in gone:
+            self.nodes[place] = self._node(place)
+            self.nodes[place].begin(self.attempt, self._restored or NONE)
+        if gone:
+            self.coverage["on another node"] += 1
+            self.book.seated(step)
+            self._done(self.machine.seat({node.name: node.ranks for node in self.nodes}))
+        came, birth = self._replicas.come()
+        self._say(f"ranks {sorted(came)} come back at the top of step {step}")
+        number = incarnation(self.attempt, birth)
+        for node in self.nodes:
+            for rank in came.intersection(node.ranks):
+                self.workers[rank] = Worker(
+                    rank, number, self.world, node, self.engine, self.plan.every
+                )
+        for worker in self.workers.values():
+            worker.come(min(came), step)
 
     def _form(self) -> None:
         self.nodes = [
@@ -201,6 +235,9 @@ class World:
             effects = self.machine.exchange(name, message)
         else:
             effects = self.machine.hear(name, message, self.engine.now)
+        self._done(effects)
+
+    def _done(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Record():
@@ -303,6 +340,8 @@ class World:
         self._deaf.clear()
         self._wire.loss = 0.0
         workers = list(self.workers.values())
+        if self.plan.returns:
+            return  # whoever is lost comes back
         if self.plan.replicas > 1 and not all(worker.alive for worker in workers):
             self._kill(workers)  # nobody takes snapshots any more, until all begin again
 
@@ -318,7 +357,9 @@ class World:
             self.lines.append(f"{self.engine.now:8.3f} {words}")
 
 
-def simulate(seed: int, *, verbose: bool = False, replicated: bool = False) -> Outcome:
-    """With one replica, or `replicated`."""
+def simulate(
+    seed: int, *, verbose: bool = False, replicated: bool = False, returning: bool = False
+) -> Outcome:
+    """With one replica, or `replicated`, or `returning`: replicas come back."""
     plan = draw_replicated(seed) if replicated else draw(seed)
-    return World(plan, verbose=verbose).run()
+    return World(draw_returning(seed) if returning else plan, verbose=verbose).run()

@@ -1,60 +1,12 @@
 """What is whole, what is safe, and how often a job goes back."""
 
-from dataclasses import replace
-from itertools import count
-
 import pytest
 
-from rendezvous.coordinator.parity_circle import ToExchanges
-from rendezvous.coordinator.snapshots import ALIKE, BARREN, PARITY_S, SnapshotBook
+from rendezvous.coordinator.snapshots import ALIKE, BARREN
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.snapshot_messages import Exchanging, Holding, Order, Restored
+from rendezvous.protocol.snapshot_messages import Holding, Order, Restored
 from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
-
-PLACES = {"a": range(2), "b": range(2, 4)}
-
-
-class Book(SnapshotBook):
-    """Of two nodes with two ranks each, whose keepers obey unless they are deaf."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.serials = count(1)
-        self.orders: dict[str, Order] = dict.fromkeys(PLACES, NO_ORDER)
-        self.deaf: set[str] = set()
-        self.begin(0, PLACES, None, 0.0)
-
-    def holds(self, name: str, *ids: tuple[int, int], keeper: int = 1, world: int = 4) -> list[str]:
-        """The events that come of it; a keeper tells totals."""
-        ranks = PLACES[name]
-        held = tuple((*one, world, rank, 10) for one in ids for rank in ranks)
-        serial = next(self.serials)
-        return self.hears(
-            name, Holding(keeper=keeper, serial=serial, order=self.orders[name], held=held)
-        )
-
-    def hears(self, name: str, holding: Holding) -> list[str]:
-        """The same of a statement that may come late, with what follows of orders."""
-        events = []
-        for effect in self.hear(name, holding, 0.0):
-            if isinstance(effect, Record):
-                events.append(effect.event)
-                continue
-            for to in [effect.launcher] if effect.launcher else sorted(PLACES):
-                if to not in self.deaf and effect.message.order > self.orders[to]:
-                    self.orders[to] = effect.message.order
-                    known = self._holdings.get(to)
-                    if known is not None:
-                        serial = next(self.serials)
-                        events += self.hears(
-                            to, replace(known, serial=serial, order=self.orders[to])
-                        )
-        return events
-
-    def safe_again(self, *ids: tuple[int, int]) -> None:
-        for name in PLACES:
-            self.holds(name, *ids)
-
+from tests.unit.snapshot_books import PLACES, Book
 
 SAFE = ["snapshot.whole", "snapshot.safe"]
 
@@ -303,98 +255,3 @@ def test_why_nobody_goes_back_is_said() -> None:
     assert book.in_vain == f"{words}3 times in a row no newer one became safe"
     book.lose("b")
     assert book.in_vain == f"{words}parts of it are lost"
-
-
-class Pair(Book):
-    """Whose nodes are a mirror of each other."""
-
-    def __init__(self) -> None:
-        SnapshotBook.__init__(self, 1)
-        self.serials = count(1)
-        self.orders = dict.fromkeys(PLACES, NO_ORDER)
-        self.deaf = set()
-        self.begin(0, PLACES, None, 0.0)
-
-    def has(
-        self, name: str, *ids: tuple[int, int], parity: tuple[tuple[int, int], ...] = (),
-        now: float = 0.0,
-    ) -> list[str]:  # fmt: skip
-        """The same with parity; orders are obeyed before they are given."""
-        members = ((0, 2), (2, 2))
-        held = tuple((*one, 4, rank, 10) for one in ids for rank in PLACES[name])
-        shares = tuple((*one, 4, 1, list(PLACES).index(name), members) for one in parity)
-        holding = Holding(
-            keeper=1, serial=next(self.serials), order=self._order, held=held, shares=shares
-        )
-        return [e.event for e in self.hear(name, holding, now) if isinstance(e, Record)]
-
-
-def test_a_snapshot_is_safe_once_its_parity_stands_on_all_nodes() -> None:
-    book, one = Pair(), (0, 5)
-    book.has("a", one)
-    assert book.has("b", one) == ["snapshot.whole"]
-    assert book.has("a", one, parity=(one,)) == book.has("b", one) == []
-
-    assert book.has("b", one, parity=(one,)) == ["snapshot.safe"]
-    assert book.safe == SnapshotId(0, 5)
-
-
-def test_the_one_whose_parity_is_made_is_not_given_up_for_a_newer_one() -> None:
-    book = Pair()
-    for name in ("a", "b", "a", "b"):
-        book.has(name, (0, 5))
-    for name in ("a", "b"):
-        assert book.has(name, (0, 5), (0, 9)) == []
-
-    assert book.next == SnapshotId(0, 5)
-
-
-def test_parity_that_does_not_come_is_given_up_and_that_is_said() -> None:
-    book, one = Pair(), (0, 5)
-    for name in ("a", "b", "a", "b"):
-        book.has(name, one, now=1.0)
-    assert book.has("a", one, now=PARITY_S) == []
-
-    assert book.has("b", one, now=1.0 + PARITY_S) == ["snapshot.degraded", "snapshot.safe"]
-
-
-def test_a_node_without_memory_for_parity_is_not_waited_for() -> None:
-    book, one = Pair(), (0, 5)
-    for name in ("a", "b"):
-        book.exchange(name, Exchanging(port=1, unable=one))
-        book.has(name, one)
-    book.has("a", one)
-
-    assert book.has("b", one) == ["snapshot.degraded", "snapshot.safe"]
-
-
-def test_what_all_went_back_to_stays_beside_nothing_newer_until_its_parity_stands() -> None:
-    book, one = Pair(), (0, 5)
-    book.begin(1, PLACES, SnapshotId(*one), 0.0)
-    for name in ("a", "b"):
-        assert book.has(name, one, (1, 9)) == []
-    book.has("a", one, (1, 9), parity=(one,))
-
-    assert book.has("b", one, (1, 9), parity=(one,)) == ["snapshot.parity", "snapshot.whole"]
-
-
-def test_all_exchanges_are_told_once_all_are_known_and_those_behind_again() -> None:
-    book, one = Pair(), (0, 5)
-    book.begin(1, {"a": range(2), "c": range(2, 4)}, SnapshotId(*one), 0.0)
-    holding = Holding(keeper=1, serial=1, order=book._order, held=())
-    shares = ((*one, 4, 1, 0, ((0, 2), (2, 2))),)
-    held = tuple((*one, 4, rank, 10) for rank in range(2))
-    book.hear("a", replace(holding, held=held, shares=shares), 0.0)
-    assert book.exchange("a", Exchanging(port=7)) == []
-    book.hear("c", holding, 0.0)
-    (told,) = book.exchange("c", Exchanging(port=8))
-
-    assert isinstance(told, ToExchanges)
-    assert (told.launcher, told.message.ports, told.message.ranks) == ("", (7, 8), (2, 2))
-    assert told.message.sources == ((1, ((0, 2), (2, 2)), (0, -1), (0, -1)),)
-    assert book.exchange("a", Exchanging(port=7, heard=(1, 1))) == []
-    (again,) = book.exchange("c", Exchanging(port=8))
-    assert isinstance(again, ToExchanges) and again.launcher == "c"
-    (anew,) = book.exchange("c", Exchanging(port=9))
-    assert isinstance(anew, ToExchanges)
-    assert (anew.launcher, anew.message.number, anew.message.ports) == ("", 2, (7, 9))

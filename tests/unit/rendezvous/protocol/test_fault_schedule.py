@@ -66,8 +66,8 @@ def test_what_is_of_a_way_back_is_for_the_attempt_after_the_first() -> None:
     text = "r0@step:13:forward,keeper0@step:10:restore,pace:50"
 
     assert of_attempt(text, 0) == "r0@step:13:forward,pace:50"
-    assert of_attempt(text, 1) == "keeper0@step:10:restore"
-    assert of_attempt(text, 2) == ""
+    assert of_attempt(text, 1) == "keeper0@step:10:restore,pace:50"
+    assert of_attempt(text, 2) == "pace:50"
 
 
 def test_what_only_snapshots_have_is_refused_without() -> None:

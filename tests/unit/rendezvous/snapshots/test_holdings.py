@@ -1,7 +1,7 @@
 """Which bay is written to next, and what is never written over."""
 
 from rendezvous.protocol.incarnations import attempt_of, incarnation
-from rendezvous.snapshots.holdings import Bay, Holdings
+from rendezvous.snapshots.holdings import Bay, Holdings, Room
 from rendezvous.snapshots.identity import NONE, SnapshotId
 
 FIRST, NEXT = incarnation(0, 0), incarnation(1, 0)
@@ -18,6 +18,9 @@ class Keeper(Holdings):
     def room(self, who: int = FIRST, nbytes: int = 100) -> int:
         room = self.reserve(0, who, nbytes)
         assert room is not None
+        return self.take(room, who, nbytes)
+
+    def take(self, room: Room, who: int, nbytes: int = 100) -> int:
         if room.number is not None:
             return room.number
         self.made_bays += 1
@@ -171,3 +174,18 @@ def test_of_a_job_that_went_back_the_newer_attempt_counts_more() -> None:
 
     assert keeper.statement()[-1][:2] == (1, 12)
     assert _steps(keeper) == [10, 12]
+
+
+def test_turns_are_left_out_and_all_are_taken_again_once_they_are_counted_anew() -> None:
+    keeper, step = Keeper(), 0
+
+    def takes(turn: int) -> bool:
+        nonlocal step
+        if (room := keeper.reserve(0, FIRST, 100, turn)) is None:
+            return False
+        number, step = keeper.take(room, FIRST), step + 1
+        assert keeper.filled(0, FIRST, number, SnapshotId(0, step), 1)
+        return keeper.summed(number, SnapshotId(0, step))
+
+    assert [turn for turn in range(1, 13) if takes(turn)] == [1, 2, 3, 4, 8]
+    assert [turn for turn in range(1, 4) if takes(turn)] == [1, 2]

@@ -1,0 +1,84 @@
+"""The values of the script before the present step: as it began to train, and as the iterations of
+the loops around it began.
+
+A snapshot tells what has changed since. A process that takes a lost rank's place has seen neither:
+another one tells it.
+"""
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.outer_tops import OuterTops
+from recoverrun.worker.step.unvoted_steps import UnvotedSteps
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
+from recoverrun.worker.tracking.script_runtime import changing_modules
+
+UNTOLD = "the state cannot be captured: {!r}"
+
+
+class Past:
+    """The past of one process. Implements `arrival.learned.TakesSnapshots`."""
+
+    def __init__(self, parts: PlaceParts, steps: UnvotedSteps, outer: OuterTops) -> None:
+        self._parts = parts
+        self._steps = steps
+        self._outer = outer
+        self.before: Before | None = None  # until the script is about to train
+
+    def look_around(self) -> None:
+        """The script may be about to train."""
+        runtime = self._parts.worker.runtime
+        frames = frames_of(runtime.stack, sys._getframe(1))
+        try:
+            self.before = Before.seen(frames, changing_modules(runtime))
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
+
+    def step_begins(self, stack: Sequence[LoopFrame]) -> None:
+        """Note the top of the last loop of `stack`."""
+        self._outer.step_begins(stack)
+
+    def note(self, top: Top) -> None:
+        """An iteration begins, perhaps of a loop around those whose iterations are steps."""
+        if self.before is None:
+            return
+        stack = stack_of(self._parts.worker.runtime.stack, top)
+        try:
+            self._outer.begins(stack, sys._getframe(1), self.before.digests)
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
+
+    def passes(self, stack: Sequence[LoopFrame]) -> list[list[Any]]:
+        """The part of each loop around the last one of `stack`: plain values for msgpack."""
+        return self._outer.told(stack, sys._getframe(1))
+
+    # --------------------------------------------------------------------------- lost ranks return
+
+    def told(self, top: Top) -> list[Any] | None:
+        """Plain values for msgpack: where snapshots stand at `top`. None if this rank takes none
+        any more.
+        """
+        worker = self._parts.worker
+        if worker.unvoted is not self._steps or self.before is None:
+            return None
+        stack = stack_of(worker.runtime.stack, top)
+        return [self._steps.index_at(top), self.before.pack(), self._outer.noted(stack)]
+
+    def comes(self, told: list[Any] | None, frame: FrameType) -> None:
+        """This process takes a lost rank's place. Of the script only its first lines have run, and
+        `frame` is below it: what they have made is what others had before they trained.
+        """
+        worker, runtime = self._parts.worker, self._parts.worker.runtime
+        if told is None:
+            worker.unvoted = None
+            return
+        self._steps.index, before, noted = told
+        stack = runtime.stack
+        first_lines = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime))
+        self.before = first_lines.shared_with(before)
+        self._outer.follow(stack, noted)
