@@ -334,11 +334,13 @@ class ElasticGroup(ProcessGroup):
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
         if self.survivors is None:
             return self.native.scatter(outs, ins, opts)
-        root, out = self._root("scatter", opts), outs[0]
-        self.survivors.require(root, "scatter")
-        parts = ins[0] if self.rank() == root else [torch.zeros_like(out)] * self.size()
+        root, out, site = self._root("scatter", opts), outs[0], site_of_call()
+        if site is None:
+            self.survivors.require(root, "scatter")
+        brings = self.rank() == root or (site is not None and site.done)  # in a lost root's place
+        parts = ins[0] if brings else [torch.zeros_like(out)] * self.size()
         whole = [part.detach().clone() for part in parts]
-        self.survivors.spread("scatter", whole, root, named=True)
+        self.survivors.spread("scatter", whole, root, named=True, site=site)
         put(out, whole[self.rank()])
         return completed(outs)
 

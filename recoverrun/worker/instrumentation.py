@@ -129,6 +129,14 @@ class Runtime(Protocol):
         """Learn where a module does something on rank 0 alone."""
         ...
 
+    def bring(self, value: object) -> None:
+        """An argument that rank 0 alone gives to the call that follows."""
+        ...
+
+    def asking(self, where: str) -> AbstractContextManager[object]:
+        """Around what rank 0 alone asks before it does something (`leading`)."""
+        ...
+
     def leading(self, where: str) -> AbstractContextManager[object]:
         """Around what the script does on rank 0 alone."""
         ...

@@ -78,6 +78,12 @@ class CountingRuntime:
     def hand_on(self, places: Mapping[str, Lone]) -> None:
         pass
 
+    def bring(self, value: object) -> None:
+        pass
+
+    def asking(self, where: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def leading(self, where: str) -> AbstractContextManager[object]:
         self.counts["leading"] += 1
         return nullcontext()

@@ -1,6 +1,5 @@
 """Every collective that a script may call, by the members of a small world (see `worlds`)."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -8,8 +7,6 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from ft_collectives.process_group.substitutes import answering, requiring_roots
-from recoverrun.worker.rank0.gathers import Gathers
-from rendezvous.protocol.layout import Layout
 from tests.numerics.worlds import Member
 
 DTYPES = (
@@ -328,26 +325,6 @@ def other_calls(member: Member) -> dict[str, Any]:
         tried("objects", lambda: dist.broadcast_object_list([None], src=3))
         tried("scatter_object", lambda: dist.scatter_object_list([None], None, src=3))
     return said
-
-
-def gathers_to_the_deputy(member: Member) -> list[Any]:
-    """Rank 0 is lost, and the first of the others brings the lists that rank 0 would have."""
-    member.protect()
-    if member.rank == 0:
-        member.die()
-    member.await_generation(2)
-    worker: Any = SimpleNamespace(
-        view=SimpleNamespace(live_ranks=(1, 2), live=(1, 2)),
-        layout=Layout(((0,), (1,), (2,))),
-        runtime=SimpleNamespace(active=True, acting_rank=None),
-        env=SimpleNamespace(rank=member.rank),
-    )
-    gathers, deputy = Gathers(worker), member.rank == 1
-    slots = [torch.zeros(1) for _ in range(member.size)] if deputy else None
-    said = [None] * member.size if deputy else None
-    gathers.tensors(dist.gather)(torch.ones(1) * member.rank, slots, dst=0)
-    gathers.objects(dist.gather_object)("x" * member.rank, said)
-    return [slots and torch.cat(slots).tolist(), said]
 
 
 def lost_roots(member: Member) -> list[str]:

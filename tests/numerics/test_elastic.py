@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint import state_dict_loader
 
+from tests.numerics import elastic_deputy, worlds
 from tests.numerics import elastic_functions as functions
 from tests.numerics import elastic_scripts as scripts
-from tests.numerics import worlds
 
 SIZE = 4
 SEEDS = range(30)
@@ -120,8 +120,19 @@ def test_calls_that_are_seldom_made() -> None:
             assert "rank 3 is lost" in said[name], name
 
 
+def test_the_deputy_of_rank_0_sends_what_it_has_made_to_be_scattered() -> None:
+    lost = [
+        f"dist.{call}: rank 0 is lost, and nobody can speak for it"
+        for call in ("scatter", "broadcast")
+    ]
+    assert worlds.run(elastic_deputy.scatters_of_the_deputy, size=3).results == {
+        1: [[1.0, 1.0], ["x"], lost, 2],
+        2: [[2.0, 2.0], ["xx"], lost, 0],
+    }
+
+
 def test_the_deputy_of_rank_0_gets_what_is_gathered_there() -> None:
-    assert worlds.run(functions.gathers_to_the_deputy, size=3).results == {
+    assert worlds.run(elastic_deputy.gathers_to_the_deputy, size=3).results == {
         1: [[1.0, 1.0, 2.0], ["x", "x", "xx"]],
         2: [None, None],
     }

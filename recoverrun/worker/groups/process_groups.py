@@ -11,12 +11,10 @@ be lost while it connects, and gloo would wait for it. Its native half knows onl
 members meet as they do after any loss (`late`).
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import (
@@ -26,7 +24,6 @@ from torch._C._distributed_c10d import (
 )
 
 from ft_collectives.communicators.c10d import ProcessGroupGloo
-from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
@@ -175,22 +172,3 @@ def _replace(old: Any, new: Any, held: bool = False) -> None:
                 groups[number] = new
     _unregister_process_group(old.group_name)
     _register_process_group(old.group_name, new)
-
-
-def scatter(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`dist.scatter`: where torch's own gradients of collectives go that way, a lost rank sends 0.
-
-    `torch.distributed.nn.functional` makes an all_to_all of scatters where a backend has none.
-    """
-
-    def wrapper(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1).f_globals.get("__name__")
-        if caller != "torch.distributed.nn.functional":
-            return original(tensor, *args, **kwargs)
-        try:
-            return original(tensor, *args, **kwargs)
-        except PeerLost:
-            tensor.zero_()
-            return None
-
-    return wrapper

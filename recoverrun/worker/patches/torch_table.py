@@ -351,8 +351,7 @@ def _writes_on_rank_0(caller: FrameType) -> bool:
 
 def _ranks(parts: "Parts", c10d: ModuleType) -> None:
     from ft_collectives.process_group.elastic import as_one
-    from recoverrun.worker.groups import process_groups
-    from recoverrun.worker.rank0 import broadcasts, failover, gathers
+    from recoverrun.worker.rank0 import broadcasts, failover, gathers, scatters
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -367,11 +366,13 @@ def _ranks(parts: "Parts", c10d: ModuleType) -> None:
         return wrapper
 
     replace(c10d, "get_rank", get_rank)
-    replace(c10d, "scatter", process_groups.scatter)
     rooted = broadcasts.Broadcasts(parts.worker)
     replace(c10d, "broadcast_object_list", parts.prologue.objects)
     replace(c10d, "broadcast", rooted.broadcast)
     replace(c10d, "broadcast_object_list", rooted.objects)
+    dealing = scatters.Scatters(parts.worker, rooted)
+    replace(c10d, "scatter", dealing.tensors)
+    replace(c10d, "scatter_object_list", dealing.objects)
     collecting = gathers.Gathers(parts.worker)
     replace(c10d, "gather", collecting.tensors)
     replace(c10d, "gather_object", collecting.objects)

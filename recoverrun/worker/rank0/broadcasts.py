@@ -32,7 +32,7 @@ from recoverrun.worker.rank0 import failover
 from recoverrun.worker.rank0.shared_values import named, within
 from recoverrun.worker.step.worker_state import WorkerState
 
-SPEAKS = "{}: in the place of lost rank {} this rank sends the broadcast"
+SPEAKS = "{}: in the place of lost rank {} this rank sends what is broadcast or scattered"
 GOES_ON = "{}: the value of lost rank {} is unknown; going on with the one it always sent: {}"
 
 SIMPLE = (str, int, float, bool, type(None))
@@ -56,7 +56,7 @@ class Broadcasts:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if roots_are_substituted() or roots_are_required() or self._arrives:
                 return original(*args, **kwargs)
-            group, root = _called(signature, args, kwargs)
+            group, root = called(signature, args, kwargs)
             if group is None:
                 return original(*args, **kwargs)
             caller = sys._getframe(1)
@@ -81,7 +81,7 @@ class Broadcasts:
         signature = inspect.signature(original)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            group, root = _called(signature, args, kwargs)
+            group, root = called(signature, args, kwargs)
             if group is None or roots_are_substituted() or self._arrives:
                 return original(*args, **kwargs)
             caller = sys._getframe(1)
@@ -120,7 +120,7 @@ class Broadcasts:
                 return call.speak(CallSite())
         where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         site = self._sites.setdefault(_stack(caller), kind())
-        site.call(self._does(caller, call.said, group, root))
+        site.call(self.does(caller, call.said, group, root))
         try:
             with requiring_roots(site):
                 result = call.speak(site)
@@ -132,23 +132,27 @@ class Broadcasts:
                 raise
             self._tell(where, GOES_ON.format(where, group.ranks[root], usual))
             return None
-        if site.substitute == self._worker.env.rank:
-            self._tell(where, SPEAKS.format(where, group.ranks[root]))
+        self.tell_substitute(site, caller, group, root)
         return result
+
+    def tell_substitute(
+        self, site: CallSite, caller: FrameType, group: ElasticGroup, root: int
+    ) -> None:
+        """Tell, once for each place, that this rank has sent what lost `root` would have sent."""
+        if site.substitute == self._worker.env.rank:
+            where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+            self._tell(where, SPEAKS.format(where, group.ranks[root]))
 
     def _tell(self, where: str, sentence: str) -> None:
         if where not in self._told:
             self._told.add(where)
             self._worker.reporter.notice(sentence)
 
-    def _does(self, caller: FrameType, said: Any, group: ElasticGroup, root: int) -> bool:
+    def does(self, caller: FrameType, said: Any, group: ElasticGroup, root: int) -> bool:
         """True if this rank, as the deputy, has done to `said` what rank 0 does before it sends."""
-        worker, runtime = self._worker, self._worker.runtime
-        if root or group.ranks[0] or not failover.is_deputy(worker):
+        runtime = self._worker.runtime
+        if not self.is_heard(group, root):
             return False
-        live = group.fabric.view.live_ranks if group.fabric is not None else ()
-        if next((rank for rank in group.ranks if rank in live), None) != worker.env.rank:
-            return False  # another one is heard
         done = False
         frame: FrameType | None = caller
         while frame is not None:
@@ -163,6 +167,14 @@ class Broadcasts:
                     done = True
             frame = frame.f_back
         return done
+
+    def is_heard(self, group: ElasticGroup, root: int) -> bool:
+        """True if this rank, as the deputy of rank 0, is heard in the place of `root`."""
+        worker = self._worker
+        if root or group.ranks[0] or not failover.is_deputy(worker):
+            return False
+        live = group.fabric.view.live_ranks if group.fabric is not None else ()
+        return next((rank for rank in group.ranks if rank in live), None) == worker.env.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +200,7 @@ def is_torch_itself(caller: FrameType) -> bool:
     return str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
 
 
-def _called(
+def called(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[ElasticGroup | None, int]:
     """The group of a call and its root's place there; None where torch itself must answer."""

@@ -22,7 +22,9 @@ class LoopTracker:
         self.script = script
         self.loops: dict[str, Loop] = {}
         # They look at the frame that calls them: nothing may stand between.
-        self.first, self.stands_in, self.leading = script.first, script.stands_in, script.leading
+        self.first, self.stands_in = script.first, script.stands_in
+        self.bring = script.bring
+        self.asking, self.leading = script.asking, script.leading
         self.hand_on, self.waits, self.generator = script.hand_on, script.waits, script.generator
         self.Unwind = script.Unwind
 

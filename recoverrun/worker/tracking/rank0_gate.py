@@ -40,6 +40,7 @@ class Rank0Gate:
         self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
         self.last_point: Callable[[], Any] = lambda: None
         self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
+        self.brought: Any = None  # what the deputy gives to the next call in the place of rank 0
         self.recreated = RecreatedObjects()  # where rank 0 made what it alone has
 
     def hand_on(self, places: Mapping[str, Lone]) -> None:
@@ -91,6 +92,24 @@ class Rank0Gate:
     def apart_from(self, rank: int) -> bool:
         """True if `rank` would do nothing of what this one does alone as first of world or node."""
         return not (self.first_of_node(rank) and self.first_of_node(self.own_rank))
+
+    def bring(self, value: Any) -> None:
+        """Keep an argument that rank 0 alone gives to the call that follows."""
+        self.brought = value
+
+    def taken(self) -> Any:
+        """What was brought for this call; None without any."""
+        value, self.brought = self.brought, None
+        return value
+
+    def asking(self, where: str) -> AbstractContextManager[Any]:
+        """Around what rank 0 alone asks, and then does (`leading`): of a rank that is not rank 0 it
+        may have no answer.
+        """
+        if not self.is_deputy():
+            return nullcontext()
+        self.supply(sys._getframe(1))
+        return self.standing_in(where)
 
     def leading(self, where: str) -> AbstractContextManager[Any]:
         """Around what rank 0 alone does."""

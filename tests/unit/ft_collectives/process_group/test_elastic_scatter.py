@@ -14,7 +14,9 @@ def test_who_does_not_send_begins_with_zeros(root: int) -> None:
     """torch's gradient of an all_gather scatters into memory that it has not written to."""
     given: list[list[torch.Tensor]] = []
 
-    def spread(call: str, tensors: list[torch.Tensor], root: int, *, named: bool) -> None:
+    def spread(
+        call: str, tensors: list[torch.Tensor], root: int, *, named: bool, site: Any
+    ) -> None:
         given.append(tensors)  # nobody else takes part
 
     alone: Any = SimpleNamespace(

@@ -38,7 +38,7 @@ def asked(roots: Broadcasts, group: ElasticGroup, root: int = 0, **places: tuple
     runtime: Any = roots._worker.runtime
     for written in places.values():
         runtime.places[f"{HERE}:{frame.f_lineno}"] = Lone(written, ())
-    return roots._does(frame, flag[1:], group, root)
+    return roots.does(frame, flag[1:], group, root)
 
 
 def told(roots: Broadcasts, group: ElasticGroup, failed: tuple[str, ...] = ()) -> bool:
@@ -48,7 +48,7 @@ def told(roots: Broadcasts, group: ElasticGroup, failed: tuple[str, ...] = ()) -
     runtime.places[f"{HERE}:{line}"] = Lone(("said",), ())
     runtime.places[f"{HERE}:{line + 1}"] = Lone((), (), (), failed)
     runtime.left = {f"{HERE}:{line + 1}"} if failed else set()
-    return (lambda sent: roots._does(sys._getframe(), sent, group, 0))(said)
+    return (lambda sent: roots.does(sys._getframe(), sent, group, 0))(said)
 
 
 def test_the_deputy_speaks_of_what_it_writes_in_the_place_of_rank_0() -> None:

@@ -82,6 +82,10 @@ class Runtime(Rank0Gate):
         self.is_deputy = lambda: deputy
         self.standing_in = self._standing_in
         self.failed: list[str] = []
+        self.given: list[object] = []
+
+    def bring(self, value: object) -> None:
+        self.given.append(value)
 
     @contextmanager
     def _standing_in(self, where: str) -> Iterator[None]:
@@ -100,7 +104,13 @@ def run(source: str, deputy: bool) -> tuple[list[str], Runtime]:
         RUNTIME_NAME: runtime,
         "did": done.append,
         "barrier": lambda: None,
-        "dist": SimpleNamespace(broadcast_object_list=lambda said, root: None),
+        "dist": SimpleNamespace(
+            broadcast_object_list=lambda said, root: None,
+            scatter_object_list=lambda out, parts, src=0: None,
+            scatter=lambda out, scatter_list: None,
+        ),
+        "out": None,
+        "parts": None,
         "rank": 1,
         "lora_rank": 1,
         "other_rank": 7,
@@ -210,6 +220,8 @@ def test_what_rank_0_makes_before_its_loop_can_be_made_again() -> None:
                 self.log = open(path, "w")
                 files = File(path, mode="x")
             average = Average(model) if rank == 0 else None
+            best = {"loss": 9.0} if rank == 0 else None
+            size = width if rank == 0 else 0
             for one in many:
                 if rank == 0:
                     last = one
@@ -222,6 +234,7 @@ def test_what_rank_0_makes_before_its_loop_can_be_made_again() -> None:
         "self.log": ("Trainer.__init__", ("open", "path")),
         "files": ("Trainer.__init__", ("File", "path")),
         "average": ("Trainer.__init__", ("Average", "model")),
+        "best": ("Trainer.__init__", ()),
     }
     tell = {"path": "here", "open": lambda *told: told, "File": lambda path, mode: mode}
     assert eval(made["self.log"].code, tell) == ("here", "a")
@@ -279,3 +292,98 @@ def test_what_comes_of_code_for_rank_0_is_told_by_name(source: str, names: list[
     found = transform(ast.parse(source), "train.py")
 
     assert {where: lone.writes for where, lone in found.items()} == {f"train.py:{line}": (*names,)}
+
+
+ASKED = [
+    "if rank == 0 and fail(): did('never')\ndid('x')",
+    "if True and (rank == 0 and fail()): did('never')\ndid('x')",
+    "if rank == 0 and master_process and fail(): did('never')\ndid('x')",
+    "def save():\n    if rank != 0 or fail(): return\n    did('never')\nsave()\ndid('x')",
+    "for one in [1]:\n    if rank != 0 or fail(): continue\n    did('never')\ndid('x')",
+    "said = [did('never') if rank == 0 and fail() else 1]; dist.broadcast_object_list(said, 0)"
+    "; did('x')",
+]
+
+
+@pytest.mark.parametrize("source", ASKED)
+def test_what_rank_0_alone_asks_may_have_no_answer_elsewhere(source: str) -> None:
+    asked = f"def fail(): raise ValueError\n{source}"
+
+    done, runtime = run(asked, deputy=True)
+
+    assert done == run(asked, deputy=False)[0] == ["x"]
+    assert len(runtime.failed) == 1
+
+
+def test_what_all_ranks_ask_comes_first_and_what_rank_0_asks_decides() -> None:
+    source = """
+    if did('all') is None and rank == 0 and (best := 3) and did('asked') is None and best < 4:
+        did('done')
+    def save(one):
+        if did('again') or rank != 0 or one > 2: return
+        did(one)
+    save(2)
+    save(3)
+    """
+
+    assert run(source, deputy=True)[0] == ["all", "asked", "done", "again", 2, "again"]
+    assert run(source, deputy=False)[0] == ["all", "again", "again"]
+
+
+READ = [
+    ("x = did('x') if rank == 0 else None\nif rank == 0: did(x)", ["x", None]),
+    ("def f():\n    x = None if rank != 0 else did('x')\n    if rank != 0: return\n    did(x)\nf()",
+     ["x", None]),
+    ("x = did('x') if rank == 0 else 1\ny = [x] if rank == 0 else 2\nif rank == 0: did(y)",
+     ["x", [None]]),
+    ("x = did('x') if rank == 0 else 1\nif rank == 0 and x is None: did('y')", ["x", "y"]),
+    ("for _ in [1]:\n    x = did('x') if rank == 0 else 1\n    if x: did(x)", [1]),
+    ("def f():\n    global x\n    for _ in [1]: x = did('x') if rank == 0 else 1\n"
+     "    if rank == 0: did(x)\nf()", [1]),
+    ("for _ in [1]:\n    x = did('x') if rank == 0 else 1\n    x += 1\n    if rank == 0: did(x)",
+     [2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "done"), READ)
+def test_a_choice_is_made_once_more_where_only_rank_0_reads_it(
+    source: str, done: list[Any]
+) -> None:
+    assert run(source, deputy=True)[0] == done
+
+
+def test_what_all_ranks_bind_in_loops_is_not_told_once() -> None:
+    source = """
+    for step in range(3):
+        loss = evaluate() if rank == 0 else None
+        if rank == 0:
+            best = min(best, loss)
+            save(folder, step, best)
+    """
+
+    found = transform(ast.parse(dedent(source)), "train.py")
+
+    assert set(found["train.py:4"].reads) == {"best", "folder", "min", "save"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "dist.scatter_object_list(out, did('x') if rank == 0 else None, src=0)",
+        "dist.scatter_object_list(out, None if rank != 0 else [did('x')])",
+        "dist.scatter(out, scatter_list=did('x') if rank == 0 and True else None)",
+        "if rank == 0: parts = did('x')\ndist.scatter(out, parts if rank == 0 else None)",
+    ],
+)
+def test_what_rank_0_gives_to_a_scatter_is_brought_for_it(source: str) -> None:
+    done, runtime = run(source, deputy=True)
+    others, other = run(source, deputy=False)
+
+    assert (done, len(runtime.given)) == (["x"], 1)
+    assert (others, len(other.given)) == ([], 0)
+
+
+def test_what_all_ranks_have_is_not_brought() -> None:
+    _, runtime = run("dist.scatter(out, parts if rank == 0 else None)", deputy=True)
+
+    assert runtime.given == []
