@@ -197,6 +197,15 @@ def test_what_moved_since_is_not_known_and_nothing_is_changed(gone: bool, two: T
     assert vars(two.module) == before
 
 
+def test_what_a_context_has_put_in_place_is_the_other_ranks_already(two: Two) -> None:
+    two.exchange({"x": 0}, {"x": 1})
+    vars(two.module)["x"] = 1
+
+    with two.constants.of(1):
+        assert vars(two.module)["x"] == 1
+    assert vars(two.module)["x"] == 1
+
+
 def test_data_that_were_changed_in_place_have_moved(two: Two) -> None:
     mine = torch.arange(3)
     two.exchange({"x": mine}, {"x": torch.arange(4)})
