@@ -94,20 +94,36 @@ def training(wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def schedules_rest() -> Iterator[None]:
-    """Hold schedules of learning rates still."""
+    """Hold schedules of learning rates still, but for those that are made meanwhile.
+
+    They stand where the microbatch has them that is executed: code that passes earlier ones on its
+    way to it would move them on.
+    """
     kinds = [
         kind
         for kind in vars(torch.optim.lr_scheduler).values()
         if isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler)
     ]
     steps = [(kind, vars(kind)["step"]) for kind in kinds if "step" in vars(kind)]
-    for kind, _ in steps:
-        setattr(kind, "step", lambda *args, **kwargs: None)  # noqa: B010  # a method, to mypy
+    made: list[Any] = []
+    for kind, step in steps:
+        setattr(kind, "step", _resting(step, made))  # noqa: B010  # a method, to mypy
     try:
         yield
     finally:
         for kind, step in steps:
             setattr(kind, "step", step)  # noqa: B010
+
+
+def _resting(step: Callable[..., None], made: list[Any]) -> Callable[..., None]:
+    @functools.wraps(step)
+    def rest(schedule: Any, *args: Any, **kwargs: Any) -> None:
+        if "_last_lr" not in vars(schedule):  # it takes its first step as it is made
+            made.append(schedule)
+        if any(one is schedule for one in made):
+            step(schedule, *args, **kwargs)
+
+    return rest
 
 
 @contextmanager

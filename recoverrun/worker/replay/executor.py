@@ -228,7 +228,6 @@ class Executor:
                 with (
                     self.runtime.mode.as_rank(self.runtime.own_rank),
                     self._unchanged(top, names),
-                    undo_log.schedules_rest(),
                     undo_log.training(),
                 ):
                     return self._run_fresh(top, names, microbatch)
@@ -313,7 +312,8 @@ class Executor:
         """
         optimizers, mine = self.optimizers, self.runtime.own_modules
         with surroundings.unchanged(top, names, mine, optimizers, self._strategy, fresh=self.fresh):
-            with held_weights(self.optimizers, rewritten=self.rewrites) as self._weights:
+            held = held_weights(self.optimizers, rewritten=self.rewrites)
+            with undo_log.schedules_rest(), held as self._weights:
                 try:
                     yield
                 finally:

@@ -118,6 +118,19 @@ def test_schedules_can_stand_still() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.25
 
 
+def test_schedules_that_are_made_meanwhile_go_on() -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.5)
+    optimizer.step()
+
+    with schedules_rest():
+        made = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        assert made.get_last_lr() == [0.5]
+        optimizer.step()
+        made.step()
+
+    assert made.get_last_lr() == [0.25]
+
+
 def test_output_is_kept_back(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("of the script")
     handler = logging.StreamHandler(sys.stderr)
