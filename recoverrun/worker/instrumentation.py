@@ -137,6 +137,10 @@ class Runtime(Protocol):
         """Around what rank 0 alone asks before it does something (`leading`)."""
         ...
 
+    def beside(self) -> AbstractContextManager[object]:
+        """Around what rank 0 alone does, in code that is executed as another rank."""
+        ...
+
     def leading(self, where: str) -> AbstractContextManager[object]:
         """Around what the script does on rank 0 alone."""
         ...

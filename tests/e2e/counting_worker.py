@@ -81,6 +81,9 @@ class CountingRuntime:
     def bring(self, value: object) -> None:
         pass
 
+    def beside(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def asking(self, where: str) -> AbstractContextManager[object]:
         return nullcontext()
 

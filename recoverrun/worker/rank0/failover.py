@@ -5,9 +5,11 @@ place of rank 0 leaves no traces in what it is itself: it draws from rank 0's ra
 as it knows them, its own are put back, and iterators of data are none of those that ranks compare.
 """
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from ft_collectives.communicators.errors import InvariantBroken
+from ft_collectives.communicators.errors import InvariantBroken, Superseded
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.rank0.shared_values import Supply
@@ -108,9 +110,35 @@ def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
     runtime.is_deputy = lambda: is_deputy(worker)
     runtime.supply = Supply(worker).supply
     runtime.standing_in = lambda where: StandingIn(worker, executor, left, where)
-    runtime.by_itself = lambda where: PrivateDraws(runtime, where)
+    runtime.passing = lambda: _passing(worker)
+    runtime.by_itself = lambda where: _by_itself(worker, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
         runtime.first_of_node = lambda rank: rank % env.local_world_size == 0
+
+
+def _by_itself(worker: WorkerState, where: str) -> AbstractContextManager[Any]:
+    runtime = worker.runtime
+    return PrivateDraws(runtime, where) if runtime.acting_rank is None else _in_passing()
+
+
+def _passing(worker: WorkerState) -> AbstractContextManager[Any]:
+    return nullcontext() if worker.runtime.acting_rank is None else _in_passing()
+
+
+@contextmanager
+def _in_passing() -> Iterator[None]:
+    """Around what rank 0 does alone, where its microbatch is executed elsewhere.
+
+    An error there ends it, and not the execution: what rank 0 needs for a log is nowhere else.
+    Where the microbatch needs what such code makes, the proofs find it.
+    """
+    try:
+        yield
+    except (NotReplayable, Superseded, InvariantBroken):
+        raise
+    # Protects the microbatch from what the script does beside it on rank 0, whatever that raises.
+    except Exception:
+        return
 
 
 def is_deputy(worker: WorkerState) -> bool:

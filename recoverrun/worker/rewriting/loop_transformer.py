@@ -12,7 +12,8 @@ from types import CodeType
 
 from recoverrun.worker.analysis.call_graph import BackwardNames, CallGraph
 from recoverrun.worker.analysis.liveness import liveness_of
-from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.rank_conditions import RANK_WORDS, BoundNames
+from recoverrun.worker.analysis.rank_conditions import bound_names as rank_names
 from recoverrun.worker.analysis.scopes import bound_by, bound_names, scope_nodes
 from recoverrun.worker.analysis.suspensions import suspensions_in
 from recoverrun.worker.analysis.syntax_trees import visit_statements, walk
@@ -27,6 +28,7 @@ from recoverrun.worker.rewriting.loop_body import (
     prepare,
     refusal_of,
 )
+from recoverrun.worker.rewriting.rank0_shields import shielded
 from recoverrun.worker.rewriting.rank0_transformer import Rank0Blocks, transform
 
 RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
@@ -60,7 +62,10 @@ class Instrumented:
 
 
 def instrument(
-    tree: ast.Module, filename: str, backward_names: BackwardNames, text: bytes | None = None
+    tree: ast.Module,
+    filename: str,
+    backward_names: BackwardNames,
+    text: bytes | None = None,
 ) -> Instrumented:
     """Rewrite a module. Changes `tree`. Skips searches for names that are not in `text`.
 
@@ -72,10 +77,11 @@ def instrument(
         if taken:
             name = min(taken)
             raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
-    rewriter = _Rewriter(filename, backward_names, _future_flags(tree))
-    rewriter.visit(tree)
     asks = text is None or RANK_WORDS.search(text) is not None
-    rank0_blocks = transform(tree, filename) if asks else {}
+    bound = rank_names(tree) if asks else None
+    rewriter = _Rewriter(filename, backward_names, _future_flags(tree), bound)
+    rewriter.visit(tree)
+    rank0_blocks = {} if bound is None else transform(tree, filename, bound)
     return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, rank0_blocks)
 
 
@@ -138,8 +144,11 @@ def _header(node: AnyLoop) -> ast.expr:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, filename: str, backward_names: BackwardNames, flags: int) -> None:
+    def __init__(
+        self, filename: str, backward_names: BackwardNames, flags: int, bound: BoundNames | None
+    ) -> None:
         self.filename = filename
+        self.bound = bound  # None: the module asks for no rank
         self.backward_names = backward_names
         self.flags = flags
         self.loops: list[Loop] = []
@@ -209,7 +218,8 @@ class _Rewriter(ast.NodeTransformer):
         body_code = None
         if not refusal:
             try:
-                body_code = self._compile(body_module(body, node, self.filename))
+                alone = body if self.bound is None else shielded(body, self.bound)
+                body_code = self._compile(body_module(alone, node, self.filename))
             except (SyntaxError, NotReexecutable) as problem:
                 where = f"{self.filename}:{node.lineno}"
                 refusal = f"{where}: the loop body cannot be compiled on its own: {problem}"

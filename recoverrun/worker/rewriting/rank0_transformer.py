@@ -73,9 +73,9 @@ Rank0Blocks = dict[str, Lone]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def transform(tree: ast.Module, filename: str) -> Rank0Blocks:
+def transform(tree: ast.Module, filename: str, bound: BoundNames | None = None) -> Rank0Blocks:
     """Let a deputy do what the module does on rank 0 only. Changes `tree`; returns the blocks."""
-    bound = bound_names(tree)
+    bound = bound or bound_names(tree)
     rewriter = _Rewriter(filename, bound, rank0_positions(tree, bound))
     rewriter.visit(tree)
     return rewriter.found

@@ -23,7 +23,7 @@ class LoopTracker:
         self.loops: dict[str, Loop] = {}
         # They look at the frame that calls them: nothing may stand between.
         self.first, self.stands_in = script.first, script.stands_in
-        self.bring = script.bring
+        self.bring, self.beside = script.bring, script.beside
         self.asking, self.leading = script.asking, script.leading
         self.hand_on, self.waits, self.generator = script.hand_on, script.waits, script.generator
         self.Unwind = script.Unwind

@@ -27,6 +27,7 @@ class Rank0Gate:
         self.is_deputy: Callable[[], bool] = lambda: False
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.passing: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.supply: Callable[[FrameType], None] = lambda frame: None
         self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
         self.places: dict[str, Lone] = {}  # of code for rank 0
@@ -107,9 +108,13 @@ class Rank0Gate:
         may have no answer.
         """
         if not self.is_deputy():
-            return nullcontext()
+            return self.passing()
         self.supply(sys._getframe(1))
         return self.standing_in(where)
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Around what rank 0 alone does, in code that is executed as another rank."""
+        return self.passing()
 
     def leading(self, where: str) -> AbstractContextManager[Any]:
         """Around what rank 0 alone does."""

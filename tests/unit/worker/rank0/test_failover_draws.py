@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from recoverrun.worker.context.slot_context import Context, Point
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rank0 import failover
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.private_draws import forget_private
@@ -187,3 +188,21 @@ def test_before_it_speaks_for_rank_0_the_deputy_looks_at_what_that_left() -> Non
 
     assert set(session.awaited) == {0} and not session.downgraded
     assert session.streams_at(at(4, streams=stream(7, 730))) == stream(8, 780)
+
+
+def test_what_rank_0_does_alone_does_not_end_its_microbatch_elsewhere() -> None:
+    deputy = Deputy(None, [])
+    worker: Any = deputy
+    worker.env = SimpleNamespace(rank=1, local_rank=1, local_world_size=2)
+    failover.serve(worker, worker.executor, worker.left)
+    deputy.runtime.is_deputy = lambda: False
+
+    for around in (deputy.runtime.leading, deputy.runtime.asking):
+        deputy.runtime.acting_rank = 0
+        with around("train.py:7"):
+            raise AttributeError("nothing to log to")
+        with pytest.raises(NotReplayable), around("train.py:7"):
+            raise NotReplayable("of ours")
+        deputy.runtime.acting_rank = None
+        with pytest.raises(AttributeError), around("train.py:7"):
+            raise AttributeError("the script's own")
