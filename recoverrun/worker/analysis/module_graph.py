@@ -5,14 +5,18 @@ call graph uses bare names, so files that are never imported must not add theirs
 matched by the last part of their name, which finds too many files rather than too few.
 """
 
+import ast
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+from recoverrun.worker.analysis.rank_conditions import BoundNames, Exports, bound_names
 
 _STATEMENT = re.compile(
     rb"^[ \t]*(?:from[ \t]+[.\w]+[ \t]+import[ \t]*\([^)]*\)|(?:from|import)[ \t]+[^\n#]+)", re.M
 )
 _WORD = re.compile(rb"\w+")
+_BINDS_RANK = re.compile(rb"(?im)^[^\n#=]*=[^=\n].*rank")
 _CONTINUED = re.compile(rb"\\\r?\n")
 
 DYNAMIC_IMPORTS = (b"importlib", b"__import__", b"runpy", b"exec(", b"execfile")
@@ -45,6 +49,32 @@ def importable_from(sources: Mapping[str, bytes], entry: str) -> dict[str, bytes
                 importable[path] = sources[path]
                 todo.append(path)
     return importable
+
+
+def exports_of(
+    sources: Mapping[str, bytes], parse: Callable[[str, bytes], ast.Module | None]
+) -> Exports:
+    """Return what modules bind to their rank, or to whether that is zero, and others may import.
+
+    Of modules of one name it is what all of them bind.
+    """
+    found: dict[str, BoundNames] = {}
+    for path, text in sources.items():
+        if _BINDS_RANK.search(text) is None or (tree := parse(path, text)) is None:
+            continue
+        names, module = bound_names(tree).exports, _module(path)
+        if (other := found.get(module)) is not None:
+            names = BoundNames(names.ranks & other.ranks, names.flags & other.flags)
+        found[module] = names
+    return {module: names for module, names in found.items() if names != BoundNames()}
+
+
+def imported_exports(text: bytes, exports: Exports) -> Exports:
+    """Return those of `exports` whose modules a file names where it imports."""
+    if not exports:
+        return exports
+    words = _words(text)
+    return {module: names for module, names in exports.items() if module in words}
 
 
 def _words(text: bytes) -> set[str]:

@@ -1,14 +1,16 @@
 """Conditions by which a script finds out whether it runs on rank 0, such as `rank == 0`.
 
 They are recognised by the names of flags, functions and ranks that they use, and by names that the
-module binds to such a thing and to nothing else (`me = dist.get_rank()`, `boss = me == 0`).
+module binds to such a thing and to nothing else (`me = dist.get_rank()`, `boss = me == 0`), also
+those that it imports from a module of the project which does (`Exports`).
 """
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from recoverrun.worker.analysis.access_paths import access_path
 from recoverrun.worker.analysis.call_graph import name_of
 from recoverrun.worker.analysis.syntax_trees import walk
 
@@ -52,6 +54,22 @@ class BoundNames:
     ranks: frozenset[str] = frozenset()  # to this process's place in the world
     flags: frozenset[str] = frozenset()  # to whether that is zero
 
+    @property
+    def exports(self) -> "BoundNames":
+        """The variables among them."""
+        ranks, flags = (
+            frozenset(name for name in names if "." not in name)
+            for names in (self.ranks, self.flags)
+        )
+        return BoundNames(ranks, flags)
+
+
+Exports = Mapping[str, BoundNames]
+"""By the last part of a module's name: what others may import from it."""
+
+NO_EXPORTS: Exports = {}
+RANK, FLAG = (ast.parse(text, mode="eval").body for text in ("rank", "rank == 0"))
+
 
 RANK0_COMPARISONS: dict[bool, tuple[Comparison, ...]] = {
     True: ((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)),
@@ -67,13 +85,14 @@ MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def bound_names(tree: ast.AST) -> BoundNames:
+def bound_names(tree: ast.AST, exports: Exports = NO_EXPORTS) -> BoundNames:
     """Return the names that `tree` binds to a rank of the world, and those to whether it is zero.
 
-    A constant may be bound to them as well, for a run of one process.
+    A constant may be bound to them as well, for a run of one process. Names of a module that is
+    imported as a whole are dotted (`config.R`).
     """
     bound: dict[str, list[ast.expr | None]] = {}
-    for name, value in _bindings(tree):
+    for name, value in _bindings(tree, exports):
         bound.setdefault(name, []).append(value)
     found = BoundNames()
     while True:
@@ -130,14 +149,14 @@ def _is_zero_or_none(node: ast.expr) -> bool:
 
 
 def _is_flag(node: ast.expr, bound: BoundNames) -> bool:
-    if _key(node) in bound.flags:
+    if _key(node) in bound.flags or access_path(node) in bound.flags:
         return True
     return name_of(node.func if isinstance(node, ast.Call) else node).lstrip("_") in RANK0_FLAGS
 
 
 def _is_rank(node: ast.expr, bound: BoundNames) -> bool:
     """True if a variable, attribute, function or environment variable is named as a rank."""
-    if _key(node) in bound.ranks:
+    if _key(node) in bound.ranks or access_path(node) in bound.ranks:
         return True
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and node.value.upper() in ("RANK", "LOCAL_RANK")
@@ -181,7 +200,7 @@ def _is_world_rank(node: ast.expr, found: BoundNames) -> bool:
     match node:
         case ast.Name() | ast.Attribute():
             named = name_of(node).lower().lstrip("_") in WORLD_RANKS
-            return named or _key(node) in found.ranks
+            return named or not found.ranks.isdisjoint((_key(node), access_path(node)))
         case ast.Call(func=function, args=given):
             name = name_of(function)
             if name == "get_rank":
@@ -200,15 +219,18 @@ def _is_world_flag(node: ast.expr, found: BoundNames) -> bool:
     if isinstance(node, ast.IfExp):
         return _all([node.body, node.orelse], _is_world_flag, found)
     if isinstance(node, ast.Name | ast.Attribute):
-        return _key(node) in found.flags
+        return not found.flags.isdisjoint((_key(node), access_path(node)))
     if rank0_conditions(node, True, found) != [node]:
         return False
     return all(_is_world_rank(side, found) for side in compared_ranks(node, found))
 
 
-def _bindings(tree: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+def _bindings(tree: ast.AST, exports: Exports) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield each bare name that is bound anywhere, with its value; None where that is not plain."""
     plain: set[int] = set()
+    imported = list(_imports(tree, exports)) if exports else []
+    told = {id(alias) for alias, name, _ in imported if name == (alias.asname or alias.name)}
+    yield from ((name, value) for _, name, value in imported)
     for node in walk(tree):
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -237,8 +259,33 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
                 yield name, None
             case ast.MatchMapping(rest=str(name)):
                 yield name, None
-            case ast.alias(name=name, asname=other):
+            case ast.alias(name=name, asname=other) if id(node) not in told:
                 yield other or name.partition(".")[0], None
+
+
+def _imports(tree: ast.AST, exports: Exports) -> Iterator[tuple[ast.alias, str, ast.expr]]:
+    """Yield the names that `tree` imports of `exports`, each with its alias and what it means."""
+    for node in walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        source = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        known = exports.get(_last(source), BoundNames())
+        for alias in node.names:
+            name, whole = alias.asname or alias.name, exports.get(_last(alias.name), BoundNames())
+            for prefix, given in (
+                (f"{name}.", whole),
+                ("", known if name == "*" else BoundNames()),
+            ):
+                yield from ((alias, f"{prefix}{one}", RANK) for one in given.ranks)
+                yield from ((alias, f"{prefix}{one}", FLAG) for one in given.flags)
+            if alias.name in known.ranks:
+                yield alias, name, RANK
+            elif alias.name in known.flags:
+                yield alias, name, FLAG
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _bound_by(

@@ -27,8 +27,8 @@ from recoverrun.worker.analysis.call_graph import (
     build_call_graph,
     identifiers_in,
 )
-from recoverrun.worker.analysis.module_graph import importable_from
-from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.module_graph import exports_of, importable_from, imported_exports
+from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, Exports
 from recoverrun.worker.analysis.syntax_trees import gc_paused
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
@@ -95,6 +95,7 @@ class Instrumenter:
     runtime: Runtime
     graph: CallGraph
     loop_calls: Mapping[str, CallSites]  # of the files that are in `graph`
+    exports: Exports = field(default_factory=lambda: NO_EXPORTS)
     backward_names: BackwardNames = field(init=False)
     relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
@@ -116,7 +117,8 @@ class Instrumenter:
         training = frozenset[str]().union(*(hints.words[word] for word in words))
         with gc_paused():
             graph, loop_calls = build_call_graph(sources.items(), parse_or_none, training)
-        return cls(runtime, graph, loop_calls)
+            exports = exports_of(sources, parse_or_none)
+        return cls(runtime, graph, loop_calls, exports)
 
     def code(
         self, path: str, data: bytes, training: frozenset[str] = frozenset()
@@ -132,7 +134,9 @@ class Instrumenter:
 
     def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
         leads = self._leads(path, data, training)
-        asks = YIELDS.search(data) is not None or RANK_WORDS.search(data) is not None
+        exports = imported_exports(data, self.exports)
+        words = (YIELDS.search(data), RANK_WORDS.search(data))
+        asks = bool(exports) or any(word is not None for word in words)
         if not leads and not asks:
             return None
         try:
@@ -150,7 +154,7 @@ class Instrumenter:
             )
             if not asks and not backward_names.called_at(loop_calls):
                 return None
-            rewritten = instrument(tree, path, backward_names, data)
+            rewritten = instrument(tree, path, backward_names, data, exports)
             code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))

@@ -12,7 +12,7 @@ from types import CodeType
 
 from recoverrun.worker.analysis.call_graph import BackwardNames, CallGraph
 from recoverrun.worker.analysis.liveness import liveness_of
-from recoverrun.worker.analysis.rank_conditions import RANK_WORDS, BoundNames
+from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, BoundNames, Exports
 from recoverrun.worker.analysis.rank_conditions import bound_names as rank_names
 from recoverrun.worker.analysis.scopes import bound_by, bound_names, scope_nodes
 from recoverrun.worker.analysis.suspensions import suspensions_in
@@ -66,8 +66,11 @@ def instrument(
     filename: str,
     backward_names: BackwardNames,
     text: bytes | None = None,
+    exports: Exports = NO_EXPORTS,
 ) -> Instrumented:
     """Rewrite a module. Changes `tree`. Skips searches for names that are not in `text`.
+
+    `exports` are those of modules that it imports.
 
     Raises CannotInstrument if the module itself rules it out. Any other exception is a mistake in
     the rewriter, which the caller must survive: the module can always run as it is.
@@ -77,8 +80,8 @@ def instrument(
         if taken:
             name = min(taken)
             raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
-    asks = text is None or RANK_WORDS.search(text) is not None
-    bound = rank_names(tree) if asks else None
+    asks = bool(exports) or text is None or RANK_WORDS.search(text) is not None
+    bound = rank_names(tree, exports) if asks else None
     rewriter = _Rewriter(filename, backward_names, _future_flags(tree), bound)
     rewriter.visit(tree)
     rank0_blocks = {} if bound is None else transform(tree, filename, bound)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from recoverrun.worker.analysis.module_graph import exports_of
+from recoverrun.worker.analysis.rank_conditions import BoundNames
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.instrumentation import Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
@@ -30,6 +32,7 @@ class FakeRuntime:
     def __init__(self) -> None:
         self.loops: list[str] = []
         self.refusals: list[str] = []
+        self.lone: list[str] = []
 
     def register(self, loop: Loop) -> None:
         self.loops.append(os.path.basename(loop.id))
@@ -49,7 +52,8 @@ class FakeRuntime:
 
     def leave(self, loop_id: str) -> None: ...
 
-    def hand_on(self, places: Mapping[str, Lone]) -> None: ...
+    def hand_on(self, places: Mapping[str, Lone]) -> None:
+        self.lone += [place for place, lone in places.items() if lone.reads]
 
     def generator(self, function: Any) -> Any:
         return function
@@ -165,6 +169,48 @@ def test_a_word_in_a_project_may_say_which_names_train(
     instrumenter.code(path, Path(path).read_bytes())
 
     assert runtime.loops == loops
+
+
+EXPORTING = "import torch.distributed as dist\nR, W = dist.get_rank(), 2\nBOSS = R == 0\nN = 3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("from rr_setup import R as me\nif me == 0: print()", [2]),
+        ("from pkg.rr_setup import BOSS\nif BOSS: print()", [2]),
+        ("import rr_setup\nif rr_setup.BOSS: print()\nif not rr_setup.R: print()", [2, 3]),
+        ("from . import rr_setup as s\nif s.R == 0: print()", [2]),
+        ("from rr_setup import *\nmine = R\nif mine == 0: print()", [3]),
+        ("from rr_setup import N\nif N == 0: print()", []),
+        ("from rr_setup import R\nfor R in [0]:\n    if R == 0: print()", []),
+        ("from other import R\nif R == 0: print()", []),
+        ("R = 0\nif R == 0: print('rr_setup')", []),
+    ],
+)
+def test_ranks_that_another_module_of_the_project_has_are_known(
+    text: str, lines: list[int], runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "rr_setup.py").write_text(EXPORTING)
+    script = tmp_path / "rr_main.py"
+    script.write_text(text)
+    instrumenter = install(runtime, Project.of([str(tmp_path)]), TrainingHints())
+
+    instrumenter.code(str(script), text.encode())
+
+    assert runtime.lone == [f"{script}:{line}" for line in lines]
+
+
+def test_modules_of_one_name_export_what_all_of_them_have(tmp_path: Path) -> None:
+    for folder, text in (("a", EXPORTING), ("b", "R = 3  # no rank\nBOSS = rank == 0\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rr_setup.py").write_text(text)
+
+    sources = dict(Project.of([str(tmp_path)]).sources())
+
+    assert exports_of(sources, import_hook.parse_or_none) == {
+        "rr_setup": BoundNames(frozenset(), frozenset({"BOSS"}))
+    }
 
 
 def test_a_forked_process_imports_as_ever(
