@@ -72,9 +72,19 @@ class Looks:
 
     @property
     def spared(self) -> bool:
-        """True if a person debugs it: then it is not for us to end it."""
+        """True if it is a person that it waits for: then it is not for us to end it. One debugs it,
+        or has stopped what reads its output, and whoever follows it would wait for that as well.
+        """
+        return self._debugged or self._unread
+
+    @property
+    def _debugged(self) -> bool:
         last = self.taken[max(self.taken)].evidence.state if self.taken else ""
         return last == TRACED or (self.stack is not None and self.stack.debugged)
+
+    @property
+    def _unread(self) -> bool:
+        return self.stack is not None and self.stack.unread
 
     @property
     def within(self) -> bool:
@@ -114,8 +124,10 @@ class Looks:
             return ""
         if last.state in STOPPED:
             return "stopped by a signal" if last.state == "T" else "already dead"
-        if self.spared:
+        if self._debugged:
             return "in a debugger"
+        if self._unread:
+            return "as nobody reads its output"
         if self.stack is not None and self.stack.frame:
             return f"at {self.stack.frame}"
         kernel = f" (in the kernel: {last.kernel})" if last.kernel not in ("", "0") else ""

@@ -79,8 +79,9 @@ class Stack:
 
     `digest` is the same for the same stack. `turns`: it goes round in a loop that calls nothing.
     `within`: its innermost frame is in torch's own communication, waiting for others. `debugged`:
-    a debugger of Python's is in it, so a person is. `joined`: of each of its channels, how many
-    operations it has begun in `generation`.
+    a debugger of Python's is in it, so a person is. `unread`: its standard output or error takes
+    nothing more, as nobody reads it. `joined`: of each of its channels, how many operations it has
+    begun in `generation`.
     """
 
     rank: int
@@ -92,4 +93,5 @@ class Stack:
     turns: bool
     within: bool
     debugged: bool = False
+    unread: bool = False
     joined: tuple[tuple[int, int], ...] = ()

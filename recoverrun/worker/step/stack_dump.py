@@ -9,6 +9,7 @@ people. While code keeps Python's global lock nothing is told: that is evidence,
 import dis
 import faulthandler
 import os
+import select
 import sys
 import threading
 import time
@@ -30,6 +31,9 @@ DEBUGGERS = frozenset({"bdb.py", "pdb.py", "pydevd.py", "debugpy.py"})
 """Of a stack in which a person is at work."""
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+OUTPUTS = (1, 2)
+"""The descriptors of standard output and error."""
 
 TORCH = os.path.dirname(os.path.dirname(os.path.abspath(dist.__file__)))
 COMMUNICATION = os.path.join(TORCH, "distributed")
@@ -64,6 +68,7 @@ def show(
         turns=turns,
         debugged=any(os.path.basename(name) in DEBUGGERS for name, _ in words),
         within=_in_communication(stack),
+        unread=_unread(),
         joined=joined,
     )
 
@@ -75,6 +80,17 @@ def waits_for_others(thread: int) -> bool:
 
 def _in_communication(stack: list[FrameType]) -> bool:
     return bool(stack) and stack[0].f_code.co_filename.startswith(COMMUNICATION)
+
+
+def _unread() -> bool:
+    """True if standard output or error is full: a pager waits for a key, say, or Ctrl-S was typed.
+
+    A descriptor that is closed, or that nobody can read any more, fails at once and fills nothing.
+    """
+    outputs = select.poll()
+    for fd in OUTPUTS:
+        outputs.register(fd, select.POLLOUT)
+    return len(outputs.poll(0)) < len(OUTPUTS)
 
 
 def _leave(path: str, heading: str) -> None:

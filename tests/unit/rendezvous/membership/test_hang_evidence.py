@@ -103,3 +103,12 @@ def test_words_say_where_it_stands() -> None:
     assert looks_of(("S", 0, LOCK)).words == "at train.py:3 f"
     assert looks_of(("T", 0, LOCK)).words == "stopped by a signal"
     assert "keeps Python's lock (in the kernel: futex_wait)" in looks_of(("S", 0, None)).words
+
+
+def test_who_waits_for_its_output_to_be_read_is_spared_until_it_is() -> None:
+    unread: Shown = ("S", 0, replace(LOCK, unread=True))
+    read_again: Shown = ("S", 0, LOCK)
+
+    assert looks_of(unread, unread, unread).spared
+    assert looks_of(unread, unread, unread).words == "as nobody reads its output"
+    assert not looks_of(unread, unread, unread, read_again).spared

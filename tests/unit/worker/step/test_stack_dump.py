@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from recoverrun.worker.step import stack_dump
 from recoverrun.worker.step.stack_dump import show
 from rendezvous.protocol.hang_messages import ShowStack, Stack
 from rendezvous.protocol.progress_page import stacks_beside
@@ -136,3 +137,24 @@ def script(control):
     exec(compile(code, __file__, "exec"), space)
 
     assert not any(stack.turns for stack in shown(space["script"], tmp_path))
+
+
+def test_an_output_that_takes_nothing_more_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    gone = os.dup(writer)
+    os.close(gone)
+    monkeypatch.setattr(stack_dump, "OUTPUTS", (writer, gone))
+
+    unfilled = shown(waits, tmp_path)
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    full = shown(waits, tmp_path)
+    os.close(reader)
+    unreadable = shown(waits, tmp_path)
+    os.close(writer)
+
+    assert [stacks[-1].unread for stacks in (unfilled, full, unreadable)] == [False, True, False]
