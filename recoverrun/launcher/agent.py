@@ -222,10 +222,12 @@ class Agent:
         )
 
     def cut_off(self, reason: str, now: float) -> None:
-        """The job may go on elsewhere, and not here."""
+        """The job may go on elsewhere, and not here. Who has done its whole part has not failed."""
         if self._local_workers is None:
             raise RecoverrunError(reason, ExitCode.PARTITIONED)
-        self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
+        self._up(self._local_workers.take_ends(now), now)
+        code = ExitCode.DONE if self._local_workers.finished else ExitCode.PARTITIONED
+        self._halt(Stop(exit_code=code, reason=reason, root_rank=-1), now)
 
     # --------------------------------------------------------------------------- messages
 

@@ -209,6 +209,14 @@ class FakeWorker:
             json.dump({"message": message}, file)
         self.do_exit("1")
 
+    def do_await(self, path: str) -> None:
+        """Go on once somebody has made that file."""
+        until = time.monotonic() + PATIENCE_S
+        while not os.path.exists(path):
+            if time.monotonic() > until:
+                raise TimeoutError(f"rank {self.rank} saw no {path}")
+            time.sleep(TRAIN_S)  # A file that another process makes: there is nothing to wait on.
+
     def do_farewell(self, step: str) -> None:
         self.link.send(Farewell(rank=self.rank, generation=self.generation, step=int(step)))
         self.link.close()

@@ -2,11 +2,13 @@
 
 import re
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
 from rendezvous.consensus import timeouts
-from tests.e2e.launching import Launcher
+from tests.e2e.launching import PATIENCE_S, Launcher
 from tests.e2e.nodes import Nodes
 
 LOOK_S = 0.25
@@ -28,6 +30,35 @@ def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> 
     for way in ("proved dead", "with a witness", "--on-partition=continue"):
         assert way in said
     nodes.stop([0])
+
+
+@pytest.mark.rest
+def test_who_stood_still_while_its_worker_did_the_last_of_its_part_has_not_failed(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    last = tmp_path / "last"
+    worker = f"1:hello topology add=serving say=serves await={last} farewell=0"
+    nodes = Nodes(launcher, 2, "0:hello topology serve", worker)
+    pid = int(nodes.launches[1].expect(r"rank 1: hello (\d+)")[1])
+
+    nodes.launches[1].send(signal.SIGSTOP)
+    try:
+        last.touch()
+        _await_end(pid)
+        nodes.survivors_meet([0])
+    finally:
+        nodes.launches[1].send(signal.SIGCONT)
+
+    assert nodes.launches[1].finish() == 0
+    nodes.stop([0])
+
+
+def _await_end(pid: int) -> None:
+    """Wait until this process has ended; its parent may not know of it yet."""
+    until = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z":
+        assert time.monotonic() < until, f"{pid} does not end"
+        time.sleep(0.02)  # Nobody is told of it but its parent, which stands still.
 
 
 @pytest.mark.rest

@@ -245,6 +245,16 @@ class LocalWorkers:
                 up += self._end(worker, code, now)
         return up
 
+    def take_ends(self, now: float) -> list[Message]:
+        """Take what has ended by now. A launcher that stood still has not looked for long."""
+        return self.reap(set(self._by_pidfd), now, now)
+
+    @property
+    def finished(self) -> bool:
+        """True if all workers here have ended, after their scripts, and none with an error."""
+        workers = [self._workers.get(rank) for rank in self.ranks]
+        return all(w is not None and w.ended and w.farewell and not w.fell for w in workers)
+
     def _end(self, worker: Worker, code: int, now: float) -> list[Message]:
         self._station.unwatch(worker.child.pidfd)
         del self._by_pidfd[worker.child.pidfd]

@@ -326,6 +326,35 @@ def test_the_farewell_of_a_former_process_is_not_that_of_the_new_one(node: Node)
     node.until(node.came(Exited, 5, 1))
 
 
+def test_a_node_has_finished_when_all_its_workers_have_ended_after_their_scripts(
+    node: Node,
+) -> None:
+    for rank in (4, 5):
+        farewell = Farewell(rank=rank, generation=1, step=7)
+        node.workers.deliver(rank, farewell)
+        node.until(lambda sought=farewell: sought in node.up)
+    before = node.workers.finished
+    for rank in (4, 5):
+        node.say(rank, "end 0")
+        node.pidfd(rank)
+
+    told = node.workers.take_ends(time.monotonic())
+
+    assert not before and node.workers.finished
+    assert sorted(one.rank for one in told if isinstance(one, Exited)) == [4, 5]
+
+
+def test_a_node_one_of_whose_workers_ended_before_its_script_has_not_finished(node: Node) -> None:
+    farewell = Farewell(rank=4, generation=1, step=7)
+    node.workers.deliver(4, farewell)
+    node.until(lambda: farewell in node.up)
+    for rank in (4, 5):
+        node.say(rank, "end 0")
+        node.until(node.came(Exited, rank, 0))
+
+    assert not node.workers.finished
+
+
 def test_an_order_to_end_a_former_process_comes_too_late(node: Node) -> None:
     node.lose(5)
     node.start_again(5)
