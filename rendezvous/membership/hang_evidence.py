@@ -9,7 +9,7 @@ are given ten times as long.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rendezvous.protocol.hang_messages import Evidence, Stack
+from rendezvous.protocol.hang_messages import FROZEN, Evidence, Stack
 
 Proof = Literal["stopped", "still", "none"]
 
@@ -22,7 +22,8 @@ KEPT_LOOKS = 8
 IDLE_MS_PER_S = 50.0
 """A process that computes less than that in a second is idle: its threads that wait wake up."""
 
-STOPPED = frozenset("TZXx")
+STOPPED = frozenset("TZXx") | {FROZEN}
+HALTED = {"T": "stopped by a signal", FROZEN: "frozen with its control group"}
 TRACED = "t"
 """A debugger has stopped it."""
 UNSURE = frozenset("RD")
@@ -67,7 +68,7 @@ class Looks:
 
     @property
     def stopped(self) -> bool:
-        """True if it runs no code at all: it was stopped by a signal, or is dead."""
+        """True if it runs no code at all: it was stopped by a signal, is frozen, or is dead."""
         return bool(self.taken) and self.taken[max(self.taken)].evidence.state in STOPPED
 
     @property
@@ -123,7 +124,7 @@ class Looks:
         if last is None:
             return ""
         if last.state in STOPPED:
-            return "stopped by a signal" if last.state == "T" else "already dead"
+            return HALTED.get(last.state, "already dead")
         if self._debugged:
             return "in a debugger"
         if self._unread:

@@ -6,6 +6,10 @@ STILL_S = 1.5
 """A worker whose last mark is older stands still; its launcher says so."""
 
 
+FROZEN = "F"
+"""The state of a process whose control group is frozen, beside the letters of /proc/PID/stat."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """L -> C: a worker stands still, or moves again (then `age_ms` is below STILL_S).
@@ -48,8 +52,9 @@ class Inspect:
 class Evidence:
     """L -> C: what the kernel says of a worker and of all processes that it started.
 
-    `state` is the letter of its main thread in /proc, "" if there is no such process; `cpu_ms` the
-    time that they have computed so far; `kernel` where in the kernel the main thread waits.
+    `state` is the letter of its main thread in /proc, FROZEN if its control group is, "" if there
+    is no such process; `cpu_ms` the time that they have computed so far; `kernel` where in the
+    kernel the main thread waits.
     `stacks`: it was asked for its stack at the same time.
     """
 

@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from recoverrun.launcher.node.freezer import is_frozen
 from recoverrun.launcher.node.worker_messages import Worker
-from rendezvous.protocol.hang_messages import STILL_S, Evidence, Inspect, Progress
+from rendezvous.protocol.hang_messages import FROZEN, STILL_S, Evidence, Inspect, Progress
 from rendezvous.protocol.progress_page import Place, Wait, page_beside, read_page
 
 AGAIN_S = 5.0
@@ -78,6 +79,7 @@ class ProgressWatch:
             if worker is None or worker.ended or place is None:
                 continue
             state, cpu_ms = state_of(worker.child.pid)
+            state = FROZEN if state and is_frozen(worker.child.pid) else state
             yield Evidence(
                 rank=rank,
                 incarnation=worker.incarnation,

@@ -37,6 +37,12 @@ def test_one_look_at_a_stopped_process_is_enough() -> None:
     assert looks_of(("T", 9, None), stacks=False).proof == "stopped"
 
 
+def test_one_look_at_a_frozen_process_is_enough() -> None:
+    looks = looks_of(("F", 9, None), stacks=False)
+
+    assert looks.proof == "stopped" and looks.words == "frozen with its control group"
+
+
 def test_who_was_stopped_and_goes_on_is_not_stopped() -> None:
     assert looks_of(("T", 9, None), ("R", 99, LOCK)).proof == "none"
 
