@@ -12,6 +12,7 @@ _YES = frozenset({"1", "y", "yes", "t", "true", "on"})
 
 
 def address(facts: NodeFacts) -> Iterator[Finding]:
+    yield from _interfaces(facts)
     if facts.nnodes == 1 or not facts.endpoint:
         return
     if facts.unknown_hosts:
@@ -33,7 +34,6 @@ def address(facts: NodeFacts) -> Iterator[Finding]:
         if _is_loopback(facts.own_name) and "GLOO_SOCKET_IFNAME" not in facts.environ:
             note = f" (this host's name leads to {facts.own_name}: GLOO_SOCKET_IFNAME will be set)"
         yield ok("address", f"{facts.route} towards {facts.endpoint}{note}")
-    yield from _interfaces(facts)
 
 
 def _interfaces(facts: NodeFacts) -> Iterator[Finding]:
@@ -42,14 +42,14 @@ def _interfaces(facts: NodeFacts) -> Iterator[Finding]:
         if not wanted or wanted.startswith("^"):
             continue
         names = [name for name in wanted.removeprefix("=").split(",") if name]
-        exact = variable.startswith("GLOO") or wanted.startswith("=")
+        gloo = variable.startswith("GLOO")
+        exact = gloo or wanted.startswith("=")
         fits = [
             name
             for name in names
-            for known in facts.interfaces
-            if (known == name if exact else known.startswith(name))
+            if any(known == name if exact else known.startswith(name) for known in facts.interfaces)
         ]
-        if not fits:
+        if not fits or (gloo and len(fits) < len(names)):  # gloo takes all, NCCL what it finds
             found = f"{variable}={wanted}, and there are {', '.join(facts.interfaces)}"
             yield error("address", found, "workers cannot connect", f"unset {variable}")
 

@@ -335,7 +335,7 @@ def also(root: RootCause) -> str:
     if root.same:
         own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
         twins = f"the very same error on {ranks(root.same)}"
-        return f"{twins}: the script or its data, not a machine{own}"
+        return f"{twins}: the script, its data or settings, not a machine{own}"
     if root.others:
         return f"after it, errors of their own on {ranks(root.others)}"
     if root.tied:

@@ -36,11 +36,22 @@ class WayToOthers:
 
     def environ(self, start: Start, inherited: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
         """The environment for workers, and what a person should read of it, or ""."""
+        if absent := absent_interfaces(inherited):
+            known = ", ".join(name for _, name in socket.if_nameindex())
+            names = f"{VARIABLE} names {', '.join(absent)}, and this node has {known}"
+            return inherited, f"{names}: gloo cannot connect"
         interface = gloo_interface(self._config, start, self._own, self._taken, inherited)
         if not interface:
             return inherited, ""
         why = f"this host's name leads to {self._taken}, where no other node can connect"
         return {**inherited, VARIABLE: interface}, f"{VARIABLE}={interface} is set: {why}"
+
+
+def absent_interfaces(environ: Mapping[str, str]) -> list[str]:
+    """The interfaces that gloo is told to use, and that this host does not have."""
+    wanted = environ.get(VARIABLE, "").split(",")
+    known = {name for _, name in socket.if_nameindex()}
+    return [name for name in wanted if name and name not in known]
 
 
 def gloo_interface(

@@ -26,6 +26,8 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("address", {"route": "*"}, "no route to gpu-01:29400"),
     ("address", {"environ": {"GLOO_SOCKET_IFNAME": "eth7"}}, "GLOO_SOCKET_IFNAME=eth7"),
     ("address", {"environ": {"GLOO_SOCKET_IFNAME": "eth"}}, "GLOO_SOCKET_IFNAME=eth"),
+    ("address", {"environ": {"GLOO_SOCKET_IFNAME": "eth0,eth7"}}, "GLOO_SOCKET_IFNAME=eth0,eth7"),
+    ("address", {"nnodes": 1, "environ": {"GLOO_SOCKET_IFNAME": "eth7"}}, "GLOO_SOCKET_IFNAME"),
     ("address", {"environ": {"NCCL_SOCKET_IFNAME": "=ib"}}, "NCCL_SOCKET_IFNAME==ib"),
     ("endpoint", {"reach": "taken"}, "another program listens"),
     ("endpoint", {"reach": "answers"}, "no rendezvous"),

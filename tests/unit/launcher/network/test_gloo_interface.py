@@ -84,3 +84,27 @@ def test_workers_get_the_interface_and_their_user_is_told_why(
     assert inherited == {"PATH": "/bin", "GLOO_SOCKET_IFNAME": "ib0"}
     assert "GLOO_SOCKET_IFNAME=ib0 is set: this host's name leads to 127.0.1.1" in words
     assert way.environ(_start(("own", ""), nnodes=1), {"PATH": "/bin"}) == ({"PATH": "/bin"}, "")
+
+
+@pytest.mark.parametrize("nnodes", [1, 2])
+def test_interfaces_that_this_node_does_not_have_are_told_and_nothing_is_set(
+    monkeypatch: pytest.MonkeyPatch, nnodes: int
+) -> None:
+    monkeypatch.setattr(subject.socket, "if_nameindex", lambda: [(1, "lo"), (2, "ib0")])
+    way = WayToOthers(_config("head"), "own")
+    wrong = {"GLOO_SOCKET_IFNAME": "ib0,eth7"}
+
+    inherited, words = way.environ(_start(("own", ""), nnodes=nnodes), wrong)
+
+    assert inherited == wrong
+    assert words == (
+        "GLOO_SOCKET_IFNAME names eth7, and this node has lo, ib0: gloo cannot connect"
+    )
+
+
+def test_of_interfaces_that_are_there_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject.socket, "if_nameindex", lambda: [(1, "lo"), (2, "ib0")])
+    way = WayToOthers(_config("head"), "own")
+    right = {"GLOO_SOCKET_IFNAME": "ib0,lo"}
+
+    assert way.environ(_start(("own", ""), nnodes=1), right) == (right, "")
