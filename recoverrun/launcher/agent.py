@@ -225,8 +225,9 @@ class Agent:
         """The job may go on elsewhere, and not here. Who has done its whole part has not failed."""
         if self._local_workers is None:
             raise RecoverrunError(reason, ExitCode.PARTITIONED)
-        self._up(self._local_workers.take_ends(now), now)
-        code = ExitCode.DONE if self._local_workers.finished else ExitCode.PARTITIONED
+        self._up(self._local_workers.reap(None, now, now), now)  # Who stood still has seen none.
+        finished = self._local_workers.processes.have_finished(self._local_workers.ranks)
+        code = ExitCode.DONE if finished else ExitCode.PARTITIONED
         self._halt(Stop(exit_code=code, reason=reason, root_rank=-1), now)
 
     # --------------------------------------------------------------------------- messages

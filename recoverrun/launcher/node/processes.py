@@ -1,6 +1,7 @@
 """The processes of this node's ranks: the newest of each, and the one that failed last."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from recoverrun.launcher.node.spares import Spares
@@ -24,6 +25,11 @@ class Processes:
     def known(self) -> frozenset[int]:
         """The pids of all processes that somebody here waits for: workers and spares."""
         return self._spares.pids.union(self.pids.values())
+
+    def have_finished(self, ranks: Iterable[int]) -> bool:
+        """True if the newest of each has ended, after its script, and not with an error."""
+        newest = [self.newest.get(rank) for rank in ranks]
+        return all(w is not None and w.ended and w.farewell and not w.fell for w in newest)
 
     def put(self, worker: Worker) -> Worker | None:
         """`worker` has begun; returns the process that its rank had before."""

@@ -229,11 +229,12 @@ class LocalWorkers:
 
     # --------------------------------------------------------------------------- ending
 
-    def reap(self, ready: set[int], alive_at: float, now: float) -> list[Message]:
-        """Take the ends that pidfds in `ready` announce; their last messages go first.
+    def reap(self, ready: set[int] | None, alive_at: float, now: float) -> list[Message]:
+        """Take the ends that pidfds in `ready` announce, None: all; their last messages go first.
 
         `alive_at` is the latest time at which these workers were known to be alive.
         """
+        ready = set(self._by_pidfd) if ready is None else ready
         self._spares.reap(ready)
         workers = [self._by_pidfd[fd] for fd in sorted(ready & self._by_pidfd.keys())]
         up: list[Message] = []
@@ -244,16 +245,6 @@ class LocalWorkers:
                 up += self.listen(now, most=QUEUE)  # Whatever it had sent before it died.
                 up += self._end(worker, code, now)
         return up
-
-    def take_ends(self, now: float) -> list[Message]:
-        """Take what has ended by now. A launcher that stood still has not looked for long."""
-        return self.reap(set(self._by_pidfd), now, now)
-
-    @property
-    def finished(self) -> bool:
-        """True if all workers here have ended, after their scripts, and none with an error."""
-        workers = [self._workers.get(rank) for rank in self.ranks]
-        return all(w is not None and w.ended and w.farewell and not w.fell for w in workers)
 
     def _end(self, worker: Worker, code: int, now: float) -> list[Message]:
         self._station.unwatch(worker.child.pidfd)

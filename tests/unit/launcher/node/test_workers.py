@@ -333,14 +333,16 @@ def test_a_node_has_finished_when_all_its_workers_have_ended_after_their_scripts
         farewell = Farewell(rank=rank, generation=1, step=7)
         node.workers.deliver(rank, farewell)
         node.until(lambda sought=farewell: sought in node.up)
-    before = node.workers.finished
+    before = node.workers.processes.have_finished((4, 5))
     for rank in (4, 5):
         node.say(rank, "end 0")
         node.pidfd(rank)
 
-    told = node.workers.take_ends(time.monotonic())
+    now = time.monotonic()
+    told = node.workers.reap(None, now, now)
 
-    assert not before and node.workers.finished
+    assert not before and node.workers.processes.have_finished((4, 5))
+    assert not node.workers.processes.have_finished((4, 5, 6)), "6 has never begun here"
     assert sorted(one.rank for one in told if isinstance(one, Exited)) == [4, 5]
 
 
@@ -352,7 +354,7 @@ def test_a_node_one_of_whose_workers_ended_before_its_script_has_not_finished(no
         node.say(rank, "end 0")
         node.until(node.came(Exited, rank, 0))
 
-    assert not node.workers.finished
+    assert not node.workers.processes.have_finished((4, 5))
 
 
 def test_an_order_to_end_a_former_process_comes_too_late(node: Node) -> None:
