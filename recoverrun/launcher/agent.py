@@ -24,6 +24,7 @@ from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node import process
 from recoverrun.launcher.node.bystanders import Bystanders
+from recoverrun.launcher.node.private_socket import PrivateSocket
 from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
 from recoverrun.launcher.node.workers import LocalWorkers, Order
@@ -36,7 +37,6 @@ from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare
 from rendezvous.protocol.messages import Leaving, Message, Stop
 from rendezvous.protocol.records import Json, Record, notice
 from rendezvous.protocol.snapshot_messages import Drain
-from rendezvous.transport.links import Router
 from rendezvous.transport.station import Station
 
 SETTLE_S = 3.0
@@ -81,7 +81,7 @@ class Agent:
         self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
-        self._router: Router | None = None
+        self._private_socket: PrivateSocket | None = None
         self._local_workers: LocalWorkers | None = None
         self._way_to_others = WayToOthers(config, self._incarnation)
         self._dismissed = False  # a spare that was not needed
@@ -146,7 +146,7 @@ class Agent:
         return self._local_workers
 
     def _open(self) -> None:
-        self._router = self._station.listen_ipc(self._private.socket)
+        self._private_socket = PrivateSocket(self._private, self._station, self.recorder.record)
         if self._config.endpoint is not None:
             self._say(waiting(self._config))
             self.waiting.look_up()
@@ -174,7 +174,7 @@ class Agent:
         self.job_client.read(ready, now)
         self._up(self._bystanders.read(ready), now)
         if self._local_workers is not None:
-            if self._router in ready:
+            if self._private_socket is not None and self._private_socket.router in ready:
                 self._up(self._local_workers.listen(now), now)
             fds = {item for item in ready if isinstance(item, int)}
             self._up(self._local_workers.reap(fds, alive_at, now), now)
@@ -189,6 +189,8 @@ class Agent:
         return at if workers_at is None else min(at, workers_at)
 
     def _tick(self, now: float) -> None:
+        if self._private_socket is not None:
+            self._private_socket.tick(now)
         if self._local_workers is not None:
             self._up(self._local_workers.tick(now), now)
         self.job_client.tick(now)
@@ -301,7 +303,7 @@ class Agent:
         self.job_client.join(now)
 
     def _start(self, start: Start, now: float) -> None:
-        assert self._router is not None, "opened before anybody could answer"
+        assert self._private_socket is not None, "opened before anybody could answer"
         self._node = start.nodes[start.node_rank]
         self._attempt = start.attempt
         self._folder.agree(start.folder)
@@ -314,7 +316,7 @@ class Agent:
             config=self._config,
             start=start,
             station=self._station,
-            router=self._router,
+            router=self._private_socket.router,
             run_dir=self._folder.path,
             private=self._private,
             keeper=self._bystanders.begin(self._config, start, self._station, self.recorder.record),

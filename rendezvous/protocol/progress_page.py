@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from io import FileIO
 from threading import get_ident
 from typing import NamedTuple
 from zlib import crc32
@@ -229,6 +230,27 @@ def _mapped(path: str) -> mmap.mmap:
         return mmap.mmap(fd, PAGE_BYTES)
     finally:
         os.close(fd)
+
+
+class PageReader:
+    """Reads the page at `path`, also after somebody has removed the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: FileIO | None = None  # once there is one
+
+    def read(self) -> Place | None:
+        """The mark in it; None if there is none, or only half of one."""
+        try:
+            if self._file is None:
+                self._file = FileIO(self._path)
+            return parse(os.pread(self._file.fileno(), PAGE_BYTES, 0))
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def read_page(path: str) -> Place | None:

@@ -19,6 +19,7 @@ import mmap
 import os
 import struct
 import zlib
+from contextlib import suppress
 
 HEADER = struct.Struct("<QQQ")
 MARK = struct.Struct("<IIIII")  # transaction, microbatch, digests of inputs and loss, check
@@ -61,7 +62,8 @@ class Writer:
         self._resize(capacity)
 
     def write(self, payload: bytes) -> bool:
-        """Leave `payload`; the one before stays readable until the next call.
+        """Leave `payload`; the one before stays readable until the next call. A file that somebody
+        has removed is made again.
 
         False if it is larger than MOST_BYTES, or the file has to grow and its file system is full,
         as of a container with little shared memory: then nothing changes.
@@ -73,6 +75,9 @@ class Writer:
                 self._resize(min(2 * len(payload), MOST_BYTES))
             except OSError:
                 return False
+        elif not os.path.exists(self._path):
+            with suppress(OSError):  # Its directory is not there again yet.
+                self._resize(self._half - HEADER.size)
         self._put(payload)
         return True
 

@@ -64,6 +64,10 @@ class Router:
         """False if `peer` is not connected or does not read."""
         return send(self._socket, (peer, *frames))
 
+    def listen_also(self, path: str) -> None:
+        """Be found there, too: also where it was found before, and is no more. Raises OSError."""
+        bind(self._socket, f"ipc://{path}")
+
 
 class Hub:
     """A `Router` that other machines can reach: it hangs up on whoever it cannot believe."""

@@ -1,6 +1,7 @@
 """Ranks that hang, in real processes. All ways and places: `python -m tests.e2e.hangs`."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,3 +187,24 @@ def test_who_has_no_other_data_computes_with_its_mates_all_the_same(tmp_path: Pa
     assert "computed once more with its shard mates, stand for them" in run.output()
     [lost] = run.records("replica.lost")
     assert lost["root_rank"] == 1 and not run.records("hang.condemn")
+
+
+def test_shared_memory_may_be_cleared_under_a_job(tmp_path: Path) -> None:
+    """As systemd does when a user's last session ends: a hang is seen, and survivors meet anew."""
+    cell = Cell(how="sleep", where="forward")
+    with running(cell.job, tmp_path / "run", arguments=cell.arguments) as run:
+        run.await_record("step.commit")
+        shutil.rmtree(_shared_memory(run.pid_of(0)))
+        run.await_record("notice.give", lambda one: "is made again" in one["reason"])
+        ended_well(run)
+        nothing_left(run)
+
+    assert [record["rank"] for record in run.records("hang.condemn")] == [1], run.story()
+    assert run.finishers() == [0, 2]
+
+
+def _shared_memory(pid: int) -> Path:
+    """The private directory of the launcher that has started this worker."""
+    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    context = next(v for v in environ if v.startswith(b"RECOVERRUN_CONTEXT="))
+    return Path(context.partition(b"=")[2].decode()).parent

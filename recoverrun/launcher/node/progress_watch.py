@@ -14,7 +14,7 @@ from pathlib import Path
 from recoverrun.launcher.node.freezer import is_frozen
 from recoverrun.launcher.node.worker_messages import Worker
 from rendezvous.protocol.hang_messages import FROZEN, STILL_S, Evidence, Inspect, Progress
-from rendezvous.protocol.progress_page import Place, Wait, page_beside, read_page
+from rendezvous.protocol.progress_page import PageReader, Place, Wait, page_beside
 
 AGAIN_S = 5.0
 """That a worker stands still is said again so often: a message may be lost."""
@@ -55,12 +55,14 @@ class ProgressWatch:
         self._workers = workers
         self._clock = clock
         self._told: dict[bytes, _Told] = {}  # by the name of the process
+        self._pages: dict[bytes, PageReader] = {}
         self._over: dict[bytes, _Over] = {}
 
     def stands(self, now: float) -> Iterator[Progress]:
         """Yield who stands still, and who moves again."""
+        self._close_pages()
         for worker in self._alive():
-            place = None if worker.farewell else read_page(page_beside(worker.context))
+            place = None if worker.farewell else self._page(worker).read()
             if place is None:
                 continue
             told, age_s = self._told.get(worker.control), (self._clock() - place.since_ns) / 1e9
@@ -75,8 +77,7 @@ class ProgressWatch:
         """Yield what the kernel says of these ranks."""
         for rank in inspect.ranks:
             worker = self._workers.get(rank)
-            place = None if worker is None else read_page(page_beside(worker.context))
-            if worker is None or worker.ended or place is None:
+            if worker is None or worker.ended or (place := self._page(worker).read()) is None:
                 continue
             state, cpu_ms = state_of(worker.child.pid)
             state = FROZEN if state and is_frozen(worker.child.pid) else state
@@ -107,6 +108,17 @@ class ProgressWatch:
             elif now >= over.since + LINGERS_S:
                 self._over[worker.control] = _Over(now, cpu_ms)
                 yield worker, now - over.since
+
+    def _page(self, worker: Worker) -> PageReader:
+        page = self._pages.get(worker.control)
+        if page is None:
+            page = self._pages[worker.control] = PageReader(page_beside(worker.context))
+        return page
+
+    def _close_pages(self) -> None:
+        """Close those of processes that are gone."""
+        for control in self._pages.keys() - {worker.control for worker in self._alive()}:
+            self._pages.pop(control).close()
 
     def _alive(self) -> Iterator[Worker]:
         return (worker for worker in self._workers.values() if not worker.ended)

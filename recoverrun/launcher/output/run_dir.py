@@ -7,11 +7,13 @@ removed at the end. A launcher that is killed cannot do that, so the next one re
 holds a lock on.
 """
 
+import errno
 import fcntl
 import os
 import secrets
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -176,6 +178,22 @@ class PrivateDir:
 
     def context(self, rank: int, incarnation: int) -> str:
         return str(self.path / f"c{rank}.{incarnation}")
+
+    def restore(self) -> None:
+        """Make it again where it was, if somebody has removed it. Raises OSError."""
+        with suppress(FileExistsError):  # Then it is its content that is gone.
+            self.path.mkdir(mode=0o700)
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(fd)
+            if os.path.samestat(status, os.fstat(self.lock)):
+                return
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                raise PermissionError(errno.EPERM, "its place is somebody else's now")
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.dup2(fd, self.lock, inheritable=False)  # Nobody takes it for a stale one.
+        finally:
+            os.close(fd)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

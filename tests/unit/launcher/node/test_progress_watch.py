@@ -241,3 +241,30 @@ def test_what_was_told_of_the_former_process_of_a_rank_is_not_known_of_the_next(
     assert (told.serial, told.incarnation) == (first.serial, first.incarnation + 1)
     node.worker.farewell = True
     assert not list(node.watch.lingering(LINGERS_S)), "this one's script has just ended"
+
+
+def test_who_stands_still_is_seen_though_shared_memory_was_cleared(node: Node) -> None:
+    node.writer.at(Phase.DATA, 7, 2)
+    assert not node.stands(0.1)
+    os.unlink(page_beside(node.worker.context))
+
+    (told,) = node.stands(STILL_S)
+
+    assert (told.rank, told.phase, told.step) == (4, Phase.DATA, 7)
+
+
+def test_pages_of_processes_that_are_gone_are_closed(node: Node) -> None:
+    page = os.path.realpath(page_beside(node.worker.context))
+
+    def times_open() -> int:
+        files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        return files.count(page)
+
+    by_its_writer = times_open()
+    node.stands(STILL_S)
+    assert times_open() == by_its_writer + 1
+
+    node.worker.ended = True
+    node.stands(STILL_S)
+
+    assert times_open() == by_its_writer

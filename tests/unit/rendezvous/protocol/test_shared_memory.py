@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -177,3 +178,20 @@ def _ring_of(digest: int) -> bytes:
 def test_garbage_is_never_an_error(content: bytes) -> None:
     shared_memory.parse(content)
     shared_memory.parse_marks(content)
+
+
+def test_a_file_that_somebody_has_removed_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cleared"
+    folder.mkdir()
+    writer = shared_memory.Writer(str(folder / "context"))
+    writer.write(b"one")
+    writer.mark(3, 0, 7, 8)
+    marks = shared_memory.read_marks(str(folder / "context"))
+    shutil.rmtree(folder)
+
+    assert writer.write(b"two"), "it stays where nobody finds it"
+    folder.mkdir()
+    assert writer.write(b"three")
+
+    assert shared_memory.read(str(folder / "context")) == (b"two", b"three")
+    assert shared_memory.read_marks(str(folder / "context")) == marks
