@@ -32,10 +32,14 @@ from recoverrun.reports.single_end import (
     is_fault,
 )
 from recoverrun.text import named_signals, ranges, ranks, sanitize, span
+from rendezvous.coordinator.consequences import tells_of_a_disk
 from rendezvous.journal.reader import CUT, RunLog
 
 CLOCK_S = 0.5
 """How far wall clocks of two nodes may be apart: ends closer than this have no order."""
+
+SCRIPTS_OWN = "the script, its data or settings, not a machine"
+"""Whose error it is that several ranks raise alike."""
 
 NO_PRIMARY = "this error is only a consequence, and the process behind it is not in the journal"
 
@@ -335,7 +339,8 @@ def also(root: RootCause) -> str:
     if root.same:
         own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
         twins = f"the very same error on {ranks(root.same)}"
-        return f"{twins}: the script, its data or settings, not a machine{own}"
+        whose = "a disk" if tells_of_a_disk(root.what) else SCRIPTS_OWN
+        return f"{twins}: {whose}{own}"
     if root.others:
         return f"after it, errors of their own on {ranks(root.others)}"
     if root.tied:

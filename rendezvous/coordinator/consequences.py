@@ -1,5 +1,8 @@
-"""Errors that only tell of another process's end: they can be heard first without being first."""
+"""Errors by what they tell of. Those of another process's end can be heard first without being
+first; those of a machine's disk are raised by all its ranks alike, and not by others.
+"""
 
+import errno
 import re
 
 _CONSEQUENCE = re.compile(
@@ -11,6 +14,16 @@ _CONSEQUENCE = re.compile(
     r"|timed out waiting \d+ ?ms for (?:recv|send)|client socket has timed out",
     re.IGNORECASE,
 )
+
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
+_NUMBER = re.compile(r"\[Errno (\d{1,4})\]")
+
+
+def tells_of_a_disk(error: str) -> bool:
+    """True if an exception's line is about a file system that is full, read-only or broken."""
+    number = _NUMBER.search(error)
+    return number is not None and int(number[1]) in _DISK
 
 
 def tells_of_another(error: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rendezvous.coordinator.consequences import tells_of_another
+from rendezvous.coordinator.consequences import tells_of_a_disk, tells_of_another
 from rendezvous.protocol.arrival_messages import EXIT_AWAY
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited
@@ -128,7 +128,11 @@ class Loss:
         return replace(self, root_rank=ended[0], code=0, error="", reason=reason)
 
     def twin(self, others: Iterable["Loss"], committed_at: float) -> "Loss | None":
-        """A loss of another replica by the same exception, with no step committed since."""
+        """A loss of another replica by the same exception, with no step committed since. Where it
+        tells of a disk it is the machine that they share, and others may go on.
+        """
+        if tells_of_a_disk(self.error):
+            return None
         for other in others:
             same = other.slot != self.slot and other.error == self.error != ""
             if same and committed_at <= other.lost_at:

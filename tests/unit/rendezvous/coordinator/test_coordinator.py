@@ -216,6 +216,16 @@ def test_the_same_error_on_two_replicas_is_an_error_of_the_script() -> None:
     assert exit_code(job.end(1, code=1, error="ValueError: bad")) == 1
 
 
+def test_a_full_disk_ends_the_ranks_of_its_machine_and_not_the_job() -> None:
+    job = Job()
+    full = "OSError: [Errno 28] No space left on device: 'ckpt.pt'"
+    job.end(0, code=1, error=full)
+    effects = job.end(1, code=1, error=full)
+
+    assert "replica.lost" in events(effects)
+    assert not [effect for effect in effects if isinstance(effect, StopJob)]
+
+
 def test_the_same_error_again_after_a_committed_step_is_another_loss() -> None:
     job = Job()
     job.end(0, code=1, error="ValueError: bad")
