@@ -14,8 +14,10 @@ def file_age(path: str) -> int:
         return 0
 
 
-def write_error_file(path: str, error: BaseException) -> None:
-    """Leave an error for the launcher, in the form of torchrun's error file."""
+def write_error_file(path: str, error: BaseException, instead: str = "") -> None:
+    """Leave an error for the launcher, in the form of torchrun's error file; in the file `instead`
+    where that cannot be, as on a disk that is full, which may be the error.
+    """
     stack = "".join(traceback.format_exception(error))
     message = {
         "message": f"{type(error).__name__}: {error}",
@@ -25,9 +27,11 @@ def write_error_file(path: str, error: BaseException) -> None:
             "monotonic": time.monotonic(),  # A wall clock may be set before anybody reads it.
         },
     }
-    try:
-        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-            json.dump({"message": message}, file)
-        os.replace(file.name, path)
-    except OSError:
-        return  # The traceback that is printed next tells the same.
+    for place in filter(None, (path, instead)):
+        try:
+            with open(f"{place}.{os.getpid()}", "w", encoding="utf-8") as file:
+                json.dump({"message": message}, file)
+            os.replace(file.name, place)
+        except OSError:
+            continue  # The traceback that is printed next tells the same.
+        return

@@ -48,6 +48,13 @@ FILE_BYTES = 2 * (HEADER.size + MOST_BYTES) + TAIL_BYTES
 """The size that a file may come to."""
 
 
+def error_beside(context: str) -> str:
+    """The path to which a worker's last exception goes where its own file has no room; "" if
+    nothing is to be left. `context` is that of the worker's memory.
+    """
+    return f"{context}.error" if context else ""
+
+
 class Writer:
     """Maps the file and leaves the latest payload in it. One thread only."""
 

@@ -55,6 +55,7 @@ from rendezvous.protocol.messages import (
     Stop,
 )
 from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.shared_memory import error_beside
 from rendezvous.protocol.snapshot_messages import Circle, Keep, Persist
 from rendezvous.transport.links import Router
 from rendezvous.transport.sockets import QUEUE
@@ -361,7 +362,9 @@ class LocalWorkers:
         detected_s = max(0.0, time.monotonic() - worker.died_at)
         last = NONE
         if gone.code:
+            spare = last_words(error_beside(worker.context))  # where the disk took none
             last = self._patience.ask(lambda: last_words(worker.error_file), NONE)
+            last = spare if last == NONE else last
         starved = gone.code == -SIGKILL and not gone.ours and self._oom_kills.explain_one(now)
         ending = Ending(worker, gone, last, detected_s, self._node, starved=starved)
         self._record(ending.record())

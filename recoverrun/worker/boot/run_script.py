@@ -26,6 +26,7 @@ from recoverrun.worker.error_file import file_age, write_error_file
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Started
 from recoverrun.worker.rewriting.import_hook import Instrumenter, Project, install
 from rendezvous.protocol.process_title import entitle
+from rendezvous.protocol.shared_memory import error_beside
 from rendezvous.protocol.worker_env import ENDPOINT
 
 USAGE = "usage: python -u -m recoverrun.worker [-m] SCRIPT [ARGUMENT ...]"
@@ -180,6 +181,7 @@ def _supervise(
 ) -> None:
     pid = os.getpid()
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    instead = error_beside(os.environ.get("RECOVERRUN_CONTEXT", ""))
     age = file_age(error_file)
     ending: SystemExit | None = None
     try:
@@ -193,7 +195,7 @@ def _supervise(
             started.failing(error)
         # The script may have left a report of its own (`torch`'s @record): that one stands.
         if os.getpid() == pid and error_file and file_age(error_file) == age:
-            write_error_file(error_file, error)
+            write_error_file(error_file, error, instead)
         ending = tracebacks.show(error)
         interruption.happened = isinstance(error, KeyboardInterrupt)
     if os.getpid() == pid:  # and not in a process that the script forked

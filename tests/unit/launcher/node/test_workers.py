@@ -35,7 +35,7 @@ from rendezvous.protocol.messages import (
     StoreCall,
 )
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.shared_memory import Writer
+from rendezvous.protocol.shared_memory import Writer, error_beside
 from rendezvous.transport.station import Station
 
 ATTEMPT = 2
@@ -324,6 +324,19 @@ def test_the_farewell_of_a_former_process_is_not_that_of_the_new_one(node: Node)
 
     assert not node.came(Exited, 5, 1)(), f"{pid} may have said more than was read"
     node.until(node.came(Exited, 5, 1))
+
+
+def test_the_error_of_a_worker_whose_disk_is_full_is_told(node: Node) -> None:
+    node.lose(5)
+    node.start_again(5)
+    node.until(node.came(Hello, 5, 1))
+    context = node.private.context(5, incarnation(ATTEMPT, 1))
+    Path(error_beside(context)).write_text('{"message": "no space left on device"}')
+
+    node.lose(5, born=1)
+
+    first, second = (one.error for one in node.up if isinstance(one, Exited))
+    assert (first, second) == ("the first one failed", "no space left on device")
 
 
 def test_a_node_has_finished_when_all_its_workers_have_ended_after_their_scripts(

@@ -90,6 +90,16 @@ def test_when_it_was_written_is_read_from_a_clock_that_nobody_sets(
     assert words == LastWords("E: x", (), written_at)
 
 
+def test_an_error_for_which_there_is_no_room_goes_elsewhere(tmp_path: Path) -> None:
+    nowhere, instead = tmp_path / "none" / "error.json", tmp_path / "c0.0.error"
+
+    write_error_file(str(nowhere), OSError(28, "No space left on device"), str(instead))
+    write_error_file(str(tmp_path / "error.json"), ValueError("bad"), str(instead))
+
+    assert last_words(str(instead)).error == "OSError: [Errno 28] No space left on device"
+    assert last_words(str(tmp_path / "error.json")).error == "ValueError: bad"
+
+
 def test_the_age_of_an_exception_does_not_follow_the_wall_clock(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
     write_error_file(str(path), ValueError("bad"))
