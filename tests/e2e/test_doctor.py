@@ -9,9 +9,10 @@ import secrets
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -31,7 +32,10 @@ ELSEWHERE = ("--nnodes=2", "--rdzv-endpoint=10.9.9.9:29400", "--alone", "--key-f
 
 @contextmanager
 def doctor(
-    folder: Path, *options: str, within: tuple[str, ...] = ()
+    folder: Path,
+    *options: str,
+    within: tuple[str, ...] = (),
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`recoverrun doctor --json` with options of a run; `within` runs it somewhere else."""
     (folder / "train.py").write_text("print()\n")
@@ -39,7 +43,7 @@ def doctor(
     with subprocess.Popen(
         [*within, sys.executable, "-m", "recoverrun", "doctor", "--json", *options, "train.py"],
         cwd=folder,
-        env={**inherited, "PYTHONPATH": str(ROOT)},
+        env={**inherited, "PYTHONPATH": str(ROOT), **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
@@ -145,3 +149,79 @@ def test_a_node_with_another_key_says_so(tmp_path: Path) -> None:
 
     assert "rendezvous key mismatch" in wrong["found"]
     assert "--key-file" in wrong["found"]
+
+
+FAST = "import time; true = time.monotonic; time.monotonic = lambda: 2 * true()"
+
+
+def test_a_clock_that_was_set_wrong_is_named_with_by_how_much(tmp_path: Path) -> None:
+    ahead = tmp_path / "ahead"
+    ahead.write_text("3600")
+    clock = os.pathsep.join([str(ROOT), str(ROOT / "tests/chaos/clock")])
+
+    table = second_with(tmp_path, {"PYTHONPATH": clock, "CHAOS_CLOCK": str(ahead)})
+
+    (wrong,) = (one for one in table["findings"] if one["check"] == "clock")
+    assert wrong["level"] == "warning" and table["exit_code"] == 0
+    offset_s = float(wrong["found"].split()[-2])
+    assert 3590 < offset_s < 3610, wrong["found"]
+
+
+def test_a_clock_that_goes_too_fast_is_an_error(tmp_path: Path) -> None:
+    """Twice as fast: a busy machine widens the bounds, and they must still say so."""
+    (tmp_path / "fast").mkdir()
+    (tmp_path / "fast/sitecustomize.py").write_text(FAST)
+    clock = os.pathsep.join([str(ROOT), str(tmp_path / "fast")])
+
+    table = second_with(tmp_path, {"PYTHONPATH": clock})
+
+    (wrong,) = errors(table)
+    assert wrong["check"] == "clock" and "clocks go at another rate" in wrong["found"]
+
+
+def second_with(folder: Path, env: dict[str, str]) -> dict[str, Any]:
+    """Return the table of two nodes on this host, the second with `env`."""
+    options = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--key-file=none")
+    with (
+        doctor(folder, *options, "--node-rank=0") as first,
+        doctor(folder, *options, "--node-rank=1", env=env) as second,
+    ):
+        tables = [told(process) for process in (first, second)]
+    assert tables[0]["findings"] == tables[1]["findings"]
+    return tables[0]
+
+
+@pytest.fixture
+def service() -> Iterator[Path]:
+    """A control group that is named as systemd names that of a service."""
+    for where in ("pids", "."):
+        made = Path("/sys/fs/cgroup") / where / f"recoverrun-{os.getpid()}.service"
+        try:
+            made.mkdir()
+        except OSError:
+            continue
+        try:
+            yield made
+        finally:
+            made.rmdir()
+        return
+    pytest.skip("no control group can be made here")
+
+
+@needs_root
+def test_the_policy_of_the_service_in_which_it_runs_is_asked_for(
+    service: Path, tmp_path: Path
+) -> None:
+    """systemd itself does not run here: a program in the place of its own answers."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "systemctl").write_text(f"#!/bin/sh\n[ $5 = {service.name} ] && echo stop\n")
+    (programs / "systemctl").chmod(0o755)
+    enter = ("sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(service))
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+
+    with doctor(tmp_path, within=enter, env={"PATH": path}) as process:
+        table = told(process)
+
+    (found,) = (one for one in table["findings"] if one["check"] == "scheduler")
+    assert found["level"] == "warning" and "OOMPolicy=stop" in found["found"]
