@@ -136,12 +136,8 @@ class Arrivals:
         """A rank has found that no fresh process of this script can take a lost one's place: none
         is started any more, and those that are on the way end.
         """
-        verdict, self._returns = self._void(reason), False
-        ranks = self.revivals.living
-        self._ready.clear()
-        if ranks:
-            verdict.effects.append(self._members.kill(ranks, reason, self._members.generation))
-        return verdict
+        self._returns = False
+        return self.dismiss(reason)
 
     def lose(self, loss: Loss) -> None:
         """A member's replica leaves."""
@@ -152,9 +148,13 @@ class Arrivals:
         lost = tuple(ranks)
         return self._fail(self.revivals.lose_node(lost), "its node is lost")
 
-    def part(self, rank: int) -> ArrivalVerdict:
-        """A member's script has ended: nobody comes any more."""
-        return self._void(f"rank {rank} ended while others waited for newcomers")
+    def dismiss(self, reason: str) -> ArrivalVerdict:
+        """Nobody comes: end those that are on the way."""
+        verdict, ranks = self._void(reason), self.revivals.dismiss()
+        self._ready.clear()
+        if ranks:
+            verdict.effects.append(self._members.kill(ranks, reason, self._members.generation))
+        return verdict
 
     def began(self, now: float) -> None:
         """Another generation: what members were invited for is over, and newcomers have longer."""

@@ -15,6 +15,7 @@ nobody waits for it. Those totals make the ledger of the journal.
 
 from typing import assert_never
 
+from rendezvous.coordinator.arrivals import ArrivalVerdict
 from rendezvous.coordinator.beginning import introduction
 from rendezvous.coordinator.fence import message_rank
 from rendezvous.coordinator.generations import EXIT_ERROR, Generations
@@ -202,11 +203,16 @@ class Coordinator(Generations):
 
     def _finish(self, rank: int, step: int, generation: int) -> list[Effect]:
         awaited = self.members.finish(rank, step, generation)
-        if rank in self.members.live_ranks and (waits := self.arrivals.part(rank).meet):
-            return self._next_generation(waits, [])
+        came = ArrivalVerdict()
+        if rank in self.members.live_ranks:
+            words = f"the script of rank {rank} has ended, so nobody comes back any more"
+            came = self.arrivals.dismiss(words)
+        if came.meet:
+            return [*came.effects, *self._next_generation(came.meet, [])]
         if awaited and self.protected and self.decisions.gathering is not None:
-            return self._next_generation(f"rank {rank} ended before it met the others", [])
-        return [*self._gathered(), *self._done()]
+            words = f"rank {rank} ended before it met the others"
+            return [*came.effects, *self._next_generation(words, [])]
+        return [*came.effects, *self._gathered(), *self._done()]
 
     def _exit(self, exited: Exited) -> list[Effect]:
         rank, member = exited.rank, exited.rank in self.members.live_ranks

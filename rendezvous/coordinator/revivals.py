@@ -101,18 +101,16 @@ class Revivals:
             self._begin(slot, starts, start.birth, start.ranks if lost else ())
             starts.times, starts.asked_at = [now] * start.often, now
 
-    @property
-    def living(self) -> tuple[int, ...]:
-        """Ranks whose new processes are on the way, as far as is known."""
-        lost = set(self._members.lost)
-        return tuple(
-            sorted(
-                rank
-                for slot, starts in self._starts.items()
-                if slot in lost
-                for rank in starts.living
-            )
-        )
+    def dismiss(self) -> tuple[int, ...]:
+        """The ranks whose new processes are on the way, as far as is known, each once: all of them
+        are to be ended.
+        """
+        ranks: list[int] = []
+        for slot, starts in self._starts.items():
+            if slot in self._members.lost and starts.living and not starts.ending:
+                starts.ending = True
+                ranks += starts.living
+        return tuple(sorted(ranks))
 
     # --------------------------------------------------------------------------- nodes
 

@@ -278,8 +278,7 @@ ARRIVALS = (
     ),
     Mutant(
         "who is held waits on when a member has ended", coordinator, "Coordinator._finish",
-        "if rank in self.members.live_ranks and (waits := self.arrivals.part(rank).meet):",
-        "waits = ''\n    if False:", "arrival", 455,
+        "came = self.arrivals.dismiss(words)", "pass", "arrival", 455,
     ),
     Mutant(
         "two invitations at once", arrivals, "Arrivals._invite",

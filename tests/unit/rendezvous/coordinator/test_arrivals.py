@@ -159,6 +159,14 @@ def test_a_member_that_ends_lets_those_go_on_who_wait_for_newcomers() -> None:
     assert joining(effects) == {} and told(effects, View).keys() == {0, 2}
 
 
+def test_a_member_that_ends_takes_those_along_that_are_on_the_way() -> None:
+    """A script may catch SIGTERM, and the job would wait for it."""
+    job = lost_and_ready()
+
+    assert killed(job.tell(Farewell(rank=2, generation=job.generation, step=3))) == [(1,)]
+    assert killed(job.tell(Farewell(rank=0, generation=job.generation, step=3))) == []
+
+
 def test_who_is_held_after_the_last_newcomer_has_died_goes_on() -> None:
     job = lost_and_ready()
     job.ready(1)
