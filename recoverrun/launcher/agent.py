@@ -62,8 +62,9 @@ class Agent:
         keyring: Keyring,
         began_at: float,
         say: Callable[[str], None],
+        left_out: str = "",
     ) -> None:
-        """`say` prints a line for the user."""
+        """`say` prints a line for the user. `left_out`: why the job went on without us, or ""."""
         self._config = config
         self._node = node
         self._folder = folder
@@ -76,7 +77,7 @@ class Agent:
         self._attempt = 0
         self._logs = LogTree(config, folder)
         self._restart: Restart | None = None  # our workers are ended for it
-        self.waiting = JobWait(config, say, began_at)
+        self.waiting = JobWait(config, say, began_at, left_out)
         self._keyring, self._station = keyring, Station(keyring.key)
         self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
@@ -382,6 +383,8 @@ class Agent:
     # --------------------------------------------------------------------------- the end
 
     def _finish(self, stop: Stop) -> None:
+        if self.waiting.left_out and self._local_workers is None:
+            return  # Its journal tells of it. With another one a new run would seem to begin.
         self.recorder.open(self._node, 0, (self._node,))
         fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
         if stop.node:

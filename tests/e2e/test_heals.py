@@ -23,7 +23,7 @@ def test_a_launcher_that_stood_still_ends_its_workers_and_takes_its_place_again(
     finally:
         nodes.launches[late].send(signal.SIGCONT)
 
-    nodes.launches[late].expect("this node asks for a place in the job again")
+    nodes.launches[late].expect("this node asks the others for a place again")
     nodes.launches[late].expect(rf"in the place of a node that was lost(.|\n)*rank {late}: serves")
     nodes.launches[late].expect_record("worker.spawn", "", times=2)
     assert nodes.launches[late].worker_pids() != pids

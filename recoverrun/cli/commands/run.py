@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import Options, RunConfig, find_script
@@ -25,7 +26,20 @@ READ_S = 10.0
 """How long the end of a job waits for a disk to give what its report is made of."""
 
 
-COMES_BACK = "{}: its workers are ended, and this node asks for a place in the job again"
+ASKS_S = 60.0
+"""How long a node that was left out asks for a place of others that do not answer."""
+
+COMES_BACK = (
+    "{}; its workers are ended, and this node asks the others for a place again, "
+    "for {:.0f} s if nobody answers"
+)
+
+
+class LeftOut(NamedTuple):
+    """The others went on without this node, for this `reason`; with `config` it asks them again."""
+
+    config: RunConfig
+    reason: str
 
 
 def run(config: RunConfig, options: Options) -> int:
@@ -33,16 +47,16 @@ def run(config: RunConfig, options: Options) -> int:
 
     A node without which the others went on comes back as a newcomer, where lost replicas come back.
     """
-    ended: int | RunConfig = config
-    while isinstance(ended, RunConfig):
-        ended = _accompanied(ended, options)
+    ended = _accompanied(config, options, "")
+    while isinstance(ended, LeftOut):
+        ended = _accompanied(ended.config, options, ended.reason)
     return ended
 
 
-def _accompanied(config: RunConfig, options: Options) -> int | RunConfig:
+def _accompanied(config: RunConfig, options: Options, left_out: str) -> int | LeftOut:
     """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
-        return _take_part(config, lambda run_dir: None)
+        return _take_part(config, lambda run_dir: None, left_out)
     # Not at the top: most runs have no companion.
     from recoverrun.companion.companion_order import order_of, to_json
     from recoverrun.launcher.output.companion_process import CompanionProcess
@@ -51,16 +65,15 @@ def _accompanied(config: RunConfig, options: Options) -> int | RunConfig:
     find_script(config)  # Before anything is started.
     companion = CompanionProcess(to_json(order))
     try:
-        return _take_part(config, companion.begin)
+        return _take_part(config, companion.begin, left_out)
     finally:
         companion.close()
 
 
-def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | RunConfig:
-    """Take part in the job until its end: the exit code. If the others went on without this node,
-    how it asks them for a place.
+def _take_part(config: RunConfig, made: Callable[[Path], None], left_out: str) -> int | LeftOut:
+    """Take part in the job until its end: the exit code, unless the others went on without us.
 
-    `made` is told the run directory once it is there.
+    `made` is told the run directory once it is there. `left_out`: why they did before, or "".
     """
     began_at = time.monotonic()
     open_standard_streams()
@@ -81,11 +94,14 @@ def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | RunConf
             keyring=keyring,
             began_at=began_at,
             say=speaker.say,
+            left_out=left_out,
         )
         code = agent.run()
         if _comes_back(config, agent):
-            speaker.say(COMES_BACK.format(agent.stopped.reason if agent.stopped else ""))
-            return asks_again(config, agent.job_client.connections.places.values())
+            found = asks_again(config, agent.job_client.connections.places.values())
+            reason = agent.stopped.reason if agent.stopped else ""
+            speaker.say(COMES_BACK.format(reason, found.join_timeout_s))
+            return LeftOut(found, reason)
         if code:
             short = f"FAILED: exit {code}; the run directory {folder.path} stalls"
             report = Patience[str](READ_S).ask(lambda: _ending(agent, folder.path, code), short)
@@ -119,10 +135,14 @@ def _comes_back(config: RunConfig, agent: Agent) -> bool:
 def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
     """The configuration with which a node that was left out asks again: at any of the `others`.
 
-    Not at the endpoint: it may have listened there itself, and would wait for others to come.
+    Not at the endpoint: it may have listened there itself, and would wait for others to come. Not
+    for as long as at the beginning: they may have ended, or be cut off for good.
     """
     endpoints = tuple(Endpoint(host=host, port=port) for host, port in others)
-    return replace(config, endpoints=endpoints, must_host=False, may_host=False)
+    limit_s = min(config.join_timeout_s, ASKS_S)
+    return replace(
+        config, endpoints=endpoints, must_host=False, may_host=False, join_timeout_s=limit_s
+    )
 
 
 def _survived(run_dir: Path) -> str:

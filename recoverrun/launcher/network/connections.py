@@ -149,6 +149,7 @@ class Connections:
             uplink.name = start.leader
             host, port = uplink.dealer.place
             uplink.place = (addresses(host)[0], port)
+            self.places.setdefault(start.leader, uplink.place)
             self._calls[start.leader] = uplink
 
     def call(self, names: Iterable[str], now: float) -> None:

@@ -77,6 +77,17 @@ def is_rendezvous(endpoint: Endpoint) -> bool:
     return bool(greeting) and _is_zmtp(greeting)
 
 
+def has_ended(endpoint: Endpoint) -> bool:
+    """True if its host refuses connections: nobody listens there any more."""
+    try:
+        socket.create_connection((endpoint.host, endpoint.port), PATIENCE_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass  # No way leads to that host: its launcher may live.
+    return False
+
+
 def _is_zmtp(greeting: bytes) -> bool:
     return greeting[:1] == b"\xff" and greeting[9:10] == b"\x7f"[: len(greeting[9:10])]
 

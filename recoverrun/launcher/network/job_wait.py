@@ -6,19 +6,30 @@ from collections.abc import Callable
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.connections import Connections
-from recoverrun.launcher.network.handshake_diagnosis import hopeless
+from recoverrun.launcher.network.handshake_diagnosis import has_ended, hopeless
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.network.name_lookup import NameLookup, names_may_come
 from recoverrun.launcher.output.announcements import spare, still_waiting, unknown_name
 from rendezvous.membership.formation import TELL_AFTER_S, TELL_AGAIN_S
 
+LOOK_AGAIN_S = 2.0
+"""After that a launcher that was left out looks again whether the others have ended."""
+
 
 class JobWait:
     """The wait of a launcher whose workers do not run."""
 
-    def __init__(self, config: RunConfig, say: Callable[[str], None], began_at: float) -> None:
-        """`say` prints a line for the user."""
+    def __init__(
+        self,
+        config: RunConfig,
+        say: Callable[[str], None],
+        began_at: float,
+        left_out: str = "",
+    ) -> None:
+        """`say` prints a line for the user. `left_out`: why the job went on without us, or ""."""
         self._config = config
+        self.left_out = left_out
+        self._look_at = began_at  # whether those are left that went on
         self._say = say
         self._since = began_at
         self._tell_at = began_at + TELL_AFTER_S
@@ -59,12 +70,29 @@ class JobWait:
         waited_s, failures = now - self._since, uplink.new_strangers()
         known = connections.acquainted
         words = hopeless(self._config, keyring, waited_s, failures, known=known)
+        if self.left_out and words:
+            words = f"none of the others has answered for {waited_s:.0f} s"
+        elif self.left_out and not known:
+            words = self._ended(now)
+        if self.left_out and words:
+            raise RecoverrunError(f"{self.left_out}; {words}", ExitCode.PARTITIONED)
         if words:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED)
         if now >= self._tell_at and not self._spare:
             self._tell_at = now + TELL_AGAIN_S
             left_s = max(0.0, self._config.join_timeout_s - waited_s)
-            self._say(still_waiting(self._config, known=known, left_s=left_s))
+            if self.left_out and not known:
+                self._say(f"none of the others answers yet, {left_s:.0f} s left")
+            else:
+                self._say(still_waiting(self._config, known=known, left_s=left_s))
+
+    def _ended(self, now: float) -> str:
+        """The sentence for a user where the hosts of all who went on say that they have ended."""
+        if now < self._look_at:
+            return ""
+        self._look_at = now + LOOK_AGAIN_S
+        over = all(map(has_ended, self._config.endpoints))
+        return "none of the others is left to ask for a place" if over else ""
 
     def lose_sight(self, silent_s: float) -> None:
         """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""

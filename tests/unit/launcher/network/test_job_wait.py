@@ -1,12 +1,17 @@
 """What the user of a launcher reads while it waits for a place."""
 
+from collections.abc import Callable
+from typing import cast
+
 import pytest
 
 from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network import job_wait
+from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.job_wait import JobWait
+from recoverrun.launcher.network.key_lookup import Keyring
 
 
 class Unknown:
@@ -65,3 +70,59 @@ def test_the_node_that_must_serve_need_not_know_its_own_name(
     monkeypatch.setattr(job_wait, "NameLookup", Unknown)
 
     assert _waits(_config(0)) == []
+
+
+class Unanswered:
+    """Connections of a launcher that nobody has answered yet."""
+
+    acquainted = False
+
+    @property
+    def uplink(self) -> "Unanswered":
+        return self
+
+    def new_strangers(self) -> int:
+        return 0
+
+
+LEFT_OUT = "node b was silent for so long"
+
+
+def _left_out(monkeypatch: pytest.MonkeyPatch, *, ended: tuple[str, ...]) -> Callable[[float], str]:
+    """What ends a launcher that was left out at 0 s if hosts say that launchers there `ended`."""
+    monkeypatch.setattr(job_wait, "has_ended", lambda place: place.host in ended)
+    wait = JobWait(_config(1, "10.0.0.1:29500,10.0.0.2:29500"), lambda _: None, 0.0, LEFT_OUT)
+
+    def told(at: float) -> str:
+        try:
+            wait.give_up(cast(Connections, Unanswered()), Keyring(), at)
+        except RecoverrunError as error:
+            assert error.exit_code == ExitCode.PARTITIONED
+            return str(error)
+        return ""
+
+    return told
+
+
+def test_who_was_left_out_of_a_job_that_is_over_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = _left_out(monkeypatch, ended=("10.0.0.1", "10.0.0.2"))
+
+    assert told(0.1) == f"{LEFT_OUT}; none of the others is left to ask for a place"
+
+
+def test_who_was_left_out_asks_as_long_as_one_of_the_others_may_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = _left_out(monkeypatch, ended=("10.0.0.1",))
+
+    assert told(0.1) == told(599.0) == ""
+    assert told(600.0) == f"{LEFT_OUT}; none of the others has answered for 600 s"
+
+
+def test_at_the_beginning_nobody_who_refuses_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_wait, "has_ended", lambda place: True)
+    wait = JobWait(_config(1), lambda _: None, 0.0)
+
+    wait.give_up(cast(Connections, Unanswered()), Keyring(), 1.0)
