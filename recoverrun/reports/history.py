@@ -151,18 +151,13 @@ def _run_start(facts: History, entry: Entry) -> None:
     facts.nnodes = max(facts.nnodes, entry.integer("nnodes", 0))
     facts.version = facts.version or entry.text("version")
     facts.inject = facts.inject or entry.text("inject")
+    facts.ends = [end for end in facts.ends if end.node != entry.node]  # it had left, and is back
 
 
 def _run_end(facts: History, entry: Entry) -> None:
-    facts.ends.append(
-        End(
-            node=entry.node,
-            code=entry.integer("exit_code", 1),
-            root_rank=entry.integer("root_rank"),
-            root_node=entry.text("root_node"),
-            reason=entry.reason,
-        )
-    )
+    code, root = entry.integer("exit_code", 1), entry.integer("root_rank")
+    where, why = entry.text("root_node"), entry.reason
+    facts.ends.append(End(node=entry.node, code=code, root_rank=root, root_node=where, reason=why))
 
 
 def _spawn(facts: History, entry: Entry) -> None:

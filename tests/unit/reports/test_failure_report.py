@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.reports.failure_report import LINES, failure_report
+from recoverrun.reports.postmortem import postmortem
 from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
@@ -105,6 +106,22 @@ def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> Non
     text = failure_report(read_run(scene.close()), code, tmp_path)
 
     assert text.startswith("STOPPED: ")
+
+
+def test_how_a_node_left_that_came_back_is_not_how_the_run_ended(tmp_path: Path) -> None:
+    scene, stopped = Scene(tmp_path), 128 + signal.SIGINT
+    known = {"run_id": "r", "nnodes": 2, "version": "1", "inject": "", "folder": "x/1"}
+    for node in ("gpu-01", "gpu-02"):
+        scene.write("run.start", "", node, argv=["x.py"], world_size=2, **known)
+    scene.write("run.end", "cut off", "gpu-02", exit_code=86, root_rank=-1)
+    scene.wait(1)
+    scene.write("run.start", "", "gpu-02", argv=["x.py"], world_size=2, **known)
+    for node in ("gpu-01", "gpu-02"):
+        scene.write("run.end", "SIGINT was sent", node, exit_code=stopped, root_rank=-1)
+    log = read_run(scene.close())
+
+    assert failure_report(log, stopped, tmp_path).startswith("STOPPED: SIGINT was sent")
+    assert postmortem(log).exit_code == stopped
 
 
 @pytest.mark.parametrize("rolls_back", [False, True])
