@@ -101,11 +101,11 @@ TABLE = (
         pet="",
         shown="--return",
         negative="--no-return",
-        shown_default="--no-return",
+        shown_default="on, but not with --snapshot-every",
     ),
     Option(
         "spares",
-        "With --return: processes of this node that have imported torch and wait for a loss.",
+        "Processes of this node that have imported torch and wait for a loss.",
         RECOVERY,
         "N",
         pet="",

@@ -25,7 +25,7 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 _HANDED_DOWN = frozenset({
     "run_dir", "inject", "finals", "exact", "check_finite", "digest_every", "snapshot_every",
-    "snapshot_parity",
+    "snapshot_parity", "returns",
 })  # fmt: skip
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 

@@ -89,7 +89,8 @@ def by_recoverrun(job: Job, turn: int, results: Results) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         schedule = ",".join(f"r{rank}@step:{step}:{phase}" for rank, step, phase in kills)
-        options = [f"--inject={schedule}", f"--run-dir={directory / 'run'}"]
+        # Each loss makes the job smaller: who came back would be there at the next one.
+        options = ["--no-return", f"--inject={schedule}", f"--run-dir={directory / 'run'}"]
         arguments = ["--strategy", job.strategy, "--steps", str(steps)]
         ran = jobs.run(
             "recoverrun",

@@ -17,6 +17,9 @@ from tests.warm.launchers import LAUNCHERS
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 100.0
 
+ALONE = ("--no-return",)
+"""What survivors do by themselves is looked at."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -40,14 +43,14 @@ def run(
     within_s: float = WITHIN_S,
 ) -> Trial:
     """Run the script of `row`; its journal and witness are in `folder`. Python looks for modules in
-    `path` first.
+    `path` first. Whoever is lost comes back only with --return among the `options`.
     """
     witness = folder / "witness"
     witness.mkdir(parents=True)
     inherited = filter(None, [os.environ.get("PYTHONPATH")])
     found = os.pathsep.join([*map(str, path), str(ROOT), *inherited])
     return launch(
-        (*options, *row.command),
+        (*(ALONE if inject else ()), *options, *row.command),
         run_dir=folder / "run",
         inject=inject,
         witness=witness,

@@ -49,7 +49,9 @@ class Run:
         bound_s: float = BOUND_S,
         within: tuple[str, ...] = (),
     ) -> None:
-        """`within` is a command that runs the launcher somewhere else."""
+        """`within` is a command that runs the launcher somewhere else. Nobody comes back unless
+        `options` has --return: most tests are about what survivors do alone.
+        """
         self.job = job
         self.folder = folder
         self.journal = folder / "journal"
@@ -63,7 +65,8 @@ class Run:
             new.mkdir(parents=True)
         self.command = [
             *within, sys.executable, *self.program, f"--nproc-per-node={job.ranks}",
-            *([f"--inject={inject}"] if inject else []), f"--run-dir={self.journal}", *options,
+            *([f"--inject={inject}"] if inject else []), f"--run-dir={self.journal}",
+            "--no-return", *options,
             str(SCRIPTS / job.script), f"--out={self.out}", *job.arguments, *arguments,
         ]  # fmt: skip
         with (folder / "output").open("wb") as output:

@@ -45,7 +45,8 @@ def run(
         "recoverrun",
         f"--nproc-per-node={ranks}",
         f"--run-dir={journal}",
-        *([f"--inject={inject}"] if inject else []),
+        # What survivors do alone is looked at: nobody comes back.
+        *([f"--inject={inject}", "--no-return"] if inject else []),
         str(script),
         *arguments,
     ]

@@ -71,7 +71,7 @@ def test_inject_says_what_a_loss_has_cost(tmp_path: Path) -> None:
 def test_inject_kills_a_replica_on_its_way_back(tmp_path: Path) -> None:
     done = recoverrun(
         "inject", "--kill=r1@step:3:forward", "--kill=r1@return:prologue", "--pace=1.5",
-        "--directory=here", "--return", "--nproc-per-node=2", str(TEMPLATE), "--shard-size=1",
+        "--directory=here", "--nproc-per-node=2", str(TEMPLATE), "--shard-size=1",
         "--steps=30", "--batch=1", cwd=tmp_path,
     )  # fmt: skip
 
@@ -110,8 +110,9 @@ def test_inject_kills_the_only_replica_where_there_are_snapshots(tmp_path: Path)
 @pytest.mark.e2e
 def test_a_kill_within_a_return_needs_returns(tmp_path: Path) -> None:
     done = recoverrun(
-        "inject", "--kill=r1@return:ready", "--nproc-per-node=2", str(TEMPLATE), cwd=tmp_path
-    )
+        "inject", "--kill=r1@return:ready", "--no-return", "--nproc-per-node=2", str(TEMPLATE),
+        cwd=tmp_path,
+    )  # fmt: skip
 
     assert done.returncode == 2
     assert "it needs --return" in " ".join(done.stderr.split())

@@ -35,7 +35,7 @@ class Training:
         self.case = case
         self._launcher = launcher
         self._options = (
-            f"--nnodes={nodes}", f"--nproc-per-node={case.ranks // nodes}", "--exact", "--return",
+            f"--nnodes={nodes}", f"--nproc-per-node={case.ranks // nodes}", "--exact",
             f"--rdzv-endpoint={'127.0.0.1' if hosts is None else hosts.host(0)}:{launcher.port()}",
         )  # fmt: skip
         self.nodes = [self.launch(f"--node-rank={rank}", rank=rank) for rank in range(nodes)]

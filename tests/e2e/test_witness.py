@@ -159,6 +159,7 @@ def test_training_outlives_the_silence_of_the_coordinating_one_of_two_nodes(
                 os.kill(pid, signal.SIGCONT)
 
     assert nodes[0].finish() == 86
+    assert "none of the others is left to ask for a place" in nodes[0].output
     told = recoverrun("postmortem", str(run_dir), "--json")
     found = json.loads(told.stdout)
     assert (found["invariant"]["verdict"], found["invariant"]["exact"]) == ("proved", 60)

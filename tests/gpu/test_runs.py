@@ -30,9 +30,10 @@ def trained(out: Path, way: str, *options: str, ranks: int = 2, backend: str = "
     """Run to the end; the journal's records. The weights are in `out`."""
     out.mkdir()
     launcher = [one for one in options if one.startswith(("--inject", "--return"))]
+    alone = [] if "--return" in launcher else ["--no-return"]
     ended = subprocess.run(
         [
-            sys.executable, "-m", "recoverrun", f"--nproc-per-node={ranks}", *launcher,
+            sys.executable, "-m", "recoverrun", f"--nproc-per-node={ranks}", *alone, *launcher,
             f"--run-dir={out}/journal", str(SCRIPT), f"--out={out}", f"--device={DEVICE}",
             f"--backend={backend}", *(option for option in options if option not in launcher),
         ],

@@ -29,7 +29,7 @@ WITHIN_S = 60.0
 RETURNS_WITHIN_S = 300.0
 """A fresh process imports torch, and survivors wait for it 150 s at the longest."""
 
-RETURN = ("--return",)
+ALONE = ("--no-return",)
 TRIES = 4
 STEERED = re.compile(r"is over \d+ of \d+ ranks")
 
@@ -122,7 +122,7 @@ def _run(
     try:
         with waiting:
             trial = launch(
-                (*RETURN * returns, f"--nproc-per-node={plan.world}", str(script)),
+                (*ALONE * (lossy and not returns), f"--nproc-per-node={plan.world}", str(script)),
                 run_dir=folder / "run",
                 inject=inject,
                 timeout_s=within_s,

@@ -73,8 +73,10 @@ def ours(
     out = folder / "out"
     out.mkdir(parents=True)
     said: list[str] = []
+    # What survivors do alone is held against the plain run: nobody comes back.
+    options = (f"--nproc-per-node={case.ranks}", *(["--no-return"] if inject else []))
     trial = launch(
-        (f"--nproc-per-node={case.ranks}", str(SCRIPTS / case.script), str(out), *case.arguments),
+        (*options, str(SCRIPTS / case.script), str(out), *case.arguments),
         run_dir=folder / "run",
         inject=inject,
         timeout_s=within_s,

@@ -99,7 +99,7 @@ class DemoConfig:
         """The options of the launcher."""
         if self.snapshots:
             return [f"--snapshot-every={self.every}"]
-        return ["--return"] if losses and self.returns else []
+        return ["--return" if losses and self.returns else "--no-return"]
 
     @property
     def world(self) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from recoverrun.config import option_values
 from recoverrun.config.options import read, takes_value
 from recoverrun.config.run_config import Options
 from recoverrun.errors import ExitCode
@@ -33,7 +34,7 @@ KILL_HELP = (
     "Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, between, redo); "
     "with --snapshot-every also snapshot, parity and restore, keeper3@ and node3@ (those of rank "
     "3), and all@step:12; "
-    "with --return also r3@return:PHASE as it comes back (prologue, ready, receive, wind, place, "
+    "of one that comes back also r3@return:PHASE (prologue, ready, receive, wind, place, "
     "or of its first step) and r0@welcome:PHASE as others do (hold, send). May be given several "
     "times, or joined by commas."
 )
@@ -118,9 +119,9 @@ def inject(
 
 def _require(kills: Sequence[Kill], options: Options | None) -> None:
     """Raise ScheduleError for a kill of what this job does not have."""
-    require_returns(kills, returns=options is not None and options.returns)
-    takes = options is not None and options.snapshot_every not in ("", "0")
-    require_snapshots(kills, snapshots=takes)
+    given, every = (None, "") if options is None else (options.returns, options.snapshot_every)
+    require_returns(kills, returns=option_values.returns(given, every, protects=True))
+    require_snapshots(kills, snapshots=every not in ("", "0"))
 
 
 def own_first(words: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whether lost ranks come back is the user's choice, in either word."""
+"""Lost ranks come back, unless the user says otherwise, or wants snapshots."""
 
 import pytest
 
@@ -16,7 +16,13 @@ def _returns(line: str, **environ: str) -> bool:
 @pytest.mark.parametrize(
     ("line", "returns"),
     [
-        ("x.py", False),
+        ("x.py", True),
+        ("--snapshot-every=5 x.py", False),
+        ("--snapshot-every=auto x.py", False),
+        ("--snapshot-every=0 x.py", True),
+        ("--snapshot-every=5 --return x.py", True),
+        ("--no-protect x.py", False),
+        ("--no-python x.py", False),
         ("--return x.py", True),
         ("--no-return x.py", False),
         ("--return --no-return x.py", False),
@@ -36,6 +42,10 @@ def test_a_variable_gives_the_default(value: str, returns: bool) -> None:
     assert not _returns("--no-return x.py", RECOVERRUN_RETURNS=value)
 
 
+def test_a_launcher_within_a_worker_does_not_obey_what_that_is_told() -> None:
+    assert _returns("x.py", RECOVERRUN_RETURNS="0", RECOVERRUN_ENDPOINT="ipc://launcher")
+
+
 def test_the_opposite_takes_no_value() -> None:
     with pytest.raises(RecoverrunError, match="--no-return takes no value"):
         _returns("--no-return=1 x.py")
@@ -45,7 +55,10 @@ def test_the_opposite_takes_no_value() -> None:
     ("line", "spares", "idle"),
     [
         ("--return --spares 2 x.py", 2, ""),
-        ("--spares 2 x.py", 0, "--spares (without --return)"),
+        ("--spares 2 x.py", 2, ""),
+        ("--no-return --spares 2 x.py", 0, "--spares (without returns)"),
+        ("--snapshot-every=5 --spares 2 x.py", 0, "--spares (without returns)"),
+        ("--spares 2 --no-protect x.py", 0, "--spares"),
         ("--return --spares 2 --no-protect x.py", 0, "--return (with --no-protect), --spares"),
         ("--return x.py", 0, ""),
     ],
