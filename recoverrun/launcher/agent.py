@@ -35,7 +35,7 @@ from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.messages import Leaving, Message, Stop
-from rendezvous.protocol.records import Json, Record, notice
+from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Drain
 from rendezvous.transport.station import Station
 
@@ -273,10 +273,8 @@ class Agent:
         elif refusal.exit_code:
             raise RecoverrunError(refusal.reason, refusal.exit_code)
         else:
-            self._dismissed, self._stop = (
-                True,
-                Stop(exit_code=0, reason=refusal.reason, root_rank=-1),
-            )
+            self._dismissed = True
+            self._stop = Stop(exit_code=0, reason=refusal.reason, root_rank=-1)
 
     def _obey(self, restart: Restart, now: float) -> None:
         """End the workers of this attempt; the job begins again without a trace of them."""
@@ -385,11 +383,7 @@ class Agent:
     def _finish(self, stop: Stop) -> None:
         if self.waiting.left_out and self._local_workers is None:
             return  # Its journal tells of it. With another one a new run would seem to begin.
-        self.recorder.open(self._node, 0, (self._node,))
-        fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
-        if stop.node:
-            fields["root_node"] = stop.node
-        self.recorder.record(Record("run.end", stop.reason, fields))
+        self.recorder.end(self._node, stop)
 
     def _close(self) -> None:
         if self._local_workers is not None:

@@ -15,6 +15,7 @@ from recoverrun.launcher.output.journal_news import JournalNews
 from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.version import __version__
 from rendezvous.journal.writer import Journal, journal_path
+from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Json, Record
 
 FLUSH_S = 10.0
@@ -65,6 +66,14 @@ class Recorder:
         first = early[0][1:] if early else (time.monotonic(), time.time())
         for record, mono, wall in [(start, *first), *early]:
             self._journal.append(record, mono=mono, wall=wall)
+
+    def end(self, node: str, stop: Stop) -> None:
+        """Write down how the part of `node` in the job has ended."""
+        self.open(node, 0, (node,))
+        fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
+        if stop.node:
+            fields["root_node"] = stop.node
+        self.record(Record("run.end", stop.reason, fields))
 
     def record(self, record: Record) -> None:
         mono, wall = time.monotonic(), time.time()
