@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import GeneratorType
 from typing import Any
 
-from recoverrun.worker.context.object_members import members, resolve
+from recoverrun.worker.context.object_members import contents, members, resolve
 from recoverrun.worker.context.slot_context import Path, owners_of
 from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.data.generator_source import GeneratorSource
@@ -92,7 +92,7 @@ def _path_of(loader: Any, visible: Mapping[str, Any], modules: frozenset[str]) -
         if value is loader:
             return (name,)
     for path, owner in owners_of(visible, modules):
-        for name, value in list(members(owner).items()):
+        for name, value in contents(owner).items():
             if value is loader:
                 return (*path, name)
     return ()

@@ -39,7 +39,7 @@ from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Before
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.context.object_members import members
+from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import holds_part, parts_of
@@ -216,7 +216,7 @@ def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
     found = [(name, held_iterator(value, visible, own)) for name, value in frame.f_locals.items()]
     told: list[list[Any]] = [[name, held.pack()] for name, held in found if held is not None]
     for path, owner in owners_of(visible, own):
-        for name, value in list(members(owner).items()):
+        for name, value in contents(owner).items():
             counts = source_of(value) is not None
             one = held_iterator(value, visible, own) if counts else None
             if one is not None and one.number < 0:

@@ -88,13 +88,21 @@ class Survivor:
     def first_forward(self) -> None:
         """Nothing has been trained yet."""
         if self._before is None:
-            runtime = self._parts.worker.runtime
-            frames = frames_of(runtime.stack, sys._getframe(1))
-            there = plain_values.found(frames, changing_modules(runtime))
-            spaces = loose_values.spaces_of(frames, runtime.own_modules)
-            self._before = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
-            self._modules = frozenset(path for path, _ in there.modules)
-            self._marks = loose_values.tensor_marks(there, spaces)
+            self._before = {}
+            try:
+                with _guarded():
+                    self._look_around()
+            except NotReachable as why:
+                self._refuse(str(why))
+
+    def _look_around(self) -> None:
+        runtime = self._parts.worker.runtime
+        frames = frames_of(runtime.stack, sys._getframe())
+        there = plain_values.found(frames, changing_modules(runtime))
+        spaces = loose_values.spaces_of(frames, runtime.own_modules)
+        self._before = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
+        self._modules = frozenset(path for path, _ in there.modules)
+        self._marks = loose_values.tensor_marks(there, spaces)
 
     def begins(self, top: Top, context: Context) -> None:
         """A transaction begins at `top`, of a loop that trains or of another one."""

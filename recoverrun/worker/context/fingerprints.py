@@ -15,6 +15,7 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -29,6 +30,9 @@ FEW = 64
 
 SMALL_ARRAY_BYTES = 1 << 12
 """Arrays up to this size are values themselves."""
+
+TRIES = 10
+"""To sample a container that another thread changes."""
 
 LONG_KINDS = frozenset({list, deque, *DICTS})
 
@@ -118,9 +122,13 @@ def mark_of(value: Any) -> str:
 def _sampled(value: Any) -> list[Any]:
     """A sample: of a list evenly spread elements, of other kinds the first and the last ones."""
     if type(value) is list:
-        return [value[place] for place in _places(len(value))]
+        # Another thread of the script may make it shorter meanwhile.
+        return [one for place in _places(len(value)) for one in value[place : place + 1]]
     entries = value.items() if type(value) in DICTS else value
-    return [*islice(entries, SAMPLES // 2), *islice(reversed(entries), SAMPLES // 2)]
+    for _ in range(TRIES):
+        with suppress(RuntimeError):  # another thread of the script has changed it meanwhile
+            return [*islice(entries, SAMPLES // 2), *islice(reversed(entries), SAMPLES // 2)]
+    return []
 
 
 def grown(names: Mapping[str, Any]) -> dict[str, Any]:

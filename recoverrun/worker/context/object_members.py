@@ -10,7 +10,8 @@ import ast
 import functools
 import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import ItemsView, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -102,6 +103,16 @@ def members(owner: Any) -> Members:
     return _attributes(owner)
 
 
+def contents(owner: Any) -> dict[str, Any]:
+    """The members of an owner at this moment, in a dict of their own.
+
+    Another thread of the script may change them while they are looked through: the dict that holds
+    them is copied in one go, in which no other thread runs.
+    """
+    held = members(owner)
+    return held.now() if isinstance(held, _View) else dict(held)
+
+
 def _attributes(owner: Any) -> dict[str, Any]:
     """Without asking the owner's class, which may make up what is not there."""
     try:
@@ -128,6 +139,14 @@ class _View(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def now(self) -> dict[str, Any]:
+        """All of it at this moment. What goes while it is looked for is left out."""
+        found = {}
+        for name in list(self):
+            with suppress(KeyError):
+                found[name] = self[name]
+        return found
+
 
 class Entries(_View):
     """The entries of a dict, under the text of each key in brackets; those with other keys are not
@@ -138,18 +157,13 @@ class Entries(_View):
         self._owner = owner
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._named())
+        return iter(self.now())
 
-    def items(self) -> ItemsView[str, Any]:
-        """The items; they are asked for often in every microbatch."""
-        owner, named = self._owner, self._named()
-        found = {name: owner[key] for name, key in named.items() if name != ORDER}
-        return ({ORDER: list(owner), **found} if ORDER in named else found).items()
-
-    def _named(self) -> dict[str, Any]:
-        """Names of entries, and their keys."""
-        named = {f"[{key!r}]": key for key in self._owner if _is_plain(key)}
-        return {ORDER: None, **named} if len(named) == len(self._owner) else named
+    def now(self) -> dict[str, Any]:
+        """All of it at this moment; it is asked for often in every microbatch."""
+        held = dict(self._owner)
+        found = {f"[{key!r}]": value for key, value in held.items() if _is_plain(key)}
+        return {ORDER: list(held), **found} if len(found) == len(held) else found
 
     def __getitem__(self, name: str) -> Any:
         if name == ORDER:
@@ -196,7 +210,7 @@ class Slots(_View):
 
     def __iter__(self) -> Iterator[str]:
         yield from (name for name in self._slots if name in self)
-        yield from self._more
+        yield from list(self._more)
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -236,7 +250,7 @@ class Free(_View):
 
     def __iter__(self) -> Iterator[str]:
         yield from (name for name in self._cells if name in self)
-        yield from (name for name in self._more if name not in self._cells)
+        yield from (name for name in list(self._more) if name not in self._cells)
 
     def __contains__(self, name: object) -> bool:
         try:

@@ -128,7 +128,10 @@ class Sequence(MutableMapping[int, Any]):
     def __getitem__(self, place: int) -> Any:
         if place not in range(len(self)):
             raise KeyError(place)
-        return self._kind.__getitem__(self._owner, place)
+        try:
+            return self._kind.__getitem__(self._owner, place)
+        except IndexError:  # another thread of the script has made it shorter
+            raise KeyError(place) from None
 
     def __setitem__(self, place: int, value: Any) -> None:
         self._kind.__setitem__(self._owner, place, value)
@@ -169,7 +172,7 @@ class _Class(MutableMapping[Any, Any]):
         self._owner = owner
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([name for name in vars(self._owner) if not name.startswith("__")])
+        return iter([name for name in list(vars(self._owner)) if not name.startswith("__")])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
-from recoverrun.worker.context.object_members import members
+from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import (
     ATTRIBUTE_TENSOR_BYTES,
     CARRIED_TENSOR_BYTES,
@@ -45,7 +45,7 @@ class TorchObserver:
         if visible is not None:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
             self._iterators = list(plain_iterators(visible))
-            spaces = [visible, *(members(owner) for _, owner in self._owners)]
+            spaces = [visible, *(contents(owner) for _, owner in self._owners)]
             lists = {id(v): v for space in spaces for v in space.values() if _is_feeds(v)}
             self._feeds = list(lists.values())
         return states_of(self._owners)
@@ -55,7 +55,7 @@ class TorchObserver:
             name: value for name, value in names.items() if is_bulk(value, CARRIED_TENSOR_BYTES)
         }
         for path, owner in self._owners:
-            attributes = members(owner).items()
+            attributes = contents(owner).items()
             held.update(
                 {
                     member(path, n): v
@@ -72,7 +72,7 @@ class TorchObserver:
         held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
         held.update(local)
         for path, owner in self._owners:
-            held.update({member(path, n): v for n, v in plain_iterators(members(owner)).items()})
+            held.update({member(path, n): v for n, v in plain_iterators(contents(owner)).items()})
         return copied_iterators(held)
 
     def seen(self) -> frozenset[int]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgpack
 
 from recoverrun.worker.context import fingerprints, recurrent_state
-from recoverrun.worker.context.object_members import is_framework, is_own, is_owner, members
+from recoverrun.worker.context.object_members import contents, is_framework, is_own, is_owner
 from recoverrun.worker.context.values import (
     FIXED,
     copied,
@@ -185,7 +185,7 @@ def member(path: Path, name: str) -> Path:
 
 def state_of(owner: Any) -> dict[str, Any]:
     """The simple members of an owner, and marks of those that are none."""
-    held = members(owner)
+    held = contents(owner)
     return values_of(held) | fingerprints.marks(held, ATTRIBUTE_TENSOR_BYTES)
 
 
@@ -214,7 +214,7 @@ def owners_of(
         yield path, owner
         if len(path) < DEPTH:
             framework = is_framework(owner)
-            for name, value in list(members(owner).items()):
+            for name, value in contents(owner).items():
                 if type(value) not in PLAIN and (not framework or is_own(value, modules)):
                     todo.append(((*path, name), value))
 

@@ -63,8 +63,10 @@ def is_simple(value: Any, depth: int = DEPTH) -> bool:
     if kind is int:
         return bool(-(1 << 63) <= value < 1 << 63)
     if kind in SEQUENCES or kind is set:
-        short = depth > 0 and len(value) <= LONG_SEQUENCE
-        return short and all(is_simple(one, depth - 1) for one in value)
+        if depth <= 0 or len(value) > LONG_SEQUENCE:
+            return False
+        held = tuple(value)  # in one go: another thread of the script may change it meanwhile
+        return all(is_simple(one, depth - 1) for one in held)
     if _is_numpy(kind):
         return bool(value.nbytes <= fingerprints.SMALL_ARRAY_BYTES and value.dtype.kind in "biufc")
     return False
@@ -156,7 +158,7 @@ def copied(value: Any) -> Any:
     if kind is list:
         return [copied(one) for one in value]
     if kind is deque:
-        return deque(map(copied, value), value.maxlen)
+        return deque(map(copied, tuple(value)), value.maxlen)
     if kind is set or _is_numpy(kind):
         return value.copy()
     if isinstance(value, torch.Tensor):

@@ -16,7 +16,14 @@ from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
 from recoverrun.worker.context.namespaces import copied, held, hold, put_back
-from recoverrun.worker.context.object_members import ORDER, is_framework, members, resolve, spelt
+from recoverrun.worker.context.object_members import (
+    ORDER,
+    contents,
+    is_framework,
+    members,
+    resolve,
+    spelt,
+)
 from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
@@ -93,7 +100,7 @@ class Substitution:
         names = self.namespace(top)
         visible = {**module, **top.names}
         owners = [owner for _, owner in owners_of(visible, self._script.own_modules)]
-        undo.attributes = [(owner, dict(members(owner))) for owner in owners]
+        undo.attributes = [(owner, contents(owner)) for owner in owners]
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
         spaces = [visible, {**module, **names}]  # the region sees copies of what it changes
@@ -240,7 +247,7 @@ class Substitution:
         visible = {**top.globals, **top.names}
         kept = [
             # Their counts are of the script's own microbatches.
-            (members(owner), dict(members(owner)))
+            (members(owner), contents(owner))
             for _, owner in owners_of(visible, self._script.own_modules)
             if is_framework(owner)
         ]
