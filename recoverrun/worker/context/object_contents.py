@@ -52,8 +52,8 @@ def content(one: Any) -> Content:
     if isinstance(one, list | set | deque):
         return [], list(one)
     named = named_in(one)
-    keys = list(named)
-    return keys, [named[key] for key in keys]
+    held = dict(named) if type(named) is dict else {key: named.get(key) for key in list(named)}
+    return list(held), list(held.values())
 
 
 def _identical(now: Content, before: Content) -> bool:

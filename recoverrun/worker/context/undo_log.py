@@ -292,7 +292,8 @@ class _Look:
 def _content(container: Any) -> tuple[list[Any], list[Any]]:
     """Keys, if it has any, and values."""
     if isinstance(container, dict):
-        return list(container), list(container.values())
+        held = dict(container.items())  # in one go: another thread may change it meanwhile
+        return list(held), list(held.values())
     return [], list(container)
 
 
