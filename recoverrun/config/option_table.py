@@ -101,7 +101,7 @@ TABLE = (
         pet="",
         shown="--return",
         negative="--no-return",
-        shown_default="on, but not with --snapshot-every",
+        shown_default="--return",
     ),
     Option(
         "spares",

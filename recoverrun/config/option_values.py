@@ -174,13 +174,6 @@ def on_hang(text: str) -> OnHang:
     return known[one_of("--on-hang", text, known)]
 
 
-def returns(given: bool | None, every: str, protects: bool) -> bool:
-    """True if lost replicas come back: as the user says; else if the job may be protected, and
-    takes no snapshots `every` so many steps: of several replicas that come back it takes none.
-    """
-    return given if given is not None else protects and not every.lstrip("0")
-
-
 def snapshot_every(text: str, protects: bool) -> str:
     """Steps from one snapshot to the next, "auto", or "0" for none, as without protection."""
     if text != "auto" and not (text.isascii() and text.isdigit() and len(text) < 10):

@@ -52,7 +52,7 @@ class Options:
     on_silence: str = "stop"
     on_hang: str = "recover"
     hang_limit: float = 0.0
-    returns: bool | None = None  # None: as `option_values.returns` says
+    returns: bool | None = None  # None: if the job may be protected
     spares: int = 0
     snapshot_every: str = "0"
     snapshot_parity: int = 1
@@ -318,7 +318,7 @@ def _recovery_policy(options: Options) -> RecoveryPolicy:
         min_replicas=options.min_replicas,
         on_hang=option_values.on_hang(options.on_hang),
         hang_limit_s=options.hang_limit,
-        returns=option_values.returns(options.returns, options.snapshot_every, _protects(options)),
+        returns=_protects(options) if options.returns is None else options.returns,
         snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
         snapshot_parity=option_values.snapshot_parity(options.snapshot_parity),
         snapshots_on_disk=_snapshots(options).directory is not None,

@@ -1,4 +1,4 @@
-"""Lost ranks come back, unless the user says otherwise, or wants snapshots."""
+"""Lost ranks come back, unless the user says otherwise."""
 
 import pytest
 
@@ -17,10 +17,7 @@ def _returns(line: str, **environ: str) -> bool:
     ("line", "returns"),
     [
         ("x.py", True),
-        ("--snapshot-every=5 x.py", False),
-        ("--snapshot-every=auto x.py", False),
-        ("--snapshot-every=0 x.py", True),
-        ("--snapshot-every=5 --return x.py", True),
+        ("--snapshot-every=5 x.py", True),
         ("--no-protect x.py", False),
         ("--no-python x.py", False),
         ("--return x.py", True),
@@ -57,7 +54,6 @@ def test_the_opposite_takes_no_value() -> None:
         ("--return --spares 2 x.py", 2, ""),
         ("--spares 2 x.py", 2, ""),
         ("--no-return --spares 2 x.py", 0, "--spares (without returns)"),
-        ("--snapshot-every=5 --spares 2 x.py", 0, "--spares (without returns)"),
         ("--spares 2 --no-protect x.py", 0, "--spares"),
         ("--return --spares 2 --no-protect x.py", 0, "--return (with --no-protect), --spares"),
         ("--return x.py", 0, ""),
