@@ -39,7 +39,7 @@ CLOCK_S = 0.5
 """How far wall clocks of two nodes may be apart: ends closer than this have no order."""
 
 SCRIPTS_OWN = "the script, its data or settings, not a machine"
-"""Whose error it is that several ranks raise alike."""
+"""Errors that several ranks raise alike: the script's, or a machine's."""
 
 NO_PRIMARY = "this error is only a consequence, and the process behind it is not in the journal"
 

@@ -63,7 +63,7 @@ class ParityCircle:
         self._sources, self._told = None, None
 
     def give_up(self) -> None:
-        """What all went back to cannot be rebuilt for those who have lost their parts."""
+        """The snapshot that all went back to cannot be rebuilt for those who lost their parts."""
         self._restored, self._sources, self.exposed = NONE, None, False
 
     def hear(self, launcher: str, exchanging: Exchanging) -> None:

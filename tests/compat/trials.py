@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 100.0
 
 ALONE = ("--no-return",)
-"""What survivors do by themselves is looked at."""
+"""A look at the things that survivors do by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the deputy of a lost rank 0 gives and gets, by the members of a small world."""
+"""The collectives of the deputy of a lost rank 0, by the members of a small world."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -54,7 +54,7 @@ class Book(SnapshotBook):
 
 
 class Pair(Book):
-    """Whose nodes are a mirror of each other."""
+    """The same of nodes that are a mirror of each other."""
 
     def __init__(self) -> None:
         SnapshotBook.__init__(self, 1)

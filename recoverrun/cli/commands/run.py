@@ -27,7 +27,7 @@ READ_S = 10.0
 
 
 ASKS_S = 60.0
-"""How long a node that was left out asks for a place of others that do not answer."""
+"""The time for which a node that was left out asks others that do not answer for a place."""
 
 COMES_BACK = (
     "{}; its workers are ended, and this node asks the others for a place again, "

@@ -99,7 +99,7 @@ class Rank0Gate:
         self.brought = value
 
     def taken(self) -> Any:
-        """What was brought for this call; None without any."""
+        """The value that was brought for this call; None without any."""
         value, self.brought = self.brought, None
         return value
 

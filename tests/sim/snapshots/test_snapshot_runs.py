@@ -35,24 +35,20 @@ def test_histories_with_returns_are_clean() -> None:
     assert not [path for path in ("came back", "on another node") if not coverage[path]]
 
 
-@pytest.mark.parametrize("bug", OF_RETURNS, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_caught_where_replicas_come_back(bug: Mutant) -> None:
+@pytest.mark.parametrize(
+    ("bug", "kind"),
+    [
+        *(pytest.param(bug, "replicated", id=bug.name) for bug in OF_REPLICAS),
+        *(pytest.param(bug, "returning", id=bug.name) for bug in OF_RETURNS),
+    ],
+)
+def test_a_planted_bug_is_caught_where_there_are_replicas(bug: Mutant, kind: str) -> None:
     with planted(bug):
-        violation = simulate(bug.seed, returning=True).violation
+        violation = simulate(bug.seed, **{kind: True}).violation
 
     assert violation is not None
     assert violation.checker == bug.checker
-    assert simulate(bug.seed, returning=True).violation is None
-
-
-@pytest.mark.parametrize("bug", OF_REPLICAS, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_caught_where_there_are_replicas(bug: Mutant) -> None:
-    with planted(bug):
-        violation = simulate(bug.seed, replicated=True).violation
-
-    assert violation is not None
-    assert violation.checker == bug.checker
-    assert simulate(bug.seed, replicated=True).violation is None
+    assert simulate(bug.seed, **{kind: True}).violation is None
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

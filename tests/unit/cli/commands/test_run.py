@@ -1,4 +1,4 @@
-"""How a node that was left out of a job asks for a place again."""
+"""A node that was left out of a job asks for a place again."""
 
 from recoverrun.cli.commands.run import ASKS_S, asks_again
 from recoverrun.config.options import read

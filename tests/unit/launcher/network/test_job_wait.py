@@ -89,7 +89,9 @@ LEFT_OUT = "node b was silent for so long"
 
 
 def _left_out(monkeypatch: pytest.MonkeyPatch, *, ended: tuple[str, ...]) -> Callable[[float], str]:
-    """What ends a launcher that was left out at 0 s if hosts say that launchers there `ended`."""
+    """The words with which a launcher that was left out at 0 s ends, if hosts say that launchers
+    there `ended`.
+    """
     monkeypatch.setattr(job_wait, "has_ended", lambda place: place.host in ended)
     wait = JobWait(_config(1, "10.0.0.1:29500,10.0.0.2:29500"), lambda _: None, 0.0, LEFT_OUT)
 

@@ -1,4 +1,4 @@
-"""What control groups say of a process that they have frozen."""
+"""A process that its control group has frozen, as the group tells it."""
 
 from pathlib import Path
 

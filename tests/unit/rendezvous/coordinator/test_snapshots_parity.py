@@ -1,4 +1,4 @@
-"""What parity between nodes is worth, and what becomes of it."""
+"""Snapshots of nodes that make parity for each other."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What functions rebind while the script trains comes to a process in a lost rank's place."""
+"""Variables that functions rebind while the script trains, in a process in a lost rank's place."""
 
 import sys
 from types import ModuleType

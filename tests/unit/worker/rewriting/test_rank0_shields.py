@@ -1,4 +1,4 @@
-"""What rank 0 does alone may fail in a body that is executed as rank 0 elsewhere."""
+"""Code of rank 0 alone may fail in a body that is executed as rank 0 elsewhere."""
 
 import ast
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Runtime:
 
 
 def execute(body: str) -> tuple[list[object], int, str]:
-    """What the body of a loop does as rank 0, what failed beside it, and how it was left."""
+    """Runs the body of a loop as rank 0: its effects, the failures beside it, and the way out."""
     text = f"while True:\n{indent(dedent(body), '    ')}\n    backward()\n"
     (loop,) = instrument(ast.parse(text), "train.py", TRAINS).loops
     assert loop.body_code is not None, loop.refusal
