@@ -52,7 +52,7 @@ class Options:
     on_silence: str = "stop"
     on_hang: str = "recover"
     hang_limit: float = 0.0
-    returns: bool | None = None  # None: if the job may be protected
+    returns: bool = True
     spares: int = 0
     snapshot_every: str = "0"
     snapshot_parity: int = 1
@@ -205,7 +205,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         max_restarts=options.max_restarts,
         recovery_policy=_recovery_policy(options),
         snapshots=_snapshots(options),
-        spares=options.spares * (_recovery_policy(options).returns and not options.no_protect),
+        spares=options.spares * _recovery_policy(options).returns,
         on_silence=option_values.on_silence(options.on_silence),
         etcd=_etcd(options, alone=alone),
         witness=_witness(options, alone=alone),
@@ -318,7 +318,7 @@ def _recovery_policy(options: Options) -> RecoveryPolicy:
         min_replicas=options.min_replicas,
         on_hang=option_values.on_hang(options.on_hang),
         hang_limit_s=options.hang_limit,
-        returns=_protects(options) if options.returns is None else options.returns,
+        returns=options.returns and _protects(options),
         snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
         snapshot_parity=option_values.snapshot_parity(options.snapshot_parity),
         snapshots_on_disk=_snapshots(options).directory is not None,
@@ -352,10 +352,8 @@ def _notes(
     ]
     if options.numa_binding and not bound:
         idle.append("--numa-binding (no NVIDIA GPU for each worker, or no CPU next to it)")
-    if options.returns and options.no_protect:
-        idle.append("--return (with --no-protect)")
-    if options.spares and (options.no_protect or not _recovery_policy(options).returns):
-        idle.append("--spares" if options.no_protect else "--spares (without returns)")
+    if options.spares and not _recovery_policy(options).returns:
+        idle.append("--spares (without returns)" if _protects(options) else "--spares")
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:
         notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")

@@ -118,8 +118,8 @@ def inject(
 
 def _require(kills: Sequence[Kill], options: Options | None) -> None:
     """Raise ScheduleError for a kill of what this job does not have."""
-    given, every = (None, "") if options is None else (options.returns, options.snapshot_every)
-    require_returns(kills, returns=given is not False)
+    returns, every = (True, "") if options is None else (options.returns, options.snapshot_every)
+    require_returns(kills, returns=returns)
     require_snapshots(kills, snapshots=every not in ("", "0"))
 
 

@@ -55,7 +55,7 @@ def test_the_opposite_takes_no_value() -> None:
         ("--spares 2 x.py", 2, ""),
         ("--no-return --spares 2 x.py", 0, "--spares (without returns)"),
         ("--spares 2 --no-protect x.py", 0, "--spares"),
-        ("--return --spares 2 --no-protect x.py", 0, "--return (with --no-protect), --spares"),
+        ("--return --spares 2 --no-protect x.py", 0, "--spares"),
         ("--return x.py", 0, ""),
     ],
 )
