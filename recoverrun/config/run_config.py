@@ -203,9 +203,9 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         join_timeout_s=conf.join_timeout_s,
         last_call_s=conf.last_call_s,
         max_restarts=options.max_restarts,
-        recovery_policy=_recovery_policy(options),
+        recovery_policy=_recovery_policy(options, several_nodes=not alone),
         snapshots=_snapshots(options),
-        spares=options.spares * _recovery_policy(options).returns,
+        spares=options.spares * (options.returns and _protects(options)),
         on_silence=option_values.on_silence(options.on_silence),
         etcd=_etcd(options, alone=alone),
         witness=_witness(options, alone=alone),
@@ -313,9 +313,10 @@ def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
     )
 
 
-def _recovery_policy(options: Options) -> RecoveryPolicy:
+def _recovery_policy(options: Options, *, several_nodes: bool) -> RecoveryPolicy:
     return RecoveryPolicy(
         min_replicas=options.min_replicas,
+        several_nodes=several_nodes,
         on_hang=option_values.on_hang(options.on_hang),
         hang_limit_s=options.hang_limit,
         returns=options.returns and _protects(options),
@@ -352,7 +353,7 @@ def _notes(
     ]
     if options.numa_binding and not bound:
         idle.append("--numa-binding (no NVIDIA GPU for each worker, or no CPU next to it)")
-    if options.spares and not _recovery_policy(options).returns:
+    if options.spares and not (options.returns and _protects(options)):
         idle.append("--spares (without returns)" if _protects(options) else "--spares")
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:

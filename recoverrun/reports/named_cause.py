@@ -29,6 +29,7 @@ class RootCause:
     why_first: str
     confidence: Confidence
     evidence: str  # what the launcher wrote about it
+    alike_on: str = ""  # the node of all ranks with that error, if the job has others
 
 
 def told(end: End, facts: History) -> RootCause:

@@ -17,7 +17,7 @@ Rules, in this order; each can be explained to a person from the journal alone:
 """
 
 import signal as signals
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from recoverrun.errors import ExitCode
@@ -268,7 +268,13 @@ def _judge(
         ),
         confidence=confidence,
         evidence=root.reason,
+        alike_on=root.node if same and _is_of_one_node(root, same, facts) else "",
     )
+
+
+def _is_of_one_node(root: Death, same: Iterable[int], facts: History) -> bool:
+    """True if a job of several nodes has all ranks with the root's error on its own."""
+    return facts.nnodes > 1 and {facts.nodes.get(rank) for rank in same} == {root.node}
 
 
 def _also_failed(
@@ -340,6 +346,8 @@ def also(root: RootCause) -> str:
         own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
         twins = f"the very same error on {ranks(root.same)}"
         whose = "a disk" if tells_of_a_disk(root.what) else SCRIPTS_OWN
+        if root.alike_on:
+            whose = f"of one node, {sanitize(root.alike_on, 60)}, or of the script"
         return f"{twins}: {whose}{own}"
     if root.others:
         return f"after it, errors of their own on {ranks(root.others)}"

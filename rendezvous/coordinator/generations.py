@@ -36,6 +36,7 @@ class Generations:
         self.fence = Fence(self.members)
         self.arrivals = Arrivals(self.members, policy)
         self.min_replicas = max(1, policy.min_replicas)
+        self._several_nodes = policy.several_nodes
         self.losses: dict[int, Loss] = {}  # by slot
         self.beginning = Beginning()
         self.book = StepBook()
@@ -76,7 +77,9 @@ class Generations:
         rest = self.members.without(loss.slot for loss in struck) - self.members.gone
         if layout is None or not self.beginning.serves(layout, rest):
             return self._stop(code_of(first), first.reason, first.root_rank)
-        twin = first.twin(self.losses.values(), self.book.committed_at)
+        twin = first.twin(
+            self.losses.values(), self.book.committed_at, several_nodes=self._several_nodes
+        )
         effects: list[Effect] = []
         leaving: list[int] = []
         for loss in struck:

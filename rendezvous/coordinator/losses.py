@@ -36,6 +36,7 @@ class Loss:
     error: str
     reason: str
     hung: bool = False  # its root rank lives, and is to be ended
+    node: str = ""  # of its root rank, if that has ended by itself
 
     @classmethod
     def of_exit(
@@ -51,6 +52,7 @@ class Loss:
             detected_s=exited.detected_s,
             error=exited.error,
             reason=f"rank {exited.rank} {_cause(exited)}",
+            node=exited.node,
         )
 
     @classmethod
@@ -127,15 +129,20 @@ class Loss:
         reason = f"rank {ended[0]} exited with code 0 while its replica trained"
         return replace(self, root_rank=ended[0], code=0, error="", reason=reason)
 
-    def twin(self, others: Iterable["Loss"], committed_at: float) -> "Loss | None":
-        """A loss of another replica by the same exception, with no step committed since. Where it
-        tells of a disk it is the machine that they share, and others may go on.
+    def twin(
+        self, others: Iterable["Loss"], committed_at: float, *, several_nodes: bool
+    ) -> "Loss | None":
+        """A loss of another replica by the same exception, with no step committed since.
+
+        Where it tells of a disk, or both were on one of `several_nodes`, it may be the machine that
+        they share, and others may go on.
         """
         if tells_of_a_disk(self.error):
             return None
         for other in others:
             same = other.slot != self.slot and other.error == self.error != ""
-            if same and committed_at <= other.lost_at:
+            shared = several_nodes and other.node == self.node
+            if same and not shared and committed_at <= other.lost_at:
                 return other
         return None
 

@@ -12,6 +12,9 @@ class RecoveryPolicy:
     min_replicas: int = 1
     """With fewer replicas left the job stops."""
 
+    several_nodes: bool = False
+    """The job may have more nodes than one: what ranks of one node do alike may be its doing."""
+
     on_hang: OnHang = "recover"
     """A rank that hangs is lost, or only named ("tell"), or not looked for ("off")."""
 

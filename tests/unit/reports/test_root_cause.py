@@ -127,6 +127,22 @@ def test_the_same_exception_everywhere_is_the_script_and_not_a_machine(tmp_path:
     assert root.cascades == 2
 
 
+def test_the_same_exception_on_one_node_of_several_may_be_the_nodes(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start(nodes=3)
+    for rank in (2, 3):
+        scene.exit(
+            rank,
+            code=1,
+            error="ValueError: bad shard 8812",
+            node="gpu-02",
+        )
+    scene.end(1, 2, "rank 2 exited with code 1: ValueError: bad shard 8812")
+
+    words = "the very same error on rank 3: of one node, gpu-02, or of the script"
+    assert also(_root(scene.close())) == words
+
+
 def test_who_failed_by_its_own_error_was_not_healthy_even_if_we_ended_it(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.start()

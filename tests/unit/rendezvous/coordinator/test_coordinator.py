@@ -8,7 +8,8 @@ from rendezvous.coordinator.coordinator import (
     Received,
 )
 from rendezvous.coordinator.gather import RESEND_AFTER_S, RESEND_RANKS, resend_after
-from rendezvous.protocol.effects import KillRanks, StopJob
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+from rendezvous.protocol.effects import Effect, KillRanks, StopJob
 from rendezvous.protocol.messages import (
     ContextBuffer,
     Exited,
@@ -214,6 +215,33 @@ def test_the_same_error_on_two_replicas_is_an_error_of_the_script() -> None:
     job.end(0, code=1, error="ValueError: bad")
 
     assert exit_code(job.end(1, code=1, error="ValueError: bad")) == 1
+
+
+def test_the_same_error_on_one_of_several_nodes_may_be_that_of_the_node() -> None:
+    job = Job(((0,), (1,), (2,), (3,)), policy=RecoveryPolicy(several_nodes=True))
+    gone = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-7'"
+
+    def end(rank: int, node: str) -> list[Effect]:
+        exited = Exited(
+            rank=rank, incarnation=0, node=node, code=1, ours=False, error=gone, detected_s=0.0
+        )
+        return job.tell(exited)
+
+    end(0, "gpu-1")
+    assert "replica.lost" in events(on_it := end(1, "gpu-1"))
+    assert not [effect for effect in on_it if isinstance(effect, StopJob)]
+    assert "an error of the script itself" in stopped(end(2, "gpu-2")).reason
+
+
+def test_the_same_error_on_two_nodes_is_an_error_of_the_script() -> None:
+    job = Job(policy=RecoveryPolicy(several_nodes=True))
+    ends = [
+        Exited(rank=rank, incarnation=0, node=node, code=1, ours=False, error="ValueError: bad",
+               detected_s=0.0)
+        for rank, node in ((0, "gpu-1"), (1, "gpu-2"))
+    ]  # fmt: skip
+
+    assert "an error of the script itself" in stopped(job.tell(*ends)).reason
 
 
 def test_a_full_disk_ends_the_ranks_of_its_machine_and_not_the_job() -> None:
