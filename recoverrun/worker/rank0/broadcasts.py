@@ -7,6 +7,8 @@ far, if it is a small thing and was always the same, and tell so. Else the call 
 all of them.
 """
 
+import dis
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +37,9 @@ from recoverrun.worker.step.worker_state import WorkerState
 SPEAKS = "{}: in the place of lost rank {} this rank sends what is broadcast or scattered"
 GOES_ON = "{}: the value of lost rank {} is unknown; going on with the one it always sent: {}"
 
-SIMPLE = (str, int, float, bool, type(None))
+NUMBERS = (int, float, bool)
+
+SIMPLE = (str, *NUMBERS, type(None))
 """Objects that can be compared with those of an earlier call."""
 
 Stack = tuple[tuple[CodeType, int], ...]
@@ -239,7 +243,43 @@ def _say(said: Sequence[Any], group: ElasticGroup, root: int, device: Any) -> No
 
 
 def _names(frame: FrameType, names: Iterable[str], said: Any) -> bool:
-    return any(_is(named(frame, name), said) for name in names)
+    return any(
+        _is(value, said) or _gives(frame, name, value, said)
+        for name, value in ((name, named(frame, name)) for name in names)
+    )
+
+
+def _gives(frame: FrameType, name: str, value: Any, said: Any) -> bool:
+    """True if the function gives this variable to a helper, which sends it within a list or a
+    tensor of its own. A number or None may be the same by chance: the call has to read the
+    variable.
+    """
+    if isinstance(said, torch.Tensor):
+        if type(value) not in NUMBERS or said.numel() != 1:
+            return False
+        number = torch.tensor(value, dtype=said.dtype, device=said.device)
+        if not torch.equal(said.detach().reshape(()), number):
+            return False
+    elif not isinstance(said, list) or not any(value is one for one in said):
+        return False
+    return type(value) not in SIMPLE or name.partition(".")[0] in _read_by(
+        frame.f_code, frame.f_lasti
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_by(code: CodeType, call: int) -> frozenset[str]:
+    """The names that are read in the lines of the call at this place of `code`."""
+    known = [one for one in dis.get_instructions(code) if one.positions is not None]
+    # A call is at its instruction, or at one of the caches that follow it.
+    place = max((one for one in known if one.offset <= call), key=lambda one: one.offset).positions
+    assert place is not None and place.lineno is not None, "calls have lines"
+    lines = range(place.lineno, (place.end_lineno or place.lineno) + 1)
+    return frozenset(
+        str(one.argval)
+        for one in known
+        if one.opname.startswith("LOAD_") and one.positions and one.positions.lineno in lines
+    )
 
 
 def _is(value: Any, said: Any) -> bool:

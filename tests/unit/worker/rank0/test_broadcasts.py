@@ -66,6 +66,38 @@ def test_nobody_else_does(live: tuple[int, ...], rank: int) -> None:
     assert not asked(roots, group, here=("flag",))
 
 
+def _given(
+    roots: Broadcasts, group: ElasticGroup, best: Any, *, other: Any = None, in_tensor: bool = False
+) -> bool:
+    """The same of what a helper puts into a list; `best` and `other` are rank 0's."""
+    frame, runtime = sys._getframe(), roots._worker.runtime
+    runtime.places[f"{HERE}:{frame.f_lineno}"] = Lone(("best", "other"), ())
+
+    def tell(value: Any) -> bool:
+        said = torch.tensor([value]) if in_tensor else [value]
+        return roots.does(sys._getframe(), said, group, 0)
+
+    if other is None:
+        return tell(best)
+    return tell(0.5)  # the same object, by chance
+
+
+@pytest.mark.parametrize("best", [0.25, None, True, [1, 2], {"loss": 0.5}])
+def test_the_deputy_speaks_of_what_a_helper_puts_into_a_list(best: Any) -> None:
+    roots, group, _ = world(live=(1, 2), rank=1)
+
+    assert _given(roots, group, best)
+    assert not _given(roots, group, best, other=0.5)
+
+
+@pytest.mark.parametrize("best", [0.1, 7, True])
+def test_the_deputy_speaks_of_a_number_that_a_helper_puts_into_a_tensor(best: Any) -> None:
+    roots, group, _ = world(live=(1, 2), rank=1)
+
+    assert _given(roots, group, best, in_tensor=True)
+    assert not _given(roots, group, best, other=0.5, in_tensor=True)
+
+
 def test_the_deputy_speaks_of_objects_that_it_decides_even_through_a_helper() -> None:
     roots, group, _ = world(live=(1, 2), rank=1)
 
