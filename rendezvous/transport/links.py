@@ -60,6 +60,10 @@ class Router:
         frames = receive(self._socket)
         return None if frames is None else Incoming(frames[0], frames[1:])
 
+    def wait(self, within_s: float) -> bool:
+        """Wait for a message, so long at most. True if there is one."""
+        return bool(self._socket.poll(round(1000 * within_s)))
+
     def send(self, peer: bytes, *frames: bytes) -> bool:
         """False if `peer` is not connected or does not read."""
         return send(self._socket, (peer, *frames))

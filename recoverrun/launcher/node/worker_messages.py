@@ -1,6 +1,7 @@
 """Messages between a launcher and the workers of its node."""
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -87,6 +88,11 @@ class WorkerMessages:
         self._router = router
         self._workers = workers
         self._record = record
+
+    def wait(self, until: float) -> bool:
+        """Wait for a message until then, on the monotonic clock. True if there is one in time."""
+        left_s = until - time.monotonic()
+        return left_s > 0 and self._router.wait(left_s)
 
     def received(self, most: int) -> Iterator[tuple[Worker, Message]]:
         """Yield what workers sent, checked, with its sender."""

@@ -76,6 +76,11 @@ Order = Circle | Inspect | Kill | Keep | Persist | StartAgain
 """Of the coordinator, for this launcher."""
 
 
+LATE_S = 0.2
+"""So long the last word of a process is waited for that has ended without an error: a launcher that
+stood still may know of the end before the thread that reads for it has read on."""
+
+
 class LocalWorkers:
     """Starts and ends the workers of one node, and passes their messages on."""
 
@@ -244,6 +249,11 @@ class LocalWorkers:
             if code is not None:
                 worker.died_at = alive_at
                 up += self.listen(now, most=QUEUE)  # Whatever it had sent before it died.
+                until = now + LATE_S
+                while code == 0 and worker.hello and not worker.farewell:
+                    if not self._messages.wait(until):
+                        break
+                    up += self.listen(now, most=QUEUE)
                 up += self._end(worker, code, now)
         return up
 
