@@ -319,7 +319,7 @@ def _recovery_policy(options: Options, *, several_nodes: bool) -> RecoveryPolicy
         several_nodes=several_nodes,
         on_hang=option_values.on_hang(options.on_hang),
         hang_limit_s=options.hang_limit,
-        returns=options.returns and _protects(options),
+        returns=options.returns and not options.no_protect,
         snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
         snapshot_parity=option_values.snapshot_parity(options.snapshot_parity),
         snapshots_on_disk=_snapshots(options).directory is not None,

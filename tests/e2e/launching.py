@@ -169,10 +169,10 @@ class Launcher:
         within: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
     ) -> Launch:
-        """A job of fake workers."""
-        count = f"--nproc-per-node={nproc}"
+        """A job of fake workers, which do not come back unless `options` has --return."""
+        first = (f"--nproc-per-node={nproc}", "--no-return")
         worker = ("--no-python", sys.executable, FAKE_WORKER)
-        return self(count, *options, *worker, *plans, within=within, env=env, workers=nproc)
+        return self(*first, *options, *worker, *plans, within=within, env=env, workers=nproc)
 
     def port(self) -> int:
         """A port that nobody else is given for as long as this lives: many may look for one."""

@@ -19,7 +19,7 @@ def _returns(line: str, **environ: str) -> bool:
         ("x.py", True),
         ("--snapshot-every=5 x.py", True),
         ("--no-protect x.py", False),
-        ("--no-python x.py", False),
+        ("--no-python x.py", True),  # It may speak to the launcher by itself.
         ("--return x.py", True),
         ("--no-return x.py", False),
         ("--return --no-return x.py", False),
