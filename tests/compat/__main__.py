@@ -25,6 +25,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 SURVIVES, ABSENT, GOES_BACK = "survives", "no such point", "all go back"
 WELL = (SURVIVES, ABSENT, GOES_BACK)
 
+STAYS = re.compile(r"^a lost replica does not come back: (?:rank \d+: )?")
+"""The beginning of a sentence of the run, which the column says by its title."""
+
 
 def kill(row: Row, phase: str) -> str:
     """Another rank and step for each phase; the first rank is among them."""
@@ -55,21 +58,26 @@ def cell(outcome: Outcome) -> str:
     return ABSENT if missed else outcome.problems[0]
 
 
+def in_phases(kills: Sequence[str]) -> str:
+    """What came of a kill in each phase, said once where it is the same."""
+    if len(set(kills)) == 1:
+        return kills[0]
+    return "; ".join(f"{phase}: {came}" for phase, came in zip(PHASES, kills, strict=True))
+
+
 def cells(row: Row, outcomes: list[Outcome]) -> dict[str, str]:
     """What the kills tell of a row, by column."""
     promise = outcomes[0].trial.history.promise or "none"
     kills = [cell(one) for one in outcomes]
     apart = max(one.apart for one in outcomes)
-    package = row.needs or "torch"
-    version = importlib.metadata.version(package)
     exact = row.goes_back or (promise == "exact-samples" and not row.taken_back)
     shown = f"{apart:.0e}" if exact else "other samples"
     if row.refused and not outcomes[0].problems:
         kills, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
     return {
-        "with": f"{package} {version}",
+        "with": f"{row.needs} {importlib.metadata.version(row.needs)}" if row.needs else "",
         "promise": promise,
-        **dict(zip(PHASES, kills, strict=True)),
+        "killed": in_phases(kills),
         "apart": shown,
         "why": "" if exact and not row.goes_back else reason(outcomes[0]),
     }
@@ -102,7 +110,7 @@ def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
         place = folder / f"returns{victim}"
         outcome = lost_and_back.tried(row, folder / "plain", place, victim)
         said, found = lost_and_back.said(outcome, folder / "plain", place, victim)
-        words.setdefault(told(said), victim)
+        words.setdefault(STAYS.sub("no: ", told(said)), victim)
         if found:
             print(f"{row.name}, rank {victim}: {described(outcome)}", *found, sep="\n", flush=True)
             problems += [f"rank {victim}: {told(one)}" for one in found]

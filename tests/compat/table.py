@@ -10,9 +10,7 @@ COLUMNS = {
     "name": "script",
     "with": "with",
     "promise": "promise",
-    "forward": "forward",
-    "reduce": "reduce",
-    "vote": "vote",
+    "killed": "a rank is killed",
     "apart": "max \\|Δw\\|",
     "back": "comes back",
     "why": "what the run says of it",
@@ -21,21 +19,21 @@ NOT_TRIED = "not tried"
 HEAD = """\
 # What is served, and how well
 
-Written by `make compat`. Every row is a script that nobody changed. It is run without a loss, and
-then with one rank killed in the forward pass, in the middle of the reduction and in the vote; the
-final parameters of all survivors are compared with those of the run without a loss.
+Written by `make compat`. Every row is a script that nobody changed, run with the torch of the last
+line and with the package that its row names.
 
-For the column *comes back* a rank is killed in a run with [`--return`](arrivals.md): the first rank
-in one, and another one in a second. It says `yes` where its replica takes part again to the end,
-and the weights of all ranks are what the promise asks for: equal between replicas to the bit, and
-with `exact-samples` those of the run without a loss. Otherwise it says what the run said, or what
-went wrong. Survivors wait between two steps for the fresh process, as scripts
-here are over in a second.
-
-Rows whose promise is `rollback` have one replica, and are run with
-[`--snapshot-every`](snapshots.md). A rank is killed in three runs, in another step each: all ranks
-go back to a snapshot, and the final parameters of all are, bit for bit, those of the run without a
-loss. Where nobody votes a kill of any phase strikes as the update of its step begins.
+- *A rank is killed* in the forward pass, in the middle of the reduction and in the vote. What came
+  of it stands there once where it is the same, and `no such point` where the script never comes to
+  that phase. Then the final parameters of all survivors are compared with those of the run without
+  a loss.
+- *Comes back* has the same of two kills in runs with [`--return`](arrivals.md), of the first rank
+  and of another one. `yes`: its replica takes part again to the end, and the weights of all ranks
+  are equal between replicas to the bit and, with `exact-samples`, those of the run without a loss.
+  Survivors wait for the fresh process, as scripts here are over in a second.
+- Rows whose promise is `rollback` have one replica, and are run with
+  [`--snapshot-every`](snapshots.md). Three kills, each in another step: all ranks go back to a
+  snapshot, and their final parameters are, bit for bit, those of the run without a loss. Where
+  nobody votes a kill of any phase strikes as the update of its step begins.
 
 """
 BETWEEN = re.compile(r"(?<!\\)\|")
