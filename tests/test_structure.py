@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import get_args
 
+from recoverrun.errors import MEANINGS
 from rendezvous.protocol.messages import Message
 from tests.layers import LAYERS, drawn, layer_of, may_import
 from tests.sources import ROOT, imported_by, modules, name_of, sources
@@ -89,6 +90,13 @@ def test_the_page_on_architecture_shows_the_table() -> None:
         page.write_text(f"{before}{marks[0]}{table}{marks[1]}{after}")
     else:
         assert shown == table, "docs/architecture.md is behind tests/layers.py: `make readme`"
+
+
+def test_the_page_on_torchrun_has_a_row_for_each_exit_code() -> None:
+    page = (ROOT / "docs" / "torchrun.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page, re.MULTILINE)
+
+    assert rows == [(str(code.value), meaning) for code, meaning in MEANINGS.items()]
 
 
 def test_the_page_on_the_protocol_has_a_row_for_each_message() -> None:
