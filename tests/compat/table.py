@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 
@@ -38,37 +38,61 @@ line and with the package that its row names.
 """
 BETWEEN = re.compile(r"(?<!\\)\|")
 
+FULL = {"promise": "exact-samples", "killed": "survives", "back": "yes", "why": ""}
+"""The cells of a row that is served in full: its table has the other columns alone."""
+
+FULL_HEAD = """\
+## Served in full
+
+The promise is `exact-samples`, a rank that is killed in any phase is survived, and it comes back.
+
+"""
+OTHERS_HEAD = """
+## With a limit
+
+"""
+
 
 class Table:
     """Cells by row and column."""
 
     def __init__(self, page: str) -> None:
         self._rows: dict[str, dict[str, str]] = {}
+        keys = {title: key for key, title in COLUMNS.items()}
         columns: list[str] = []
         for line in page.splitlines():
             if not line.startswith("|") or line.startswith("|-"):
                 continue
             cells = [cell.strip() for cell in BETWEEN.split(line)[1:-1]]
-            if not columns:
-                keys = {title: key for key, title in COLUMNS.items()}
+            if cells[0] == COLUMNS["name"]:
                 columns = [keys[title] for title in cells]
             else:
-                self._rows[cells[0]] = dict(zip(columns, cells, strict=True))
+                self._rows[cells[0]] = {**FULL, **dict(zip(columns, cells, strict=True))}
 
     def note(self, name: str, cells: Mapping[str, str]) -> None:
         """What is known of row `name` now, by column; other cells stay."""
         self._rows[name] = {**self._rows.get(name, {"name": name}), **cells}
 
     def line(self, name: str) -> str:
-        row = self._rows[name]
-        return _line(row.get(key, NOT_TRIED) for key in COLUMNS)
+        return self._line(name, COLUMNS)
 
     def page(self, names: Iterable[str]) -> str:
         """The page with the rows of these `names`, in that order, as far as any is known."""
-        head = [_line(COLUMNS.values()), "|" + "---|" * len(COLUMNS)]
-        lines = [*head, *(self.line(name) for name in names if name in self._rows)]
+        known = [name for name in names if name in self._rows]
+        full = [name for name in known if FULL.items() <= self._rows[name].items()]
+        others = [name for name in known if name not in full]
         foot = f"\nPython {sys.version.split()[0]}, torch {torch.__version__}, gloo, CPU.\n"
-        return HEAD + "\n".join(lines) + "\n" + foot
+        shown = [key for key in COLUMNS if key not in FULL]
+        tables = FULL_HEAD + self._drawn(full, shown) + OTHERS_HEAD + self._drawn(others, COLUMNS)
+        return HEAD + tables + foot
+
+    def _drawn(self, names: Iterable[str], keys: Collection[str]) -> str:
+        head = [_line(COLUMNS[key] for key in keys), "|" + "---|" * len(keys)]
+        return "\n".join([*head, *(self._line(name, keys) for name in names)]) + "\n"
+
+    def _line(self, name: str, keys: Iterable[str]) -> str:
+        row = self._rows[name]
+        return _line(row.get(key, NOT_TRIED) for key in keys)
 
 
 def _line(cells: Iterable[str]) -> str:
