@@ -43,6 +43,7 @@ from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol import shared_memory
 from rendezvous.protocol.arrival_messages import Held, StartAgain
+from rendezvous.protocol.entrusted import packed
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect, ShowStack, Stack
 from rendezvous.protocol.messages import (
@@ -70,7 +71,7 @@ it may take a while, and a launcher may be silent for four times as long.
 """
 
 FORWARD_BYTES = 64 << 10
-"""The largest context that is sent to another node in advance of any loss."""
+"""The largest context, packed, that is sent to another node in advance of any loss."""
 
 Order = Circle | Inspect | Kill | Keep | Persist | StartAgain
 """Of the coordinator, for this launcher."""
@@ -228,7 +229,7 @@ class LocalWorkers:
         if point <= worker.forwarded:
             return None
         worker.forwarded = point
-        contexts = shared_memory.read(worker.context)[-1:]
+        contexts = tuple(map(packed, shared_memory.read(worker.context)[-1:]))
         if not contexts or len(contexts[0]) > FORWARD_BYTES:
             return None
         return ContextBuffer(rank=worker.rank, incarnation=worker.incarnation, contexts=contexts)

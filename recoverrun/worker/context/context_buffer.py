@@ -14,6 +14,7 @@ import msgpack
 
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
+from rendezvous.protocol.entrusted import unpacked
 from rendezvous.protocol.shared_memory import BEGUNS, MOST_BYTES, Begun, Writer
 
 Which = tuple[int, int, int]
@@ -106,11 +107,11 @@ class ContextWriter:
         self._writer.write(bytes(msgpack.packb(left, use_bin_type=True)))
 
 
-def contexts_in(packed: bytes) -> list[Context]:
-    """Those of one payload. What cannot be read is passed over."""
+def contexts_in(left: bytes) -> list[Context]:
+    """Those of one payload, packed or not. What cannot be read is passed over."""
     found = []
     try:
-        parts = msgpack.unpackb(packed, raw=False)
+        parts = msgpack.unpackb(unpacked(left), raw=False)
     except (ValueError, msgpack.UnpackException):
         return []
     for part in parts if isinstance(parts, list) else ():

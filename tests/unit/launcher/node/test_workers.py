@@ -4,6 +4,7 @@ Real processes speak to a real router, as workers do.
 """
 
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,12 @@ import pytest
 
 from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
-from recoverrun.launcher.node.workers import LocalWorkers
+from recoverrun.launcher.node.workers import FORWARD_BYTES, LocalWorkers
 from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.run_dir import make_private_dir
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.arrival_messages import Held, StartAgain
+from rendezvous.protocol.entrusted import unpacked
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.incarnations import incarnation
@@ -222,13 +224,17 @@ def test_a_context_is_entrusted_at_the_top_where_others_come_back_and_at_each_co
     shared = Writer(node.private.context(5, incarnation(ATTEMPT, 0)))
     held = Held(rank=5, generation=3, step=8)
     said = (committed(7), held, held, committed(8), committed(8))
+    # Three contexts with the random streams of a rank that has two generators of its own.
+    streams = 3 * random.Random(0).randbytes(25 << 10)
+    assert len(streams) > FORWARD_BYTES
 
     entrusted = []
     for number, reached in enumerate(said):
-        shared.write(bytes([number]))
+        shared.write(streams + bytes([number]))
         entrusted.append(node.workers.context_buffer(reached))
 
-    assert [one and one.contexts for one in entrusted] == [(b"\0",), (b"\1",), None, (b"\3",), None]
+    left = [one and [unpacked(context)[-1] for context in one.contexts] for one in entrusted]
+    assert left == [[0], [1], None, [3], None]
 
 
 def committed(step: int) -> Committed:

@@ -9,6 +9,7 @@ import pytest
 from recoverrun.worker.context.context_buffer import ContextWriter, contexts_in
 from recoverrun.worker.context.slot_context import Context
 from rendezvous.protocol import shared_memory
+from rendezvous.protocol.entrusted import packed
 from tests.unit.contexts import at
 
 
@@ -54,6 +55,7 @@ def test_what_was_left_is_what_it_was(path: str) -> None:
 
     (payload,) = shared_memory.read(path)
     assert contexts_in(payload) == [context]
+    assert contexts_in(packed(payload)) == [context], "as another node has kept it"
 
 
 def test_killed_while_it_writes_a_rank_leaves_what_it_had_left_before(path: str) -> None:
