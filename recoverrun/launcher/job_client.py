@@ -137,8 +137,12 @@ class JobClient:
             self.join(now)
         if self._coordinator_host is not None:
             self._send(self._coordinator_host.tick(now), now)
-        for ended in self.connections.ask(now):
-            self._act(self._leadership.ballot(Dead(ended), now), now)
+        ended, host = self.connections.ask(now), self._coordinator_host
+        if host is None or host.stopped is None:
+            for name in ended:
+                self._act(self._leadership.ballot(Dead(name), now), now)
+        elif host.settles_without(ended):
+            self._leadership.close()  # Those who end with the job are no losses: nobody stands.
         self._act(self._leadership.tick(now), now)
         for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
@@ -183,7 +187,7 @@ class JobClient:
         self._leadership.leave_attempt(attempt)
 
     def leave_job(self) -> None:
-        """Our part is over. Whoever coordinates stays until the others know."""
+        """Our part is over. Whoever coordinates stays until the others know (`tick`)."""
         self._node_records.close()
         if self._coordinator_host is None:
             self._leadership.close()

@@ -18,8 +18,11 @@ from tests.e2e.launching import (
     stranger,
     two_nodes,
 )
+from tests.e2e.nodes import SERVE, Nodes
 
 pytestmark = pytest.mark.e2e
+
+LOSSES = ("node.lost", "replica.lost", "leader.succeed")
 
 
 def test_two_nodes_make_one_job(launcher: Launcher) -> None:
@@ -117,6 +120,19 @@ def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
     second.send(signal.SIGTERM)
 
     assert (first.finish(), second.finish()) == (143, 143)
+
+
+def test_launchers_that_end_with_the_job_are_no_losses(launcher: Launcher) -> None:
+    """The coordinator's worker takes longest to end: it sees all other launchers go."""
+    slow = SERVE.replace("*:hello", "0:hello ignore_term")
+    nodes = Nodes(launcher, 3, slow, SERVE, extra=("--shutdown-timeout=3",))
+
+    nodes.launches[1].send(signal.SIGINT)
+
+    assert [one.finish() for one in nodes.launches] == [130] * 3
+    first = nodes.launches[0]
+    assert "SIGINT was sent to the launcher on vm.1" in first.output
+    assert not [one for event in LOSSES for one in first.records(event)]
 
 
 # ------------------------------------------------------------------------------- no meeting

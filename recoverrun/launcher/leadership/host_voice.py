@@ -1,5 +1,6 @@
 """The messages of the coordinator's host to launchers: that it lives, and that the job is over."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from recoverrun.launcher.leadership.launchers import AttemptMembers
@@ -52,3 +53,10 @@ class HostVoice:
     def settled(self) -> bool:
         """True if every launcher that lives knows that the job is over."""
         return not self._members.uninformed
+
+    def settles_without(self, ended: Iterable[str]) -> bool:
+        """True if every launcher knows that the job is over but those that have `ended`: they need
+        not be told any more.
+        """
+        self._members.uninformed.difference_update(ended)
+        return self.settled
