@@ -3,6 +3,7 @@
 from collections.abc import Container
 from typing import Any
 
+from torch import multiprocessing
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
@@ -53,7 +54,7 @@ def clone_for(
 def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Container[int]) -> None:
     """Give `clone`, whose samplers are copies, copies of all that reading in this process may move.
 
-    Worker processes are forked, and so have copies in any case.
+    Worker processes are forked (`with_workers`), and so have copies in any case.
     """
     data, parts = loader.dataset, Copier(strict=False, seen=seen)
     if isinstance(data, IterableDataset) or loader.num_workers:
@@ -68,7 +69,12 @@ def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Containe
 
 
 def with_workers(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":
-    """Return a loader like `clone`, a copy of `loader`, with as many worker processes."""
+    """Return a loader like `clone`, a copy of `loader`, with as many worker processes.
+
+    They are forked, whatever the script has for its own: samplers and data sets that carry another
+    rank are nothing to pickle, and a spawned process would import torch before its first item. A
+    copy of this process, in which they may be read, has no helper that begins such ones.
+    """
     if not loader.num_workers:
         return clone
     made = shallow_copy(clone)
@@ -77,6 +83,7 @@ def with_workers(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLo
             "num_workers": loader.num_workers,
             "prefetch_factor": loader.prefetch_factor,
             "timeout": max(loader.timeout, WORKER_TIMEOUT_S),
+            "_DataLoader__multiprocessing_context": multiprocessing.get_context("fork"),
         }
     )
     return made

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_clone import with_workers, without_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.errors import NotReplayable
@@ -292,3 +293,16 @@ def test_fresh_data_come_from_workers_though_the_data_set_has_a_lock() -> None:
 
     assert len(next(iterator)) == 2
     assert mine.data.begun == 0
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_workers_for_another_rank_are_forked_whatever_the_script_has(way: str) -> None:
+    """A lambda cannot be sent to a process that begins with nothing."""
+    loader = DataLoader(
+        Rows(lambda index: index / 7), BATCH, num_workers=1, multiprocessing_context=way
+    )
+
+    made = with_workers(without_workers(loader, {}), loader)
+
+    assert torch.equal(torch.cat([*made])[:, 0], torch.arange(ROWS, dtype=torch.float64))
+    assert loader.multiprocessing_context.get_start_method() == way
