@@ -14,13 +14,22 @@ def file_age(path: str) -> int:
         return 0
 
 
+def words_of(error: BaseException) -> str:
+    """Return the kind of `error` and what it says."""
+    try:
+        said = str(error)
+    except Exception:  # of the script's own class: its first error is what counts
+        said = "<exception str() failed>"
+    return f"{type(error).__name__}: {said}"
+
+
 def write_error_file(path: str, error: BaseException, instead: str = "") -> None:
     """Leave an error for the launcher, in the form of torchrun's error file; in the file `instead`
     where that cannot be, as on a disk that is full, which may be the error.
     """
     stack = "".join(traceback.format_exception(error))
     message = {
-        "message": f"{type(error).__name__}: {error}",
+        "message": words_of(error),
         "extraInfo": {
             "py_callstack": stack,
             "timestamp": str(int(time.time())),

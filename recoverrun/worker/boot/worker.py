@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.boot.children import forget_in_children
+from recoverrun.worker.error_file import words_of
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import Started
 from recoverrun.worker.patches import frameworks
@@ -89,6 +90,7 @@ class _Worker:
             from recoverrun.worker.step.leaving import leave
 
             leave(self.driver.worker, str(error))
+        self.driver.worker.failure = words_of(error)
         if self.driver.worker.protected:
             self.driver.await_end(error)
 

@@ -79,7 +79,15 @@ class Control:
                 self._inherit(message)
             case ShowStack():
                 joined = worker.fabric.waits.joined() if worker.fabric is not None else ()
-                worker.link.send(show(message, worker.env.context, worker.generation, joined))
+                worker.link.send(
+                    show(
+                        message,
+                        worker.env.context,
+                        worker.generation,
+                        joined,
+                        failure=worker.failure,
+                    )
+                )
             case _:
                 ...  # nothing else is meant for a worker
 

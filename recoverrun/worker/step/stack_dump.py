@@ -32,6 +32,9 @@ DEBUGGERS = frozenset({"bdb.py", "pdb.py", "pydevd.py", "debugpy.py"})
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
+MOST_SHOWN = 160
+"""Of an exception, characters."""
+
 OUTPUTS = (1, 2)
 """The descriptors of standard output and error."""
 
@@ -47,11 +50,18 @@ def arm(context: str) -> None:
 
 
 def show(
-    asked: ShowStack, context: str, generation: int, joined: tuple[tuple[int, int], ...] = ()
+    asked: ShowStack,
+    context: str,
+    generation: int,
+    joined: tuple[tuple[int, int], ...] = (),
+    *,
+    failure: str = "",
 ) -> Stack:
     """Leave all stacks beside `context`, and tell where the script's thread is.
 
-    `joined` is of its channels: (key, operations begun).
+    `joined` is of its channels: (key, operations begun). `failure`: the exception that ended the
+    script, if one has. A process may hang after it, in a thread or an exit function: then it is the
+    cause.
     """
     if context:
         _leave(stacks_beside(context), f"look {asked.look}, pid {os.getpid()}\n")
@@ -64,7 +74,7 @@ def show(
         hang=asked.hang,
         look=asked.look,
         digest=crc32(repr(words).encode()),
-        frame=_named(stack),
+        frame=_named(stack) + _after(failure),
         turns=turns,
         debugged=any(os.path.basename(name) in DEBUGGERS for name, _ in words),
         within=_in_communication(stack),
@@ -153,6 +163,11 @@ def _named(stack: list[FrameType]) -> str:
         if not of_python and not name.startswith(TORCH):
             return _at(frame)
     return _at(stack[0]) if stack else ""
+
+
+def _after(failure: str) -> str:
+    lines = failure.strip().splitlines()
+    return f", after the script has ended with {lines[0][:MOST_SHOWN]}" if lines else ""
 
 
 def _at(frame: FrameType) -> str:

@@ -56,6 +56,7 @@ class WorkerState:
         self.cpu_waits = CpuWaits()
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
         self.returns = env.returns  # a lost replica may come back, as far as is known here
+        self.failure = ""  # the exception that ended the script, while its process has not ended
         self.drains = False  # the job is about to be ended: it wants one snapshot more
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken

@@ -100,6 +100,16 @@ def test_an_error_for_which_there_is_no_room_goes_elsewhere(tmp_path: Path) -> N
     assert last_words(str(tmp_path / "error.json")).error == "ValueError: bad"
 
 
+def test_an_error_that_cannot_say_what_it_is_is_told_by_its_kind(tmp_path: Path) -> None:
+    class Dumb(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no such message")
+
+    write_error_file(str(tmp_path / "error.json"), Dumb())
+
+    assert last_words(str(tmp_path / "error.json")).error == "Dumb: <exception str() failed>"
+
+
 def test_the_age_of_an_exception_does_not_follow_the_wall_clock(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
     write_error_file(str(path), ValueError("bad"))

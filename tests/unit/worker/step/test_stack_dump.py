@@ -90,6 +90,15 @@ def test_the_frame_is_the_scripts_where_python_waits(tmp_path: Path) -> None:
     assert (stack.rank, stack.hang, stack.look, stack.generation) == (5, 1, 1, 7)
 
 
+def test_a_process_that_hangs_after_its_script_has_failed_tells_of_both(tmp_path: Path) -> None:
+    """A thread or an exit function of the script goes on for ever: the failure is the cause."""
+    asked = ShowStack(rank=5, hang=1, look=1)
+
+    stack = show(asked, str(tmp_path / "c5.0"), 7, failure="ValueError: bad\nof several lines")
+
+    assert stack.frame.endswith(", after the script has ended with ValueError: bad")
+
+
 def test_waiting_in_torchs_communication_is_within(tmp_path: Path) -> None:
     path = os.path.join(os.path.dirname(dist.__file__), "distributed_c10d.py")
 
