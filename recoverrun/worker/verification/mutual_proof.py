@@ -180,8 +180,13 @@ class MutualProof:
         if found["late"]:
             found = self._tried(trial)
             level = self._agreed(found, generation)
-        if level is None and worker.protection.vote_group.least(
-            generation, int(self._shared(trial, found, tell))
+        alone = found["alone"]  # the same on all ranks; it tells nothing of what they hold
+        if (
+            level is None
+            and not alone
+            and worker.protection.vote_group.least(
+                generation, int(self._shared(trial, found, tell))
+            )
         ):
             found = self._tried(trial)
             level = self._agreed(found, generation)

@@ -330,8 +330,9 @@ class Trial:
 
 
 def bulk_of(microbatch: Microbatch) -> dict[str, str]:
-    """Marks of large data among the variables that a microbatch reads."""
+    """Marks of large data among the variables that a microbatch reads, its own item aside."""
     top = microbatch.places[0].top
     visible = {**top.globals, **top.names}
-    read = {name: visible[name] for name in sorted(top.loop.live_in & visible.keys())}
+    names = visible.keys() & top.loop.live_in - top.loop.targets
+    read = {name: visible[name] for name in sorted(names)}
     return marks(read, ATTRIBUTE_TENSOR_BYTES)

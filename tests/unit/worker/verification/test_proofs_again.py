@@ -58,6 +58,17 @@ def test_a_transaction_before_which_a_rank_did_something_alone_shows_nothing(
     assert proofs.play.guarantee.promise == "exact-samples"
 
 
+def test_such_a_transaction_does_not_show_either_that_ranks_hold_other_data(
+    proofs: Proving,
+) -> None:
+    """What ranks told each other after it would have to stay as it is for the rest of the run."""
+    proofs.found = {**ALONE, "different": ["x"]}
+    proofs.commit(1)
+
+    assert len(proofs.made) == 2, "after the first proof one more, and nothing that is tried again"
+    assert not [one for one in proofs.play.said if "shares" in one]
+
+
 def test_where_each_transaction_is_such_a_one_the_promise_comes_down(proofs: Proving) -> None:
     proofs.found = ALONE
     for _ in range(WAITS + 1):

@@ -4,13 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.replay.executed import TALKS, Executed
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.verification import replica_children
-from recoverrun.worker.verification.replay_trial import EMPTY, Trial
+from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.worker.verification.test_proofs import GENERATION, PARTNER, Play, microbatch
@@ -278,3 +279,12 @@ def test_what_an_execution_moves_is_put_back_and_told(
     assert counting.seen == 0
     made.learn(found["moved"])
     assert play.executor.moved == [vars(counting)], "once"
+
+
+def test_the_item_of_an_iteration_is_no_data_that_a_rank_holds() -> None:
+    """Those of two ranks always differ, and the next iteration has another one."""
+    region = loop(live_in=frozenset({"mine", "batch"}), targets=frozenset({"batch"}))
+    one = microbatch(region)
+    one.places[0].top.names.update(mine=torch.zeros(9000), batch=torch.zeros(9000))
+
+    assert [*bulk_of(one)] == ["mine#"]
