@@ -55,6 +55,7 @@ def put_states(made: MadeObjects, parcel: Parcel) -> None:
     do not fit.
     """
     told, tensors = parcel.manifest, parcel.tensors
+    held = _holders(made.of("optimizers"))
     for name in made.names():
         own = made.of(name)
         if len(own) != len(told[name]):
@@ -64,6 +65,42 @@ def put_states(made: MadeObjects, parcel: Parcel) -> None:
             if name == "optimizers":
                 state = _distributed(one, state)
             one.load_state_dict({**one.state_dict(), **state})
+    _keep(held)
+
+
+def _holders(optimizers: Iterable[Any]) -> list[tuple[Any, str, Any, list[Any]]]:
+    """The lists of groups and the states of optimizers, and what these lists hold, to be filled."""
+    return [
+        (one, name, vars(one)[name], list(vars(one)[name]))
+        for one in optimizers
+        for name in ("param_groups", "state")
+        if name in vars(one)
+    ]
+
+
+def _keep(held: Iterable[tuple[Any, str, Any, list[Any]]]) -> None:
+    """What optimizers have loaded goes into the objects that held it before: one that wraps another
+    may share its groups, and the script may hold one.
+    """
+    for one, name, present, groups in held:
+        loaded = vars(one)[name]
+        if loaded is present:
+            continue
+        if isinstance(present, dict):
+            _refilled(present, loaded)
+        elif len(groups) == len(loaded):
+            present[:] = [_refilled(*pair) for pair in zip(groups, loaded, strict=True)]
+        else:
+            present[:] = loaded
+        setattr(one, name, present)
+
+
+def _refilled(present: dict[Any, Any], content: dict[Any, Any]) -> dict[Any, Any]:
+    """The same dict, with this content."""
+    if present is not content:
+        present.clear()
+        present.update(content)
+    return present
 
 
 def put_constants(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:

@@ -9,6 +9,8 @@ import torch
 
 from recoverrun.worker.arrival import placing
 from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.packing import Packing
+from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
@@ -132,3 +134,42 @@ def test_who_lacks_a_module_is_named(
             {name: torch.zeros(2) for name in theirs},
             3,
         )
+
+
+class Wrapped(torch.optim.SGD):
+    """An optimizer around another one, as that of sharpness-aware minimization is: the inner one
+    makes the update, and schedulers know the outer one.
+    """
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, lr=0.1, momentum=0.9)
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1, momentum=0.9)
+        self.param_groups = self.inner.param_groups
+        self.state = self.inner.state
+
+
+def test_optimizers_that_share_their_groups_and_state_share_them_afterwards() -> None:
+    (there, _), (here, made) = _wrapped(), _wrapped()
+    there.param_groups[0]["lr"] = 0.05
+    there.inner.step()
+    packing = Packing([])
+    told = [packing.pack(one.state_dict()) for one in (there, there.inner)]
+    groups, group, state = here.param_groups, here.param_groups[0], here.state
+
+    placing.put_states(made, Parcel({"optimizers": told}, packing.tensors))
+
+    assert here.param_groups is here.inner.param_groups is groups
+    assert groups == [group], "the very one, which the script may hold"
+    assert groups[0] is group
+    assert group["lr"] == 0.05
+    assert here.state is here.inner.state is state
+    assert [*map(len, state.values())] == [1], "its momentum"
+
+
+def _wrapped() -> tuple[Wrapped, MadeObjects]:
+    param, made = torch.nn.Parameter(torch.ones(2)), MadeObjects()
+    param.grad = torch.ones(2)
+    optimizer = Wrapped([param])
+    for one in (optimizer, optimizer.inner):
+        made.note_optimizer(one)
+    return optimizer, made
