@@ -250,6 +250,7 @@ class Newcomer:
         own = placing.own_values(found, {**global_, **at.f_locals})
         spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
         marks = loose_values.tensor_marks(there, spaces)
+        first = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
         placing.put_constants(parts, found, there)
         placing.put_state(parts, found, there, spaces)
         assert self.winding is not None, "wound to here"
@@ -278,7 +279,7 @@ class Newcomer:
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._others = told["others"]
         modules = (path for path, _ in there.modules)
-        self._survivor.know(told["before"], modules, marks, self._way.began)
+        self._survivor.know(placing.begun(told, first), modules, marks, self._way.began)
         take_over.join(worker, parts.driver.control, told["channels"])
 
     def _protect(self, told: dict[str, Any]) -> None:

@@ -196,6 +196,19 @@ def own_values(parcel: Parcel, visible: Mapping[str, Any]) -> dict[Key, Any]:
     return {key: copied(value) for key, value in found if value is not None}
 
 
+def begun(told: Mapping[str, Any], own: Mapping[Place, int]) -> list[list[Any]]:
+    """The digests of plain values as the run began, for this rank; `own` are those that its first
+    lines have left.
+
+    What the donor does not tell has not changed there since. So what this process has otherwise is
+    what ranks do not have in common, and has not changed either.
+    """
+    changed = {(path, key) for kind in ("values", "rebound") for path, key, *_ in told[kind]}
+    before = {(path, key): digest for path, key, digest in told["before"]}
+    before |= {place: digest for place, digest in own.items() if place not in changed}
+    return [[*place, digest] for place, digest in before.items()]
+
+
 def put_values(
     visible: Mapping[str, Any],
     told: Mapping[Key, Any],

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.arrival import placing
+from recoverrun.worker.arrival import placing, plain_values
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
@@ -173,3 +174,22 @@ def _wrapped() -> tuple[Wrapped, MadeObjects]:
     for one in (optimizer, optimizer.inner):
         made.note_optimizer(one)
     return optimizer, made
+
+
+def test_values_of_its_own_rank_are_not_what_has_changed_for_one_that_came_back() -> None:
+    """It may give others their state later: these would take its rank for theirs."""
+    zero, one = ({"job": SimpleNamespace(rank=rank, done=0)} for rank in range(2))
+    before = plain_values.digests(holdings([zero], frozenset()))
+    zero["job"].done = one["job"].done = 5  # told, and in place
+    of_zero, of_one = (holdings([names], frozenset()) for names in (zero, one))
+    told = {
+        "before": [[*place, digest] for place, digest in before.items()],
+        "values": plain_values.pack(plain_values.changed(of_zero, before), Packing([])),
+        "rebound": [],
+    }
+
+    begun = placing.begun(told, plain_values.digests(of_one))
+
+    known = {(path, key): digest for path, key, digest in begun}
+    changed = plain_values.changed(of_one, known)
+    assert [entry.place for entry in changed] == [("job", "done")]
