@@ -186,10 +186,8 @@ class _Walk:
             self._go_on(path, dict(vars(one)))
 
     def _at_function(self, path: str, one: Any) -> None:
-        if one.__module__ not in self._own:
-            return
-        if one.__closure__ or one.__dict__ or one.__defaults__ or one.__kwdefaults__:
-            self._hold(path, one)
+        if one.__module__ in self._own:
+            self._hold(path, one)  # it may be given attributes
             self._go_on(path, Function(one))
 
     def _at_partial(self, path: str, one: Any) -> None:

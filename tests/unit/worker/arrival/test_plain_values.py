@@ -71,6 +71,17 @@ def test_a_list_that_only_a_frame_holds_is_filled_where_it_lies() -> None:
     assert mine == [0.5, 0.25]
 
 
+def test_a_function_is_given_the_attribute_that_it_makes_as_it_is_called() -> None:
+    def made() -> Any:
+        return lambda: None
+
+    donor, newcomer = made(), made()
+
+    moved({"step": donor}, lambda: setattr(donor, "calls", 7), {"step": newcomer})
+
+    assert newcomer.calls == 7
+
+
 def test_what_the_newcomer_has_not_made_yet_is_made() -> None:
     donor, newcomer = Meter(), Meter()
 
