@@ -56,6 +56,14 @@ class UsualValue:
         """The value that the root always sends; None if it varies or was sent too seldom."""
         return self._said if self._times >= OFTEN else None
 
+    def memory(self) -> tuple[Any, int]:
+        """The last value, and how many times it was sent."""
+        return self._said, self._times
+
+    def remember(self, said: Any, times: int) -> None:
+        """Go on with what another rank has heard."""
+        self._said, self._times = said, times
+
 
 class CallSite:
     """A place in the script that broadcasts a tensor, and who knows what its root would send.
@@ -73,6 +81,7 @@ class CallSite:
         self._same = True  # so far
         self._moved = False
         self._last = b""
+        self._spoke = False  # this rank itself has been the root
 
     def call(self, done: bool) -> None:
         """A call begins here."""
@@ -83,10 +92,24 @@ class CallSite:
         """True if this rank has always held what the root sent, and that has changed."""
         return self._same and self._moved
 
+    def memory(self) -> list[Any]:
+        """The memory of this place for another rank. A root has compared nothing."""
+        compared = (True, False, b"") if self._spoke else (self._same, self._moved, self._last)
+        return [*self.usual_value.memory(), *compared]
+
+    def remember(self, said: Any, times: int, same: bool, moved: bool, last: bytes) -> None:
+        """Go on with the memory of another rank."""
+        self.usual_value.remember(said, times)
+        self._same, self._moved, self._last = same, moved, last
+
+    def speak(self, said: torch.Tensor) -> None:
+        """This rank is the root, and has sent `said`."""
+        self._spoke = True
+        self.usual_value.heard(_small(said))
+
     def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
         """A live root has sent `said`, where this rank `held` a tensor of the same shape."""
-        small = said.numel() * said.element_size() <= SAMPLE
-        self.usual_value.heard(said.detach().clone() if small else None)
+        self.usual_value.heard(_small(said))
         if not self._same:
             return
         words = _bits(said)
@@ -119,10 +142,19 @@ class ObjectCallSite(CallSite):
     def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
         """Ignored: what travels are sizes and pickled contents."""
 
+    def speak(self, said: torch.Tensor) -> None:
+        """Ignored as well."""
+
+
+def _small(said: torch.Tensor) -> torch.Tensor | None:
+    small = said.numel() * said.element_size() <= SAMPLE
+    return said.detach().clone() if small else None
+
 
 def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+        alike = isinstance(other, torch.Tensor) and one.dtype == other.dtype
+        return alike and torch.equal(one.cpu(), other.cpu())
     return type(one) is type(other) and bool(one == other)
 
 

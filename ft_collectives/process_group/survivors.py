@@ -179,8 +179,11 @@ class SurvivorCollectives:
             if named and lost and not CallSite.tells(last):
                 raise _nobody(call, self.ranks[root])
             for target, result in zip(tensors, words, strict=True):
-                if site is not None and not alone and not lost and self.place != root:
-                    site.hear(target, result)
+                if site is not None and not alone and not lost:
+                    if self.place == root:
+                        site.speak(result)
+                    else:
+                        site.hear(target, result)
                 target.detach().copy_(result)
             if site is not None and lost:
                 site.substitute = among.members[substitutes_of(self.ranks, among.members)[root]]

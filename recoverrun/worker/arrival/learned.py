@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
+import torch
+
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.arrival.loose_values import Key as TensorKey
 from recoverrun.worker.arrival.loose_values import Mark
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import key_of, told
 from recoverrun.worker.errors import NotReachable
@@ -19,6 +22,7 @@ from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import tensor_bytes
 from recoverrun.worker.step.interfaces import Learns, Returns
 from recoverrun.worker.step.take_over import PlaceTaker
 from recoverrun.worker.step.worker_state import WorkerState
@@ -123,6 +127,35 @@ def _put_executes(parts: PlaceParts, said: list[Any]) -> None:
     executor.items.fed.update(fed)
 
 
+def _heard(parts: PlaceParts) -> list[Any]:
+    """What roots of broadcasts have sent; small tensors by their bytes."""
+    told_of = []
+    for names, said, *memory in parts.worker.call_sites.read():
+        packing = Packing([])
+        try:
+            value = packing.pack(said)
+        except CannotTravel:
+            continue
+        tensors = [[str(one.dtype), list(one.shape), tensor_bytes(one)] for one in packing.tensors]
+        told_of.append([names, value, tensors, *memory])
+    return told_of
+
+
+def _put_heard(parts: PlaceParts, said: list[Any]) -> None:
+    found = []
+    for names, value, tensors, *memory in said:
+        made = [_of_bytes(*one) for one in tensors]
+        found.append([names, unpack(value, made), *memory])
+    parts.worker.call_sites.put(found)
+
+
+def _of_bytes(kind: str, shape: list[int], content: bytes) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, kind.removeprefix("torch."))
+    if not content:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
+
+
 LEARNED: dict[str, Entry] = {
     "regions": Entry(
         lambda parts: sorted(parts.worker.runtime.regions),
@@ -159,6 +192,7 @@ LEARNED: dict[str, Entry] = {
     "driver": Entry(
         lambda parts: parts.driver.learned(), lambda parts, said: parts.driver.learn(said)
     ),
+    "heard": Entry(_heard, _put_heard),
     "completed": Entry(_completed, _complete),
     "generators": Entry(
         lambda parts: REGISTRY.numbers(), lambda parts, said: REGISTRY.renumber(said)

@@ -42,16 +42,12 @@ NUMBERS = (int, float, bool)
 SIMPLE = (str, *NUMBERS, type(None))
 """Objects that can be compared with those of an earlier call."""
 
-Stack = tuple[tuple[CodeType, int], ...]
-"""Functions in execution and their lines, the innermost one first."""
-
 
 class Broadcasts:
     """Wraps `dist.broadcast` and `dist.broadcast_object_list`."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._sites: dict[Stack, CallSite] = {}
         self._told: set[str] = set()
 
     def broadcast(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +119,7 @@ class Broadcasts:
             with requiring_roots():
                 return call.speak(CallSite())
         where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-        site = self._sites.setdefault(_stack(caller), kind())
+        site = self._worker.call_sites.at(caller, kind)
         site.call(self.does(caller, call.said, group, root))
         try:
             with requiring_roots(site):
@@ -221,15 +217,6 @@ def called(
     if not isinstance(place, int) or not 0 <= place < len(group.ranks):
         return None, 0
     return group, place
-
-
-def _stack(frame: FrameType | None) -> "Stack":
-    """The stack of the caller: a helper that broadcasts may be called from many places."""
-    found = []
-    while frame is not None:
-        found.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(found)
 
 
 def _say(said: Sequence[Any], group: ElasticGroup, root: int, device: Any) -> None:

@@ -13,6 +13,7 @@ from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
 from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.context.context_buffer import ContextWriter
+from recoverrun.worker.step.call_sites import CallSites
 from recoverrun.worker.step.cpu_waits import CpuWaits
 from recoverrun.worker.step.failpoints import Failpoints
 from recoverrun.worker.step.guarantee import Guarantee
@@ -53,6 +54,7 @@ class WorkerState:
             extent=lambda: extent(runtime.microbatches, runtime.stack),
         )
         self.timing = StepTiming()
+        self.call_sites = CallSites()
         self.cpu_waits = CpuWaits()
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
         self.returns = env.returns  # a lost replica may come back, as far as is known here
