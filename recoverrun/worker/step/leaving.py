@@ -7,14 +7,16 @@ from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN
 
 LEAVES = "a lost replica does not come back: rank {}: {}"
-MISSES = "rank {}: this process does not take part: {}"
+MISSES = "this process does not take part: {}"
 
 
 def leave(worker: WorkerState, reason: str, *, again: bool = False) -> Never:
     """End this process, and say why. Unless another process of this rank may do better (`again`),
     none is started any more.
     """
-    words, event = (MISSES, "notice.give") if again else (LEAVES, REFUSE_RETURN)
-    worker.reporter.notice(words.format(worker.env.rank, reason), event)
+    if again:
+        worker.reporter.notice(MISSES.format(reason))
+    else:
+        worker.reporter.notice(LEAVES.format(worker.env.rank, reason), REFUSE_RETURN)
     worker.link.close()
     os._exit(EXIT_AWAY)
