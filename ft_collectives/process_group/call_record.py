@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp, Work
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.process_group.call_check import CallSignature, signature_of
 from ft_collectives.process_group.results import completed
 
@@ -74,7 +75,7 @@ def recorded(
             return work
 
         functools.update_wrapper(wrapper, method)
-        return wrapper
+        return aside(wrapper)
 
     return around
 

@@ -13,6 +13,7 @@ import torch
 from ft_collectives.communicators.c10d import ReduceOp, Work, options
 from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import PeerLost
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.process_group.argument_checks import check_operation
 from ft_collectives.process_group.call_check import NONE, CallSignature, signature_of
 from ft_collectives.process_group.results import Give, finish, fold_by, put
@@ -190,6 +191,7 @@ class SurvivorCollectives:
 
         self.run(signature_of(call, tensors, root), [*tensors, word], launch, deliver)
 
+    @aside
     def meet(self) -> tuple[int, ...]:
         """Wait for all members: the vote alone does that. Return their places in the group."""
         met: list[Communicator] = []

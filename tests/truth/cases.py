@@ -68,6 +68,7 @@ BLOCKS = (
         ranks=3,
         contract="told",
     ),
+    Case(name="D3", script="modes.py", kills=("r1@step:4:forward",), contract="either"),
 )
 PLACES = tuple(
     case(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
 from recoverrun.worker.context.object_members import contents
@@ -33,9 +34,11 @@ class TorchObserver:
         self._iterators: list[str] = []  # variables of the module
         self._feeds: list[list[Any]] = []
 
+    @aside
     def streams(self) -> Streams:
         return read_streams()
 
+    @aside
     def attributes(
         self,
         visible: Mapping[str, Any] | None,
@@ -50,6 +53,7 @@ class TorchObserver:
             self._feeds = list(lists.values())
         return states_of(self._owners)
 
+    @aside
     def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:
         held: dict[Key, Any] = {
             name: value for name, value in names.items() if is_bulk(value, CARRIED_TENSOR_BYTES)
@@ -68,6 +72,7 @@ class TorchObserver:
     def feeds(self) -> list[tuple[list[Any], list[Any]]]:
         return [(feeds, feeds[:]) for feeds in self._feeds]
 
+    @aside
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:
         held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
         held.update(local)
@@ -79,10 +84,12 @@ class TorchObserver:
         generators = REGISTRY.alive().values()
         return frozenset(map(id, [*(owner for _, owner in self._owners), *generators]))
 
+    @aside
     def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
         held = items_in_memory(iterable)
         return draws_in(held, draws) if held else []
 
+    @aside
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value) or is_result(value):
             return value.detach().clone()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.fingerprints import grown, marks
 from recoverrun.worker.context.namespaces import around_of, seen_by
@@ -156,6 +157,7 @@ def capture(
     )
 
 
+@aside
 def captured_after(
     names: dict[str, Any], microbatch: Microbatch, step: int, own_modules: frozenset[str]
 ) -> Context:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.rng import host_streams
 
 CPU_BYTES = 24 + 8 * 624 + 40
@@ -142,6 +143,7 @@ def set_private_counts(counts: PrivateCounts) -> None:
     _process.private = counts
 
 
+@aside
 def read_streams() -> Streams:
     """Return the present state of all streams."""
     cuda: tuple[bytes, ...] = ()
@@ -165,6 +167,7 @@ def restore_streams(streams: Streams) -> None:
     host_streams.restore_numpy(streams.numpy)
 
 
+@aside
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     state = tensor if tensor.is_cpu and tensor.is_contiguous() else _plain(tensor)
     return ctypes.string_at(state.data_ptr(), state.nbytes)

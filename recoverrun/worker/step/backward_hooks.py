@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.step.interfaces import HearsBackwards
 
 
@@ -21,6 +22,7 @@ class BackwardHooks:
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
         return _Backward(self, losses)
 
+    @aside
     def begins(self, losses: Any) -> None:
         """A backward begins, perhaps within another one."""
         if not self._depth:
@@ -29,6 +31,7 @@ class BackwardHooks:
             self._driver.backward_begins(losses)
         self._depth += 1
 
+    @aside
     def ends(self, *, whole: bool) -> None:
         """It has returned, or has raised an error and is not `whole`."""
         self._depth -= 1

@@ -17,6 +17,7 @@ from typing import Any
 from ft_collectives.communicators.channel import Accelerator
 from ft_collectives.communicators.errors import RanksDiffer, Superseded
 from ft_collectives.communicators.limits import TimedOut
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.reducer import Reducer
 from ft_collectives.step.step_events import Accumulated, Discarded, Ended, Settled
@@ -153,6 +154,7 @@ class Driver:
 
     # --------------------------------------------------------------------------- the step goes on
 
+    @aside
     def iteration_begins(self, top: Top) -> None:
         """A loop's body begins, perhaps a microbatch's: leave our context in shared memory."""
         worker = self.worker
@@ -171,11 +173,7 @@ class Driver:
         context = self.replayer.capture_top(worker.step, index, attempt, top, wanted=wanted)
         if worker.protected and context is not None:
             if not index:
-                tops = [
-                    loop_frame.top
-                    for loop_frame in worker.runtime.under_way()
-                    if loop_frame.top is not None
-                ]
+                tops = [one.top for one in worker.runtime.under_way() if one.top is not None]
                 around = [outer.context for outer in tops if outer.context is not None]
                 worker.context_buffer.top(context, around)
                 self._verifier.begins(context)
@@ -189,6 +187,7 @@ class Driver:
         worker = self.worker
         return not worker.refusal and (worker.strategy is not None or process_groups.several())
 
+    @aside
     def forward_begins(self, values: Any) -> None:
         """The root module's forward begins, in training, on these inputs."""
         worker = self.worker

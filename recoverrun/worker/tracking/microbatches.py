@@ -14,10 +14,13 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from torch import dtype
     from torch.optim import Optimizer
 
+    from ft_collectives.communicators.script_modes import Modes
     from recoverrun.worker.context.evidence import Evidence, Mark
     from recoverrun.worker.context.slot_context import Context, Key, Path
     from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
+
+    Switches = tuple[list[dtype | None], Callable[[], AbstractContextManager[None]], Modes]
 
 
 @dataclass(slots=True, eq=False)
@@ -41,9 +44,7 @@ class Top:
     drew: bool = False  # data, in its body
     heard: int = 0  # collectives of the script before it
     seeded: bool = False  # torch's streams were seeded before anything was drawn
-    switches: "tuple[list[dtype | None], Callable[[], AbstractContextManager[None]]] | None" = (
-        None  # see `step.switches`
-    )
+    switches: "Switches | None" = None  # see `step.switches`
     context: "Context | None" = None  # captured then
     evidence: "Evidence | None" = None  # of what the iteration does
     feeds: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)

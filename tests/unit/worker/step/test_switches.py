@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
+from ft_collectives.communicators import script_modes
 from recoverrun.worker.step import switches
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp import Ddp
@@ -44,6 +46,40 @@ def test_code_that_began_in_a_block_of_autocast_is_executed_in_one() -> None:
 
     assert within == (True, torch.float16)
     assert not casting()[0]
+
+
+class Asked(TorchFunctionMode):
+    """Notes all that torch is asked."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.names.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def test_code_that_began_outside_of_a_mode_is_not_in_it() -> None:
+    then = switches.now(None)
+
+    with Asked() as inner:
+        with switches.as_at(then):
+            torch.ones(1)
+        assert inner.names == []
+        torch.zeros(1)
+
+    assert inner.names == ["zeros"]
+
+
+def test_code_that_began_in_a_mode_is_in_it_again() -> None:
+    with Asked() as outer:
+        then = script_modes.aside(switches.now)(None)
+        with script_modes.aside(switches.as_at)(then):
+            torch.ones(1)
+
+    assert outer.names == ["ones"]
 
 
 class Served:
