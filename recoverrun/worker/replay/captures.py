@@ -55,7 +55,7 @@ class Captures:
             loaders=self.loaders(),
             attributes=top.attributes,
         )
-        top.context = context
+        top.context, top.made = context, REGISTRY.made()
         return context
 
     def after(self, step: int, microbatch: Microbatch, *, look_again: bool = True) -> Context:

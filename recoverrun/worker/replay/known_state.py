@@ -142,7 +142,9 @@ def require(
     if any(key in state.unknown for key in moved.hosts):
         raise NotReplayable(NUMBERS_MOVE)
     untold = [key for key in moved.generators if generator_key(key) in state.unknown]
-    lacking = [key for key in moved.generators if key not in state.context.generators]
+    theirs = state.context.generators
+    # One that we had not either is made by the microbatch itself.
+    lacking = [key for key in moved.generators if key in mine.generators and key not in theirs]
     if untold or lacking:
         raise NotReplayable(
             f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "

@@ -10,6 +10,7 @@ import torch
 from recoverrun.worker.context import module_state, undo_log
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import owners_of
+from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.step import switches
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.tracking.microbatches import Top
@@ -36,5 +37,5 @@ def unchanged(
     buffers = strategy.buffers() if strategy is not None else []
     with module_state.untouched(modules, buffers), undo_log.optimizers_rest(optimizers):
         with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=not fresh):
-            with switches.as_at(top.switches):
+            with REGISTRY.as_at(top.made), switches.as_at(top.switches):
                 yield

@@ -11,7 +11,8 @@ import functools
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,23 @@ class Registry:
         alive = self.alive()
         for key in states.keys() & alive.keys():
             object_generators.put_state(alive[key], states[key])
+
+    def made(self) -> Counter[str]:
+        """Return how many generators were made at each place so far."""
+        return self._made.copy()
+
+    @contextmanager
+    def as_at(self, made: Counter[str]) -> Iterator[None]:
+        """Code is executed again from where these had been made: what it makes has the names of
+        those that were made since. Afterwards these are known again, and nothing that it made.
+        """
+        before = self._known, self._made
+        self._known = {key: held for key, held in self._known.items() if _was_made(key, made)}
+        self._made = made.copy()
+        try:
+            yield
+        finally:
+            self._known, self._made = before
 
     def numbers(self) -> dict[str, list[Any]]:
         """The number of generators made at each place, and the numbers of those still held."""
@@ -166,6 +184,12 @@ class Registry:
         stand_in = Kind(name, (original,), {"__doc__": original.__doc__})
         stand_in.__module__ = module.__name__
         setattr(module, name, stand_in)
+
+
+def _was_made(key: str, made: Counter[str]) -> bool:
+    """True if that generator is one of those that had been `made`."""
+    place, _, number = key.rpartition("#")
+    return int(number) < made[place]
 
 
 def _place(frame: FrameType | None) -> str | None:

@@ -2,6 +2,7 @@
 it again (`replay`).
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ class Top:
     seeded: bool = False  # torch's streams were seeded before anything was drawn
     switches: "Switches | None" = None  # see `step.switches`
     context: "Context | None" = None  # captured then
+    made: Counter[str] = field(default_factory=Counter)  # generators, by place, before it
     evidence: "Evidence | None" = None  # of what the iteration does
     feeds: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
     """Lists that hold iterators over loaders, and what they held."""

@@ -79,10 +79,17 @@ def test_torch_s_stream_is_needed_by_who_draws_before_it_seeds(
 
 def test_a_generator_that_it_never_made_cannot_be_drawn_from_in_its_place() -> None:
     moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    ours = at(4, generators={MADE_AT: b"ours"})
 
     with pytest.raises(NotReplayable, match=MADE_AT):
-        require(State(at(4)), at(4), moved, anything)
-    require(State(at(4, generators={MADE_AT: b"state"})), at(4), moved, anything)
+        require(State(at(4)), ours, moved, anything)
+    require(State(at(4, generators={MADE_AT: b"state"})), ours, moved, anything)
+
+
+def test_a_generator_that_the_microbatch_itself_makes_is_not_needed() -> None:
+    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+
+    require(State(at(4)), at(4), moved, anything)
 
 
 def test_what_a_microbatch_drew_from() -> None:

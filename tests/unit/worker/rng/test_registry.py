@@ -325,3 +325,24 @@ def test_what_this_package_makes_is_not_the_scripts() -> None:
 
     assert list(watched.registry.alive().values()) == made[1:]
     assert watched.registry.numbers() == {"train.py:1": [1, [0]]}
+
+
+def test_code_that_is_executed_again_makes_generators_of_the_same_names() -> None:
+    script = Watched()
+    body = "kept = torch.Generator()"
+    first = script.run(body)
+    made = script.registry.made()
+    own = script.run(body)
+    known = dict(script.registry.alive())
+
+    with script.registry.as_at(made):
+        before = [*script.registry.alive()]
+        again = script.run(body)
+        within = dict(script.registry.alive())
+    after = dict(script.registry.alive())
+    next_one = script.run(body)
+
+    assert before == ["train.py:1#0"]
+    assert within == {"train.py:1#0": first["kept"], "train.py:1#1": again["kept"]}
+    assert after == known == {"train.py:1#0": first["kept"], "train.py:1#1": own["kept"]}
+    assert script.registry.alive()["train.py:1#2"] is next_one["kept"]
