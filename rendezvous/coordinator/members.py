@@ -222,6 +222,7 @@ class Membership:
             contexts=tuple((one.rank, one.contexts) for one in left),
             marks=tuple((one.rank, one.marks) for one in left if one.marks),
             begun=tuple((one.rank, one.begun) for one in left if one.begun),
+            buffers=tuple((one.rank, one.buffers) for one in left if one.buffers),
         )
 
     def suspects(self, step: int) -> tuple[Identity, ...]:

@@ -153,6 +153,7 @@ class ContextBuffer:
     marks: bytes = b""
     begun: tuple[tuple[int, int, int, int, int], ...] = ()
     by_itself: bool = False  # it hung, or ended by its own doing; nobody else may have ended it
+    buffers: bytes = b""  # those that other ranks take over from it
 
 
 # ---------------------------------------------------------------------------- generations
@@ -205,6 +206,7 @@ class LostContexts:
     marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
     begun: tuple[tuple[int, tuple[tuple[int, int, int, int, int], ...]], ...] = ()
     """(lost rank, the microbatches that it may have died of)"""
+    buffers: tuple[tuple[int, bytes], ...] = ()  # (lost rank, those that others take over from it)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

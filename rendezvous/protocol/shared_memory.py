@@ -55,6 +55,13 @@ def error_beside(context: str) -> str:
     return f"{context}.error" if context else ""
 
 
+def buffers_beside(context: str) -> str:
+    """The path of the memory for buffers that other ranks take over from a worker; "" if nothing is
+    to be left. `context` is that of the worker's memory.
+    """
+    return f"{context}.buffers" if context else ""
+
+
 class Writer:
     """Maps the file and leaves the latest payload in it. One thread only."""
 
@@ -160,6 +167,11 @@ def read(path: str) -> tuple[bytes, ...]:
             return parse(file.read())
     except OSError:
         return ()
+
+
+def newest(path: str) -> bytes:
+    """The newest whole payload in the file at `path`, b"" if there is none."""
+    return next(reversed(read(path)), b"")
 
 
 def read_marks(path: str) -> bytes:

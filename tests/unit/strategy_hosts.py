@@ -36,6 +36,7 @@ class Host:
         self.watching: Any = None
         self.reducer = Reducer()
         self.worker = SimpleNamespace(env=SimpleNamespace(exact=False),
+            left_buffers=SimpleNamespace(leave=lambda *_: None),
             strategy=None, refusal="", acting=False, machine=None, step=1, lost=False,
             runtime=SimpleNamespace(active=True, microbatches=[], begin_step=lambda: None),
             failpoints=SimpleNamespace(armed=False),

@@ -24,6 +24,7 @@ from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.step.forward_sync import Buffers, ForwardSync
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from rendezvous.protocol.layout import Layout
@@ -123,6 +124,7 @@ class Survivor:
         self.present: list[Gradient] = []  # in the accumulators
         self.reduced: list[tuple[Identity, Gradient]] = []
         self.strategy = SimpleNamespace(
+            forward_sync=ForwardSync(),
             set_aside=self._set_aside, put_back=self._put_back, reducers=lambda: [self],
             alone=False,
         )  # fmt: skip
@@ -159,7 +161,9 @@ class Survivor:
 
     # ----------------------------------------------------------------------- the actor
 
-    def _execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+    def _execute(
+        self, rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+    ) -> Executed:
         index, x = microbatch.index, state.context.names["x"]
         if rank == self.env.rank:
             return self.execute_own(step, microbatch)

@@ -73,6 +73,7 @@ class Ending:
             incarnation=worker.incarnation,
             contexts=_bounded(shared_memory.read(worker.context)),
             marks=shared_memory.read_marks(worker.context),
+            buffers=shared_memory.newest(shared_memory.buffers_beside(worker.context)),
             begun=shared_memory.read_begun(
                 worker.context, ended_by_us=gone.ours and not worker.hung
             ),

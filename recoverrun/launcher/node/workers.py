@@ -232,7 +232,12 @@ class LocalWorkers:
         contexts = tuple(map(packed, shared_memory.read(worker.context)[-1:]))
         if not contexts or len(contexts[0]) > FORWARD_BYTES:
             return None
-        return ContextBuffer(rank=worker.rank, incarnation=worker.incarnation, contexts=contexts)
+        buffers = shared_memory.newest(shared_memory.buffers_beside(worker.context))
+        if len(contexts[0]) + len(buffers) > FORWARD_BYTES:
+            buffers = b""
+        return ContextBuffer(
+            rank=worker.rank, incarnation=worker.incarnation, contexts=contexts, buffers=buffers
+        )
 
     # --------------------------------------------------------------------------- ending
 

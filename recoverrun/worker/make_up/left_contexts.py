@@ -130,6 +130,7 @@ class LeftContexts:
         with self._came:
             self.contexts.pop(rank, None)
             self.marks.pop(rank, None)
+        self._worker.left_buffers.forget(rank)
         self._awaited.discard(rank)
         self._renewed.discard(rank)
         self._executor.lost.pop(rank, None)

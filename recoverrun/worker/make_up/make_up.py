@@ -19,6 +19,7 @@ from recoverrun.worker.make_up import arrival_proof, noted_evidence
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import KILLS, which
 from recoverrun.worker.make_up.doubts import Doubts
+from recoverrun.worker.make_up.followed_buffers import FollowedBuffers
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
@@ -31,6 +32,7 @@ from recoverrun.worker.replay.known_state import (
     from_words,
     lacking,
 )
+from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.step.interfaces import Rehearses
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -67,6 +69,7 @@ class MakeUp:
         self._audits = Audits(worker, executor)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
         self._doubts = Doubts(worker, executor)
+        self._buffers = FollowedBuffers(worker, self._aside)
         self._rehearsal = rehearsal
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
@@ -127,7 +130,8 @@ class MakeUp:
         made.start = self._left.state_of(made.rank, microbatch)
         self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
         with Apart(self._worker) as apart:
-            made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
+            before = self._buffers.before(self._made, made.identity)
+            made.executed = self._executor.execute(made.rank, made.start, step, microbatch, before)
             made.pieces = apart.pieces(carried=not made.identity[1])
             made.fresh = False
         self._doubts.indifference(made, microbatch)
@@ -248,12 +252,10 @@ class MakeUp:
         """
         protection = self._worker.protection
         ends = [end for one in self._made.values() if (end := self._positions.end_of(one))]
-        heard = gather(
-            protection.fabric,
-            protection.peers,
-            generation,
-            {"ends": ends, "starts": self._positions.starts()},
-        )
+        said = {"ends": ends, "starts": self._positions.starts()}
+        said |= {"buffers": self._buffers.told(self._made)}
+        heard = gather(protection.fabric, protection.peers, generation, said)
+        self._buffers.hear({rank: one["buffers"] for rank, one in heard.items()})
         self._executors = {
             (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
         }
@@ -294,7 +296,7 @@ class MakeUp:
             context_buffer.rests()
         return next(filter(None, reasons), "")
 
-    def _aside(self, identity: Identity, rank: int) -> Made:
+    def _aside(self, identity: Identity, rank: int, before: Buffers = ()) -> Made:
         """Execute a microbatch that another survivor makes up, for it to be compared.
 
         Nothing is learned of it: where the lost rank stands after later ones has been told.
@@ -305,7 +307,7 @@ class MakeUp:
         with worker.timing.measure("redo"), suppress(NotReplayable):
             state = self._left.state_of(rank, microbatch)
             with Apart(worker) as apart:
-                made.executed = self._executor.execute(rank, state, step, microbatch)
+                made.executed = self._executor.execute(rank, state, step, microbatch, before)
                 made.pieces = apart.pieces(carried=not identity[1])
         worker.context_buffer.rests()
         return made
@@ -380,6 +382,7 @@ class MakeUp:
 
     def end_step(self, step: int) -> None:
         """The transaction is committed."""
+        self._buffers.committed(step)
         self._made.clear()
         self._folded.clear()
         self._worker.runtime.begin_anew()

@@ -6,7 +6,7 @@ as it knows them, its own are put back, and iterators of data are none of those 
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
@@ -35,6 +35,7 @@ class StandingIn:
         self._executor = executor
         self._left = left
         self._where = where
+        self._buffers = ExitStack()  # rank 0's, as far as this rank follows them
 
     def __enter__(self) -> None:
         worker, runtime = self._worker, self._worker.runtime
@@ -45,6 +46,7 @@ class StandingIn:
         runtime.progress.at(Phase.ALONE)
         if not runtime.lone:
             self._own, runtime.unclear = read_streams(), False
+            self._buffers.enter_context(_leading(worker))
             self._first = _lost(self._executor, self._left)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
@@ -61,6 +63,7 @@ class StandingIn:
         moved = ended != self._began
         runtime.unclear |= moved and error is not None  # rank 0 might have drawn more
         if not runtime.lone:
+            self._buffers.close()
             restore_streams(self._own)
             if moved and not self._follow(ended):
                 worker.guarantee.weaken(DRAWS)
@@ -84,6 +87,12 @@ class StandingIn:
         here = self._executor.captures.points[-1]
         first.stood_in(here, self._own, self._began, ended)
         return True
+
+
+def _leading(worker: WorkerState) -> AbstractContextManager[None]:
+    return (
+        worker.protection.strategy.forward_sync.as_leading() if worker.protected else nullcontext()
+    )
 
 
 def _lost(executor: Executor, left: LeftContexts) -> LostRank | None:

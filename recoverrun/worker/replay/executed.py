@@ -6,6 +6,7 @@ from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.registry import MAX_GENERATORS
+from recoverrun.worker.step.forward_sync import Buffers
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
@@ -32,6 +33,7 @@ class Executed:
     entered: frozenset[int]  # digests of inputs up to each forward
     door: int  # digest of what entered the model first, and of the random streams then
     after: Context | None  # where that rank stands at its end; None if that was not reached
+    buffers: Buffers = ()  # at its end, of a rank from which all take them over
 
 
 def not_reached(loop: str, misled: bool) -> NothingReached:

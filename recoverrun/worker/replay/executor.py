@@ -47,11 +47,10 @@ from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
 from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
-from recoverrun.worker.replay.substitution import Substitution, UndoRecord
-from recoverrun.worker.rng.host_streams import read_hosts
+from recoverrun.worker.replay.substitution import Substitution, UndoRecord, restore_body
 from recoverrun.worker.rng.registry import REGISTRY
-from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import read_streams, restore_streams
+from recoverrun.worker.step.forward_sync import Buffers, ForwardSync
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
@@ -152,13 +151,17 @@ class Executor:
 
     # --------------------------------------------------------------------------- as another rank
 
-    def execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
-        """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began.
+    def execute(
+        self, rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+    ) -> Executed:
+        """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began, with
+        the buffers of `before`, where these were not taken over then.
 
         Gradients are in the strategy's accumulators then. Raises NotReplayable, or what the
         script's own code raises in the midst of a backward.
         """
         top = microbatch.top
+        sync = self._shared().acting(rank, top.synced, before)
         if microbatch.place.refusal:
             raise NotReplayable(microbatch.place.refusal)
         if REGISTRY.crowded:
@@ -174,7 +177,7 @@ class Executor:
         self._skip = microbatch.place.skip
         try:
             try:
-                with self.runtime.mode.as_rank(rank, untold):
+                with self.runtime.mode.as_rank(rank, untold), sync:
                     done = self._substituted(rank, theirs, step, microbatch, undo)
             finally:
                 self._substitution.revert(top, undo)
@@ -207,7 +210,7 @@ class Executor:
         restore_streams(theirs.streams)
         item = self._item(top, rank)
         if top.body is not None:  # what making an iterator draws is not drawn again
-            _restore_body(top, theirs, mine)
+            restore_body(top, theirs, mine)
         with (
             as_rank(rank),
             self.constants.of(rank),
@@ -271,10 +274,14 @@ class Executor:
                 raise self.containment.failure()
         if not self.fresh and not self.only_inputs:
             require_count(self.runtime.acting_rank, microbatch.reduces, self._asked_to_reduce())
-        after = None
-        if self._reached and not self.fresh and not self.only_inputs:
-            after = captured_after(names, microbatch, step, self.runtime.own_modules)
-        return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
+        entered = frozenset(shown.entered)
+        if not self._reached or self.fresh or self.only_inputs:
+            return Executed(shown.mark, entered, shown.door, None)
+        after = captured_after(names, microbatch, step, self.runtime.own_modules)
+        return Executed(shown.mark, entered, shown.door, after, self._shared().left())
+
+    def _shared(self) -> ForwardSync:
+        return ForwardSync() if self._strategy is None else self._strategy.forward_sync
 
     def _asked_to_reduce(self) -> bool | None:
         return None if self._strategy is None else self._strategy.asked_to_reduce()
@@ -389,12 +396,3 @@ class Executor:
         """There is nothing more to run."""
         self._reached = True
         raise Unwind("backward")
-
-
-def _restore_body(top: Top, theirs: Context, mine: Context) -> None:
-    """Streams are where theirs stood as the body began. Raises NotReplayable if that is unknown."""
-    assert top.body is not None, "an iterator was made in the header"
-    moved = skip_ahead(theirs.streams, mine.streams, top.body, hosts=False)
-    if moved is None:
-        raise NotReplayable(UNTOLD)
-    restore_streams(moved.hosted(read_hosts()))

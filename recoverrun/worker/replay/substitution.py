@@ -24,14 +24,16 @@ from recoverrun.worker.context.object_members import (
     resolve,
     spelt,
 )
-from recoverrun.worker.context.slot_context import Key, Path, owners_of
+from recoverrun.worker.context.slot_context import Context, Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Influence, Modules
-from recoverrun.worker.replay.known_state import named
+from recoverrun.worker.replay.known_state import UNTOLD, named
 from recoverrun.worker.replay.local_shards import LocalShards, unmarked
+from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.tracking.microbatches import Top
 
@@ -283,3 +285,12 @@ class Substitution:
 def _distinct(owners: Iterable[Any]) -> Iterator[Any]:
     """Those that are there, each once."""
     yield from {id(one): one for one in owners if one is not None}.values()
+
+
+def restore_body(top: Top, theirs: Context, mine: Context) -> None:
+    """Streams are where theirs stood as the body began. Raises NotReplayable if that is unknown."""
+    assert top.body is not None, "an iterator was made in the header"
+    moved = skip_ahead(theirs.streams, mine.streams, top.body, hosts=False)
+    if moved is None:
+        raise NotReplayable(UNTOLD)
+    restore_streams(moved.hosted(read_hosts()))

@@ -76,6 +76,7 @@ class Control:
             case Drain():
                 worker.drains = True
             case LostContexts():
+                worker.left_buffers.hear(message)
                 self._inherit(message)
             case ShowStack():
                 joined = worker.fabric.waits.joined() if worker.fabric is not None else ()

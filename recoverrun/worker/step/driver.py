@@ -163,6 +163,7 @@ class Driver:
         if not self._watches:
             return
         top.evidence, top.switches = Evidence(), switches.now(worker.strategy)
+        top.synced = () if worker.strategy is None else worker.strategy.forward_sync.counts()
         index = len(worker.runtime.microbatches)
         if worker.protected and not index and region:
             worker.failpoints.strike(worker.step - 1, "between")

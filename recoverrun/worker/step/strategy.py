@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.step.forward_sync import ForwardSync
 
 Switched = Callable[[], AbstractContextManager[None]]
 
@@ -19,6 +20,8 @@ def nothing_switched() -> Switched:
 
 class DividesOnce:
     """A mixin of strategies that divide gradients once for the whole run, alike on all ranks."""
+
+    forward_sync = ForwardSync()
 
     def admit(self) -> None:
         """A process that takes a lost rank's place divides them so, too."""
@@ -76,6 +79,10 @@ class Strategy(Protocol):
     alone: bool  # where a replica is one rank, that can run forward and backward by itself
 
     unlike: str  # why a script cannot be served whose ranks differ in `terms`
+
+    @property
+    def forward_sync(self) -> ForwardSync:
+        """Buffers that all ranks take over from one of them."""
 
     @property
     def terms(self) -> str:

@@ -17,6 +17,7 @@ from recoverrun.worker.step.call_sites import CallSites
 from recoverrun.worker.step.cpu_waits import CpuWaits
 from recoverrun.worker.step.failpoints import Failpoints
 from recoverrun.worker.step.guarantee import Guarantee
+from recoverrun.worker.step.left_buffers import LeftBuffers
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.reporter import Reporter
 from recoverrun.worker.step.strategy import Strategy
@@ -43,6 +44,7 @@ class WorkerState:
         self.runtime = runtime
         self.progress = runtime.progress
         self.context_buffer = ContextWriter(env.context)
+        self.left_buffers = LeftBuffers(env.context)
         # A kill stands for a machine that fails: no microbatch is to blame for it.
         self.failpoints = Failpoints(
             env.inject, env.rank, before=self.context_buffer.blames_none, birth=env.birth

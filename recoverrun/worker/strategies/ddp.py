@@ -21,6 +21,7 @@ from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.ddp_buckets import EVEN, UNEVEN
 from recoverrun.worker.strategies.ddp_forward import Forwards, switches_of
 from recoverrun.worker.strategies.ddp_module import DdpModule
+from recoverrun.worker.strategies.leading_buffers import DdpForwardSync
 
 OTHERS = "this process has wrapped {here} models in DDP, others {there}"
 
@@ -37,6 +38,11 @@ class Ddp:
         self._modules: list[DdpModule] = []
         self.forwards = Forwards(host, self.find)
         self.switches = partial(switches_of, self.roots)
+        self._wrapped = 0  # so many modules, since the run began
+        self.forward_sync = DdpForwardSync(
+            lambda: [(module, one.buffers) for one in self._modules if (module := one.module)],
+            host.worker.left_buffers.leave,
+        )
 
     # --------------------------------------------------------------------------- hooks
 
@@ -149,7 +155,8 @@ class Ddp:
             return
         over = device_support.communicators(next(module.parameters()).device)
         if host.serve(self, layout, over):
-            wrapped = DdpModule(host, module)
+            wrapped = DdpModule(host, module, self._wrapped)
+            self._wrapped += 1
             self._modules = [one for one in self._modules if one.module is not None]
             self._modules.append(wrapped)
             module.register_comm_hook(None, wrapped.reduce)
@@ -189,6 +196,9 @@ class Ddp:
     def backward_done(self) -> None:
         for wrapped in self._modules:
             wrapped.backward_done()
+        worker = self._host.worker
+        if self.synced and worker.protected and self.forward_sync.leads(worker.env.rank):
+            worker.left_buffers.leave(worker.step, self.forward_sync.read())
 
     @property
     def synced(self) -> bool:

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.step.strategy import Switched
 from recoverrun.worker.strategies.ddp_buckets import Resting
+from recoverrun.worker.strategies.leading_buffers import LeadingBuffers
 
 SYNC = "require_backward_grad_sync"
 """DDP's own switch; False within `no_sync`."""
@@ -27,6 +28,7 @@ class Wrapped(Protocol):
     stained: bool  # re-executed microbatches left traces in DDP's books
     still: bool  # DDP has no part in the reduction of the present forward's gradients
     asked: bool | None  # see `Strategy.asked_to_reduce`
+    buffers: LeadingBuffers
 
     def arm(self, synced: bool) -> None:
         """A forward of the script's own begins; in its backward torch would reduce if `synced`."""
@@ -83,10 +85,17 @@ class Forwards:
 
     def sync_buffers(self, original: Callable[..., None]) -> Callable[..., None]:
         """Buffers are broadcast in the script's own microbatches only."""
+        worker = self._host.worker
 
         def wrapper(module: DistributedDataParallel) -> None:
-            if self._find(module) is None or not self._host.worker.acting:
+            wrapped = self._find(module)
+            if wrapped is None:
                 original(module)
+            elif worker.acting:
+                wrapped.buffers.enter(module)
+            else:
+                with wrapped.buffers.led(module):
+                    original(module)
 
         return wrapper
 
@@ -104,6 +113,7 @@ class Forwards:
         wrapped.asked = None if host.in_schedule else bool(wrapped.asked) or reduces
         if host.worker.acting:
             wrapped.stained = wrapped.still = True
+            wrapped.buffers.begin(module)
             return
         if wrapped.stained:
             wrapped.stained = False

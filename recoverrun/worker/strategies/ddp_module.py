@@ -21,6 +21,7 @@ from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import SPARSE, UNFINISHED, native, wire_of
 from recoverrun.worker.strategies.ddp_division import Division
 from recoverrun.worker.strategies.grad_accumulators import standing
+from recoverrun.worker.strategies.leading_buffers import LeadingBuffers
 
 DROPPED = "others still hold a model in DDP that this process has dropped"
 OTHERS = "DDP trains {here} parameters of a model in this process, {there} in others"
@@ -29,9 +30,13 @@ OTHERS = "DDP trains {here} parameters of a model in this process, {there} in ot
 class DdpModule:
     """Serves one DDP module; without a `reducer` torch reduces."""
 
-    def __init__(self, host: StrategyHost, module: DistributedDataParallel) -> None:
+    def __init__(
+        self, host: StrategyHost, module: DistributedDataParallel, number: int = 0
+    ) -> None:
+        """`number` tells it from other modules of the script."""
         self._host = host
         self._module = weakref.ref(module)
+        self.buffers = LeadingBuffers(host.worker, module, number)
         self.synced = False  # the present backward is one in which torch reduces its gradients
         self.asked: bool | None = False  # see `Strategy.asked_to_reduce`
         self.stained = self.still = False  # see `ddp_forward.Wrapped`
@@ -163,7 +168,7 @@ class DdpModule:
         if isinstance(buckets, str):
             return buckets
         sync = bool(module.require_forward_param_sync)
-        return [buckets, sync, self._partly, len(self.params)]
+        return [buckets, sync, self._partly, len(self.params), self.buffers.holder]
 
     def adopt(self, plan: list[Any]) -> None:
         """Divide as all other ranks do. Raises NotReachable where these train something else."""
@@ -172,7 +177,7 @@ class DdpModule:
             return
         if module is None:
             raise NotReachable(DROPPED)
-        buckets, sync, self._partly, there = plan
+        buckets, sync, self._partly, there, self.buffers.holder = plan
         if buckets and len(self.params) != there:
             raise NotReachable(OTHERS.format(here=len(self.params), there=there))
         module.require_forward_param_sync = sync

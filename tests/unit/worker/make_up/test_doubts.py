@@ -16,6 +16,7 @@ from recoverrun.worker.make_up.doubts import GUESSED
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at
@@ -68,7 +69,9 @@ class Tries:
         self._own, self._execute = survivor.env.rank, survivor.executor.execute
         survivor.executor.execute = self
 
-    def __call__(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+    def __call__(
+        self, rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+    ) -> Executed:
         done: Executed = self._execute(rank, state, step, microbatch)
         if rank == self._own:
             return done

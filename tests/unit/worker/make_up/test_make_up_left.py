@@ -11,6 +11,7 @@ from recoverrun.worker.make_up.left_contexts import CONTEXTS_WAIT_S
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
+from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import LostContexts
@@ -206,7 +207,9 @@ _one_at_a_time = threading.Lock()
 
 
 def _drawing(survivor: Survivor, started: list[Streams]) -> Any:
-    def execute(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+    def execute(
+        rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+    ) -> Executed:
         if rank == survivor.env.rank:
             return survivor.execute_own(step, microbatch)
         with _one_at_a_time:

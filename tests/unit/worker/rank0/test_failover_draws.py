@@ -33,6 +33,7 @@ class Deputy:
     def __init__(self, lost: LostRank | None, points: list[Context]) -> None:
         self.runtime = Runtime(own_rank=1)
         self.points = points
+        self.protected = False
         lost_ranks = {} if lost is None else {0: lost}
         captures = SimpleNamespace(points=points)
         self.executor = SimpleNamespace(lost=lost_ranks, captures=captures)

@@ -14,6 +14,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
+from recoverrun.worker.step.forward_sync import ForwardSync
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.contexts import at, loop
@@ -46,6 +47,7 @@ class Rank(Play):
             early=True,
             synced=True,
             asked_to_reduce=lambda: None,
+            forward_sync=ForwardSync(),
         )
         self.executor.serve(strategy)
         self.strategy = strategy

@@ -124,7 +124,7 @@ def ddp(*outside: bool) -> tuple[Ddp, list[Any]]:
     for synced in outside:
         module: Any = nn.Sequential(nn.Linear(2, 2))
         module.module, module._module_parameters = nn.Linear(2, 2), []
-        module.require_backward_grad_sync = synced
+        module.require_backward_grad_sync, module.process_group = synced, None
         modules.append(module)
         strategy._modules.append(DdpModule(cast("StrategyHost", Host()), module))
     return strategy, modules
