@@ -43,6 +43,23 @@ def test_a_script_ends_with_the_weights_of_the_run_without_losses(
             assert total == pytest.approx(expected, abs=2e-8), f"rank {rank} after {inject}"
 
 
+@pytest.mark.parametrize("how", [(), ("alone",)], ids=["in DDP", "beside it"])
+def test_two_models_that_train_each_other_end_as_under_torchrun(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Running means are among what is compared."""
+    script = SCRIPTS / "adversarial.py"
+    plain = under_torchrun(script, tmp_path, *how, ranks=2)
+
+    for kill in ("r0@step:6:reduce", "r1@step:9:vote"):
+        killed = run(script, tmp_path, *how, ranks=2, inject=kill)
+
+        assert (plain.code, killed.code) == (0, 0), killed.text
+        assert killed.promises == ("exact-samples",), killed.text
+        [(rank, total)] = killed.weights().items()
+        assert total == pytest.approx(plain.weights()[rank], abs=1e-10)
+
+
 def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
     script = SCRIPTS / "bookkeeping.py"
     plain = under_torchrun(script, tmp_path)

@@ -10,6 +10,7 @@ from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp import Ddp
 from recoverrun.worker.strategies.ddp_module import DdpModule
 from recoverrun.worker.strategies.fsdp1 import Flat, Fsdp1
+from tests.unit.strategy_hosts import Host
 
 
 class Wrapped(nn.Module):
@@ -20,7 +21,7 @@ class Wrapped(nn.Module):
         self.module = nn.Sequential(*(nn.Linear(2, 1, bias=False) for _ in range(3)))
         for place in frozen:
             self.module[place].requires_grad_(False)
-        self._module_parameters = list(self.parameters())
+        self._module_parameters, self.process_group = list(self.parameters()), None
 
     def given(self, *values: float) -> list[torch.Tensor]:
         for param, value in zip(self.parameters(), values, strict=True):
@@ -29,7 +30,7 @@ class Wrapped(nn.Module):
 
 
 def served(wrapped: Wrapped) -> tuple[Ddp, DdpModule]:
-    host = cast("StrategyHost", object())
+    host = cast("StrategyHost", Host())
     ddp, one = Ddp(host), DdpModule(host, cast("Any", wrapped))
     ddp._modules = [one]
     return ddp, one

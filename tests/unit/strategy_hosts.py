@@ -42,6 +42,8 @@ class Host:
             failpoints=SimpleNamespace(armed=False),
         )  # fmt: skip
 
+    in_schedule = False
+
     def watched_by(self, strategy: Any) -> None:
         self.watching = strategy
 

@@ -5,7 +5,7 @@ code of a module keeps on itself, such as the hidden state of a recurrent networ
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +33,9 @@ def among(namespaces: Iterable[Mapping[str, Any]]) -> list[nn.Module]:
 
 @contextmanager
 def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Afterwards `modules` and `buffers` are what they were before."""
+    """Afterwards `modules` and `buffers` are what they were before, also for a backward that is yet
+    to come and complains of what was written to them since its forward.
+    """
     modules = list(modules)
     inside = [one for module in modules for one in module.buffers(recurse=False)]
     every = {id(one): one for one in (*buffers, *inside) if not one.is_inference()}
@@ -54,14 +56,17 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
     ]
     containers = [(value, value.copy()) for value in inner if type(value) in (list, dict, set)]
     try:
-        yield
+        with _uncounted([*every.values(), *(tensor for tensor, _, _ in tensors)]):
+            try:
+                yield
+            finally:
+                with torch.no_grad():
+                    for buffer, value in values:
+                        buffer.copy_(value)
+                    for tensor, version, value in tensors:
+                        if tensor._version != version:
+                            tensor.copy_(value)
     finally:
-        with torch.no_grad():
-            for buffer, value in values:
-                buffer.copy_(value)
-            for tensor, version, value in tensors:
-                if tensor._version != version:
-                    tensor.copy_(value)
         for module, mode in modes:
             module.training = mode
         for param, wanted in trained:
@@ -74,6 +79,16 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
         for container, content in containers:
             container.clear()
             (container.extend if type(container) is list else container.update)(content)
+
+
+@contextmanager
+def _uncounted(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Changes of `tensors` are not counted."""
+    with ExitStack() as counters:
+        preserve = vars(torch.autograd)["_unsafe_preserve_version_counter"]
+        for tensor in tensors:  # older versions of torch take them one by one
+            counters.enter_context(preserve(tensor))
+        yield
 
 
 def _has_own_code(module: nn.Module) -> bool:

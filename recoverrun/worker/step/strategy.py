@@ -93,9 +93,9 @@ class Strategy(Protocol):
         """True if torch reduces gradients across replicas in the backward that runs or ended."""
 
     def asked_to_reduce(self) -> bool | None:
-        """True if by what the code has said (`no_sync`) torch would reduce in its backward, as own
-        work or another rank's; since this was asked last. None if code up to the backward says
-        nothing about that.
+        """True if by what the code has said (`no_sync`) torch would reduce in its backward: in the
+        one that ended last, or in that of another rank's code, since this was asked last. None if
+        code up to the backward says nothing about that.
         """
 
     @property

@@ -205,9 +205,12 @@ class Ddp:
         return any(wrapped.synced for wrapped in self._modules)
 
     def asked_to_reduce(self) -> bool | None:
-        asked = [wrapped.asked for wrapped in self._modules]
-        for wrapped in self._modules:
-            wrapped.asked = False
+        if not self._host.worker.acting:
+            asked = [wrapped.asked for wrapped in self._modules]
+        else:
+            asked = [wrapped.asked_acting for wrapped in self._modules]
+            for wrapped in self._modules:
+                wrapped.asked_acting = False
         return None if None in asked else any(asked)
 
     def digest(self) -> int:

@@ -27,7 +27,7 @@ class Wrapped(Protocol):
 
     stained: bool  # re-executed microbatches left traces in DDP's books
     still: bool  # DDP has no part in the reduction of the present forward's gradients
-    asked: bool | None  # see `Strategy.asked_to_reduce`
+    asked_acting: bool | None  # see `Strategy.asked_to_reduce`
     buffers: LeadingBuffers
 
     def arm(self, synced: bool) -> None:
@@ -110,15 +110,16 @@ class Forwards:
         host = self._host
         host.forward_begins((*args, kwargs))
         reduces = bool(module.require_backward_grad_sync)
-        wrapped.asked = None if host.in_schedule else bool(wrapped.asked) or reduces
         if host.worker.acting:
+            asked = bool(wrapped.asked_acting) or reduces
+            wrapped.asked_acting = None if host.in_schedule else asked
             wrapped.stained = wrapped.still = True
             wrapped.buffers.begin(module)
             return
         if wrapped.stained:
             wrapped.stained = False
             Resting.forget(module)
-        wrapped.arm(module.require_backward_grad_sync)
+        wrapped.arm(reduces)
 
     def _held(
         self,

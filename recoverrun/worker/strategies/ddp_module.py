@@ -38,7 +38,8 @@ class DdpModule:
         self._module = weakref.ref(module)
         self.buffers = LeadingBuffers(host.worker, module, number)
         self.synced = False  # the present backward is one in which torch reduces its gradients
-        self.asked: bool | None = False  # see `Strategy.asked_to_reduce`
+        self.asked: bool | None = False  # see `Strategy.asked_to_reduce`; in our own backward
+        self.asked_acting: bool | None = False  # in code that is executed as another rank
         self.stained = self.still = False  # see `ddp_forward.Wrapped`
         self.gone = False  # torch reduces from now on
         self.own = 0  # digest of this rank's gradient, before torch reduced it
@@ -209,6 +210,7 @@ class DdpModule:
 
     def backward_done(self) -> None:
         """It has ended: note if it was one in which torch reduces these gradients."""
+        self.asked = None if self._host.in_schedule else self._armed
         if self.still and self._armed and self._complete():
             self.synced = True
             self._division.include()

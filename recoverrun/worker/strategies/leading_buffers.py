@@ -96,7 +96,7 @@ class LeadingBuffers:
 
     def _note(self, buffers: Sequence[Tensor]) -> None:
         """They are as all ranks have them now."""
-        versions = _versions(buffers)
+        versions = [0 if one.is_inference() else one._version for one in buffers]
         before = self._versions if len(self._versions) == len(versions) else versions
         moved = [
             one.nbytes <= SMALL_BYTES or now != then
@@ -110,25 +110,15 @@ class LeadingBuffers:
     # --------------------------------------------------------------------------- executions
 
     @contextmanager
-    def acting(
-        self, module: DistributedDataParallel, rank: int, count: int, before: Values | None
-    ) -> Iterator[None]:
+    def acting(self, rank: int, count: int, before: Values | None) -> Iterator[None]:
         """The block in which a microbatch of `rank` is executed. It began when they had been taken
         over `count` times, in the end of its microbatch before with those of `before`, if known.
         """
         self._acting, self._next, self._known, self._before = rank, count, False, before
-        began = _versions(module.modules_buffers)
         try:
             yield
         finally:
             self._acting, self._before = -1, None
-            self._discount(began, _versions(module.modules_buffers))
-
-    def _discount(self, began: Sequence[int], ended: Sequence[int]) -> None:
-        """What was written to them in between was put back."""
-        if len(self._versions) == len(began) == len(ended):
-            changes = zip(self._versions, began, ended, strict=True)
-            self._versions = [at if at < 0 else at + end - begin for at, begin, end in changes]
 
     def begin(self, module: DistributedDataParallel) -> None:
         """A forward of such a microbatch begins."""
@@ -219,8 +209,8 @@ class DdpForwardSync(ForwardSync):
         every = list(self._each())
         known = [*before, *[None] * len(every)]
         with ExitStack() as stack:
-            for (module, one), count, values in zip(every, counts, known, strict=False):
-                stack.enter_context(one.acting(module, rank, count, values))
+            for (_, one), count, values in zip(every, counts, known, strict=False):
+                stack.enter_context(one.acting(rank, count, values))
             yield
 
     def left(self) -> Buffers:
@@ -245,10 +235,6 @@ class DdpForwardSync(ForwardSync):
             for module, one in self._each():
                 stack.enter_context(one.as_first(module))
             yield
-
-
-def _versions(buffers: Iterable[Tensor]) -> list[int]:
-    return [0 if one.is_inference() else one._version for one in buffers]
 
 
 def _of(module: DistributedDataParallel) -> list[Tensor]:

@@ -129,3 +129,14 @@ def test_long_lists_are_not_looked_into_to_their_end() -> None:
 
     assert among([{"models": [None] * (FEW - 1) + [last]}]) == [last]
     assert among([{"models": [None] * FEW + [last]}]) == []
+
+
+def test_a_backward_that_is_yet_to_come_finds_buffers_as_its_forward_left_them() -> None:
+    norm = nn.BatchNorm1d(3)
+    loss = norm(torch.randn(4, 3)).square().sum()
+
+    with untouched([norm], norm.buffers()):
+        norm(torch.randn(4, 3))
+        norm.running_mean.add_(1.0)  # type: ignore[union-attr]
+
+    loss.backward()
