@@ -230,3 +230,29 @@ def test_row_42_gradients_of_another_type_end_the_job_as_under_torchrun(tmp_path
     assert "collective mismatch in your code" in outcome.text
     assert outcome.text.count("all ranks start again") <= 3
     assert "FAILED: rank" in outcome.text
+
+
+OWN_OPTIMIZER = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+for i in range(12):
+    model.zero_grad()
+    model(torch.randn(3, 4)).square().mean().backward()
+    flat = torch.cat([one.grad.flatten() for one in model.parameters()]).square()
+    dist.all_reduce(flat)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad / (1 + flat.sum())
+"""
+
+
+def test_a_script_without_an_optimizer_is_told_that_it_is_not_protected(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(OWN_OPTIMIZER)
+
+    outcome = run(path, tmp_path, ranks=2)
+
+    assert outcome.code == 0, outcome.text
+    assert outcome.text.count("unprotected so far: the script wraps no model") == 1, outcome.text

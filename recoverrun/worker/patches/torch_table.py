@@ -84,7 +84,7 @@ def install(parts: "Parts") -> None:
     replace(torch.optim.Optimizer, "add_param_group", manual.add_param_group)
     replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(parts, one))
     replace(c10d, "all_reduce", manual.all_reduce)
-    backwards = BackwardHooks(parts.driver, manual.backward_done)
+    backwards = BackwardHooks(parts.driver, lambda: _unserved_backward(parts, manual))
     _gradients(parts, manual, backwards)
     REGISTRY.watch_torch(torch)
     when_imported("numpy.random", REGISTRY.watch_numpy)
@@ -261,12 +261,28 @@ def _is_divided(optimizer: Any) -> bool:
     return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
 
+def _unserved_backward(parts: "Parts", manual: "ManualAllReduce") -> None:
+    """A backward has ended, and no model is served yet."""
+    manual.backward_done()
+    runtime = parts.worker.runtime
+    runtime.unwrapped_backwards += 1
+    if runtime.unwrapped_backwards != WRAPPED_WITHIN or runtime.unwrapped_steps:
+        return
+    if parts.worker.strategy is None and not parts.worker.refusal and _trains_together():
+        _tell_unwrapped(parts)  # updates are the script's own, of which nobody hears
+
+
+def _tell_unwrapped(parts: "Parts") -> None:
+    if parts.worker.env.rank == 0:
+        parts.worker.reporter.notice(f"unprotected so far: {UNWRAPPED}")
+
+
 def _unwrapped_step(parts: "Parts") -> None:
     """An optimizer steps in a world of several ranks, and no model is served yet."""
     runtime = parts.worker.runtime
     runtime.unwrapped_steps += 1
-    if runtime.unwrapped_steps == 1 and parts.worker.env.rank == 0:
-        parts.worker.reporter.notice(f"unprotected so far: {UNWRAPPED}")
+    if runtime.unwrapped_steps == 1 and runtime.unwrapped_backwards < WRAPPED_WITHIN:
+        _tell_unwrapped(parts)
     elif runtime.unwrapped_steps > WRAPPED_WITHIN:
         parts.worker.refuse(UNWRAPPED)
 

@@ -49,6 +49,7 @@ class ScriptRuntime(Rank0Gate):
         self.mode = ExecutionMode()
         self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
+        self.unwrapped_backwards = 0  # likewise
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far
         self.opened = 0  # iterators of loaders so far
