@@ -197,8 +197,8 @@ class Ddp:
         for wrapped in self._modules:
             wrapped.backward_done()
         worker = self._host.worker
-        if self.synced and worker.protected and self.forward_sync.leads(worker.env.rank):
-            worker.left_buffers.leave(worker.step, self.forward_sync.read())
+        if worker.protected and self.synced:
+            self.forward_sync.leave(worker.step, worker.env.rank)
 
     @property
     def synced(self) -> bool:

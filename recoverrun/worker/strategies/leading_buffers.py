@@ -197,7 +197,7 @@ class DdpForwardSync(ForwardSync):
         each: Callable[[], Iterable[tuple[DistributedDataParallel, LeadingBuffers]]],
         leave: Callable[[int, Mapping[int, Values]], None],
     ) -> None:
-        """`leave` keeps the buffers of a transaction's end, in case this process is lost."""
+        """`leave` keeps buffers, by the module's number, in case this process is lost."""
         self._each = each
         self._leave = leave
 
@@ -219,9 +219,11 @@ class DdpForwardSync(ForwardSync):
     def leads(self, rank: int) -> bool:
         return any(one.first == rank for _, one in self._each())
 
-    def read(self) -> dict[int, Values]:
-        """Those of all modules as they are now."""
-        return {one.number: one.now(module) for module, one in self._each()}
+    def leave(self, step: int, rank: int) -> None:
+        """Transaction `step` ends: if others take over the buffers of `rank`, it leaves them."""
+        led = [(module, one) for module, one in self._each() if one.count and one.first == rank]
+        if led:
+            self._leave(step, {one.number: one.now(module) for module, one in led})
 
     def commit(self, step: int, holders: Mapping[int, int], held: Buffers) -> None:
         for number, (_, one) in enumerate(self._each()):
