@@ -65,7 +65,7 @@ def _packed(step: int, buffers: Mapping[int, Values]) -> bytes:
         [number, at, str(one.dtype).removeprefix("torch."), list(one.shape)]
         for number, at, one in every
     ]
-    flat = [one.detach().contiguous().reshape(-1).view(torch.uint8) for _, _, one in every]
+    flat = [one.reshape(-1).view(torch.uint8) for _, _, one in every]
     content = torch.cat(flat).cpu().numpy().tobytes() if flat else b""
     packed: bytes = msgpack.packb([step, kinds, content], use_bin_type=True)
     return packed

@@ -40,7 +40,8 @@ class LeadingBuffers:
         self.held: Values | None = None  # these, until they are taken over
         self._since = 0  # `count` as the transaction began
         self._taken: deque[Values] = deque(maxlen=KEPT)
-        self._versions: list[int] = []  # then; -1 of those that move
+        self._many = -1
+        self._resting: dict[int, int] = {}  # versions of large ones that do not move, by place
         self._next = -1  # in an execution: the number of its next forward
         self._acting = -1  # the rank whose microbatch is executed
         self._known = False  # its buffers are what they are there
@@ -96,15 +97,25 @@ class LeadingBuffers:
 
     def _note(self, buffers: Sequence[Tensor]) -> None:
         """They are as all ranks have them now."""
-        versions = [0 if one.is_inference() else one._version for one in buffers]
-        before = self._versions if len(self._versions) == len(versions) else versions
-        moved = [
-            one.nbytes <= SMALL_BYTES or now != then
-            for one, now, then in zip(buffers, versions, before, strict=True)
-        ]
-        self._versions = [-1 if moves else now for moves, now in zip(moved, versions, strict=True)]
-        kept = {at: one.detach().clone() for at, one in enumerate(buffers) if moved[at]}
-        self._taken.append(kept)
+        if len(buffers) != self._many:
+            self._many = len(buffers)
+            versions = {at: _version(one) for at, one in enumerate(buffers)}
+            large = {at for at, one in enumerate(buffers) if one.nbytes > SMALL_BYTES}
+            self._resting = {at: versions[at] for at in sorted(large)}
+        for at, version in list(self._resting.items()):
+            if _version(buffers[at]) != version:
+                del self._resting[at]
+        now = {at: one for at, one in enumerate(buffers) if at not in self._resting}
+        oldest = self._taken[0] if len(self._taken) == KEPT else {}
+        if {at: one.shape for at, one in oldest.items()} == {
+            at: one.shape for at, one in now.items()
+        }:
+            self._taken.popleft()
+            with torch.no_grad():
+                torch._foreach_copy_(list(oldest.values()), list(now.values()))
+            self._taken.append(oldest)
+        else:
+            self._taken.append({at: one.detach().clone() for at, one in now.items()})
         self.count += 1
 
     # --------------------------------------------------------------------------- executions
@@ -142,11 +153,12 @@ class LeadingBuffers:
     def left(self, module: DistributedDataParallel) -> Values | None:
         """Those of the first rank as the execution of its microbatch ends; None if not known."""
         known = self._acting == self.first and self._known
-        return self.now(module) if known else None
+        return self._read(module, self._taken[-1]) if known else None
 
     def now(self, module: DistributedDataParallel) -> Values:
-        """Those that move, as they are now."""
-        return self._read(module, self._taken[-1] if self._taken else {})
+        """Those that move, as they are now: not copied."""
+        buffers = module.modules_buffers
+        return {at: buffers[at] for at in self._taken[-1]}
 
     # --------------------------------------------------------------------------- a lost first rank
 
@@ -237,6 +249,10 @@ class DdpForwardSync(ForwardSync):
             for module, one in self._each():
                 stack.enter_context(one.as_first(module))
             yield
+
+
+def _version(buffer: Tensor) -> int:
+    return 0 if buffer.is_inference() else buffer._version
 
 
 def _of(module: DistributedDataParallel) -> list[Tensor]:

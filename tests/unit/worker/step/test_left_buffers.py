@@ -12,6 +12,7 @@ from rendezvous.protocol.messages import LostContexts
 BUFFERS = {
     0: {0: torch.tensor([0.25, -1.0]), 3: torch.tensor(7)},
     2: {1: torch.arange(6, dtype=torch.bfloat16).reshape(2, 3), 2: torch.tensor([True, False])},
+    5: {0: torch.ones(3, dtype=torch.complex64), 1: torch.ones(0), 2: torch.ones(2, 3).t()},
 }
 
 
