@@ -18,7 +18,7 @@ def words_of(error: BaseException) -> str:
     """Return the kind of `error` and what it says."""
     try:
         said = str(error)
-    except Exception:  # of the script's own class: its first error is what counts
+    except Exception:  # protects the report from a class of the script that cannot say itself
         said = "<exception str() failed>"
     return f"{type(error).__name__}: {said}"
 

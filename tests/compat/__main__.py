@@ -59,7 +59,7 @@ def cell(outcome: Outcome) -> str:
 
 
 def in_phases(kills: Sequence[str]) -> str:
-    """What came of a kill in each phase, said once where it is the same."""
+    """The outcome of a kill in each phase, said once where it is the same."""
     if len(set(kills)) == 1:
         return kills[0]
     return "; ".join(f"{phase}: {came}" for phase, came in zip(PHASES, kills, strict=True))

@@ -128,7 +128,7 @@ def _put_executes(parts: PlaceParts, said: list[Any]) -> None:
 
 
 def _heard(parts: PlaceParts) -> list[Any]:
-    """What roots of broadcasts have sent; small tensors by their bytes."""
+    """The values that roots of broadcasts have sent; small tensors by their bytes."""
     told_of = []
     for names, said, *memory in parts.worker.call_sites.read():
         packing = Packing([])

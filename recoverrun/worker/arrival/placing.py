@@ -79,8 +79,8 @@ def _holders(optimizers: Iterable[Any]) -> list[tuple[Any, str, Any, list[Any]]]
 
 
 def _keep(held: Iterable[tuple[Any, str, Any, list[Any]]]) -> None:
-    """What optimizers have loaded goes into the objects that held it before: one that wraps another
-    may share its groups, and the script may hold one.
+    """The states that optimizers have loaded go into the objects that held states before: one that
+    wraps another may share its groups, and the script may hold one.
     """
     for one, name, present, groups in held:
         loaded = vars(one)[name]

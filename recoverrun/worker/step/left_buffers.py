@@ -17,11 +17,11 @@ from rendezvous.protocol.messages import LostContexts
 from rendezvous.protocol.shared_memory import Writer, buffers_beside
 
 WAIT_S = 2.0
-"""What a lost rank left comes after the view without it."""
+"""The message about a lost rank comes after the view without it."""
 
 
 class LeftBuffers:
-    """What this rank leaves, and what lost ranks have left; by the number of the module."""
+    """Buffers that this rank leaves, and that lost ranks have left; by the number of the module."""
 
     def __init__(self, context: str) -> None:
         """`context` is the path of this rank's memory for contexts, "" if it leaves nothing."""

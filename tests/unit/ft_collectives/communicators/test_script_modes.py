@@ -1,4 +1,4 @@
-"""What we ask of torch is nothing that a mode of the script hears of."""
+"""Modes of the script do not hear of our own calls of torch."""
 
 import threading
 from typing import Any

@@ -1,4 +1,4 @@
-"""What roots of broadcasts have sent at each place of the script, in processes that come later."""
+"""Values that roots of broadcasts have sent at each place, in processes that come later."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
