@@ -8,6 +8,7 @@ the one with the first of them executes the others once more, for the buffers al
 from collections.abc import Callable, Mapping
 
 from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.views import Identity
@@ -22,7 +23,8 @@ class FollowedBuffers:
         """`aside` executes a microbatch of a lost rank, and leaves it at that."""
         self._worker = worker
         self._aside = aside
-        self._asides: dict[Identity, Made] = {}  # in this transaction
+        # In this transaction, each with what it went on from: that may be executed again.
+        self._asides: dict[Identity, tuple[Executed, Made]] = {}
         self._held: Buffers = ()  # those that this rank has, by module
         self._holders: dict[int, int] = {}  # by module
 
@@ -57,10 +59,11 @@ class FollowedBuffers:
             if identity not in chain:
                 if worker.protection.layout.shards > 1:
                     return ()  # Its mates would have to take part.
-                if identity not in self._asides:
-                    before = self.before(chain, identity)
-                    self._asides[identity] = self._aside(identity, rank, before)
-                chain[identity] = self._asides[identity]
+                earlier, made_aside = self._asides.get(identity, (None, None))
+                if made_aside is None or earlier is not last.executed:
+                    made_aside = self._aside(identity, rank, self.before(chain, identity))
+                    self._asides[identity] = last.executed, made_aside
+                chain[identity] = made_aside
             last = chain[identity]
         return () if last.executed is None else last.executed.buffers
 

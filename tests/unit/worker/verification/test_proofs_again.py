@@ -61,7 +61,7 @@ def test_a_transaction_before_which_a_rank_did_something_alone_shows_nothing(
 def test_such_a_transaction_does_not_show_either_that_ranks_hold_other_data(
     proofs: Proving,
 ) -> None:
-    """What ranks told each other after it would have to stay as it is for the rest of the run."""
+    """Values that ranks tell each other after it have to stay as they are for the whole run."""
     proofs.found = {**ALONE, "different": ["x"]}
     proofs.commit(1)
 
