@@ -56,6 +56,17 @@ def trained(made: MadeObjects) -> list[torch.Tensor]:
     ]
 
 
+def in_every_process(made: MadeObjects, strategy: Strategy | None = None) -> list[torch.Tensor]:
+    """The tensors that each process has made by itself, in the same order, and that the script may
+    hold as well, as groups of an optimizer do: a copy of one would be trained by nobody.
+    """
+    found = {id(one): one for one in trained(made)}
+    if strategy is not None:
+        buffers = [one for root in strategy.roots() for one in root.buffers()]
+        found |= {id(one): one for one in [*strategy.parameters().values(), *buffers]}
+    return list(found.values())
+
+
 def gradients(made: MadeObjects) -> list[torch.Tensor | None]:
     """The gradients of the trained parameters, where the script goes on adding to them."""
     if made.stepped:

@@ -22,6 +22,7 @@ from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.arrival import (
     frame_variables,
+    held_tensors,
     learned,
     loose_values,
     passed_bodies,
@@ -255,7 +256,8 @@ class Newcomer:
         placing.put_state(parts, found, there, spaces)
         assert self.winding is not None, "wound to here"
         rebound_variables.put(told["rebound"], spaces, frames)
-        placing.put_variables(found, stack, frame)
+        known = held_tensors.in_every_process(parts.made, parts.worker.strategy)
+        placing.put_variables(found, stack, frame, known)
         placing.put_iterators(found, frames, self.winding.sources.hold)
 
         def write(name: str, value: Any) -> None:

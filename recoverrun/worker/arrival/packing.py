@@ -6,7 +6,8 @@ the kind. Tensors are not copied here: the manifest says their numbers, and the 
 objects, which may be large and may still be in use.
 
 The same tensor object met twice is one tensor again on the other side. Two tensors that share
-memory, or a list that is met twice, come back apart.
+memory, or a list that is met twice, come back apart. Tensors that both sides have, as the
+parameters of a model, travel as their numbers: a list of parameters is one of them there, too.
 """
 
 import enum
@@ -79,8 +80,15 @@ def pack(value: object, tensors: list[torch.Tensor], name: str = "value") -> Pla
     return Packing(tensors).pack(value, name)
 
 
-def unpack(plain: object, tensors: Sequence[torch.Tensor], *, moved: bool = True) -> Any:
-    """Return the value that `pack` was given, with `tensors` in the place of its own.
+def unpack(
+    plain: object,
+    tensors: Sequence[torch.Tensor],
+    *,
+    moved: bool = True,
+    here: Sequence[torch.Tensor] = (),
+) -> Any:
+    """Return the value that `pack` was given, with `tensors` in the place of its own, and tensors
+    that are `here` in the place of those that both sides have.
 
     A leaf that required a gradient is a new object on the same memory that does, too; all other
     tensors are the objects in `tensors`. With `moved`, those that lay on another device than the
@@ -88,16 +96,17 @@ def unpack(plain: object, tensors: Sequence[torch.Tensor], *, moved: bool = True
     makes.
     """
     try:
-        return _Unpacking(tensors, moved).value(plain, DEPTH)
+        return _Unpacking(tensors, moved, here).value(plain, DEPTH)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
         raise ValueError(f"not a packed value: {error!r}") from error
 
 
 class Packing:
-    """Packs many values beside one list of tensors."""
+    """Packs many values beside one list of tensors. The other side has those of `here`, too."""
 
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, tensors: list[torch.Tensor], here: Sequence[torch.Tensor] = ()) -> None:
         self.tensors = tensors
+        self._here = {id(one): (number, one) for number, one in enumerate(here)}
         self.sharded = False  # a DTensor was among them, of which the local part is packed
         self.names = [f"tensor {number}" for number in range(len(tensors))]  # where first met
         # With the objects themselves: the number of one that is gone may become another's id.
@@ -182,6 +191,8 @@ class Packing:
         raise self._refused(_kind_of(value))
 
     def _tensor(self, value: Any) -> Plain:
+        if id(value) in self._here:
+            return {"here": self._here[id(value)][0]}
         if is_distributed(value):
             self.sharded = True
             return {"shard": self._tensor(value._local_tensor)}
@@ -228,8 +239,11 @@ def _kind_of(value: object) -> str:
 
 
 class _Unpacking:
-    def __init__(self, tensors: Sequence[torch.Tensor], moved: bool) -> None:
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], moved: bool, here: Sequence[torch.Tensor]
+    ) -> None:
         self._tensors = list(tensors)
+        self._here = here
         self._moved = moved
         self._leaves: dict[int, torch.Tensor] = {}  # which require a gradient
 
@@ -265,6 +279,8 @@ class _Unpacking:
         match mark:
             case "tensor":
                 return self._tensor(*body)
+            case "here" if _of(int, body) >= 0:
+                return self._here[body]
             case "shard":
                 return LocalShard(self._tensor(*body["tensor"]))
             case "int":

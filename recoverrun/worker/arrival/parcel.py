@@ -102,7 +102,7 @@ def common(
     if isinstance(plan, str):
         raise NotReachable(plan)
     stack = stack_of(worker.runtime.stack, top)
-    packing = Packing([])
+    packing = Packing([], held_tensors.in_every_process(parts.made, strategy))
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     there = plain_values.found(frames, changing_modules(worker.runtime))

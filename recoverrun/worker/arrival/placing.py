@@ -1,6 +1,6 @@
 """Everything of a parcel is put in place: the newcomer's side of `parcel`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -44,8 +44,11 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings, spaces: Spaces
         theirs = without_own(mine, theirs, frozenset(told["late"]))
         _fill("untrained modules", mine, theirs, donor)
         put_gradients(parts.made, unpack(told["gradients"], tensors))
-    plain_values.put(told["values"], tensors, there)
-    loose = ((path, name, unpack(packed, tensors)) for path, name, packed in told["loose"])
+    own = held_tensors.in_every_process(parts.made, strategy)
+    plain_values.put(told["values"], tensors, there, own)
+    loose = (
+        (path, name, unpack(packed, tensors, here=own)) for path, name, packed in told["loose"]
+    )
     loose_values.put_tensors(there, spaces, loose)
     put_states(parts.made, parcel)
 
@@ -121,12 +124,16 @@ def put_shares(parts: PlaceParts, parcel: Parcel, visible: Mapping[str, Any]) ->
         raise NotReachable(f"{other} is another share of the data than it was in the lost process")
 
 
-def put_variables(parcel: Parcel, stack: list[LoopFrame], frame: FrameType) -> None:
-    """Place the variables that the loops of each function bind."""
+def put_variables(
+    parcel: Parcel, stack: list[LoopFrame], frame: FrameType, here: Sequence[torch.Tensor]
+) -> None:
+    """Place the variables that the loops of each function bind. `here`: see `packing.unpack`."""
     found, tensors = [], parcel.tensors
     told = parcel.manifest["frames"]
     for (loops, *values), mine in zip(told, frame_variables.read_all(stack, frame), strict=True):
-        local, module = ({name: unpack(one, tensors) for name, one in names} for names in values)
+        local, module = (
+            {name: unpack(one, tensors, here=here) for name, one in names} for names in values
+        )
         found.append(
             FrameVariables(tuple(loops), filled(mine.local, local), filled(mine.module, module))
         )

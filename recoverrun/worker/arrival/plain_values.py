@@ -111,12 +111,19 @@ def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
     return told
 
 
-def put(told: Sequence[list[Any]], tensors: Sequence[torch.Tensor], there: Holdings) -> None:
-    """Put it where it was found; what nothing in this process holds is left out."""
+def put(
+    told: Sequence[list[Any]],
+    tensors: Sequence[torch.Tensor],
+    there: Holdings,
+    here: Sequence[torch.Tensor] = (),
+) -> None:
+    """Put it where it was found; what nothing in this process holds is left out. `here`: see
+    `packing.unpack`.
+    """
     by_path = {path: one for path, one in there.held if path}
     sizes = Counter(path for path, key, *_ in told if key is not None)
     for path, key, holder, packed in told:
-        value = unpack(packed, tensors)
+        value = unpack(packed, tensors, here=here)
         if path not in by_path:
             parent, _, name = path.rpartition(".")
             made = value if key is None else _made(holder, sizes[path])

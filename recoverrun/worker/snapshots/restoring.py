@@ -131,12 +131,16 @@ class Restoring:
         with torch.no_grad():
             self._put_tensors(parcel, before, there)
         placing.put_states(parts.made, parcel)
-        placing.put_variables(parcel, stack, frame)
+        own = held_tensors.in_every_process(parts.made)
+        placing.put_variables(parcel, stack, frame, own)
         placing.put_iterators(parcel, frames, self.winding.sources.hold)
         loose_values.put(
             there,
             loose_values.spaces_of(frames, runtime.own_modules),
-            [(path, name, unpack(packed, parcel.tensors)) for path, name, packed in told["loose"]],
+            [
+                (path, name, unpack(packed, parcel.tensors, here=own))
+                for path, name, packed in told["loose"]
+            ],
         )
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
@@ -165,7 +169,8 @@ class Restoring:
             raise NotReachable(f"modules differ: {later or names[0]}")
         _fill("buffers", list(others.values()), [theirs[name] for name in others])
         _put_gradients(parts.made, told["gradients"], tensors)
-        plain_values.put(told["values"], tensors, there)
+        own = held_tensors.in_every_process(parts.made)
+        plain_values.put(told["values"], tensors, there, own)
 
 
 def give_up(worker: WorkerState, wanted: SnapshotId, why: StateLost) -> Never:

@@ -47,7 +47,8 @@ def made(
     """
     runtime, frame = parts.worker.runtime, sys._getframe(1)
     stack = stack_of(runtime.stack, top)
-    packing, frames = Packing([]), frames_of(stack, frame)
+    packing = Packing([], held_tensors.in_every_process(parts.made))
+    frames = frames_of(stack, frame)
     there = plain_values.found(frames, changing_modules(runtime))
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)

@@ -185,12 +185,17 @@ class Counted:
 
 def by_micro() -> None:
     global done
-    for _ in range(STEPS):
+    for step in range(STEPS):
         optimizer.zero_grad(set_to_none=False)
+        trained = list(model.parameters())
+        for group in optimizer.param_groups:
+            group["weight_decay"] = 0.01 / (1 + step)
         for _micro in range(3):
             x, y = batch()
             (F.mse_loss(model(x), y) / 3).backward()
         end_here()
+        for param in trained:
+            param.grad.clamp_(-0.1, 0.1)
         optimizer.step()
         schedule.step()
         done += 1

@@ -258,12 +258,17 @@ def microbatches() -> int:
 
 
 def by_micro() -> None:
-    for _ in range(STEPS):
+    for step in range(STEPS):
         optimizer.zero_grad()
+        trained = list(model.parameters())
+        for group in optimizer.param_groups:
+            group["weight_decay"] = 0.01 / (1 + step)
         for micro in range(microbatches()):
             rows = torch.randint(len(xs), (BATCH,))
             model.require_backward_grad_sync = micro == microbatches() - 1
             (F.mse_loss(model(xs[rows]), ys[rows]) / 3).backward()
+        for param in trained:
+            param.grad.clamp_(-0.1, 0.1)
         optimizer.step()
         schedule.step()
         slowly()

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -148,6 +149,20 @@ def test_a_tensor_that_is_met_twice_is_one_tensor_on_both_sides() -> None:
     assert tensors == [shared]
     one, (other,) = unpack(first, tensors)
     assert one is other is unpack(second, tensors)
+
+
+def test_what_both_sides_have_is_that_of_the_other_side() -> None:
+    """A group of an optimizer holds parameters, and a variable of the script the group."""
+    there, here = ([nn.Parameter(torch.full((2,), value)) for _ in "ab"] for value in (1.0, 2.0))
+    tensors: list[torch.Tensor] = []
+    group = {"params": there, "lr": 0.1, "first": there[0].detach()}
+
+    plain = Packing(tensors, there).pack(group)
+    found = unpack(msgpack.unpackb(msgpack.packb(plain)), tensors, here=here)
+
+    assert [id(one) for one in found["params"]] == [id(one) for one in here]
+    assert len(tensors) == 1, "memory that is shared is not the same tensor"
+    assert torch.equal(found["first"], there[0])
 
 
 def test_a_list_of_tensors_that_was_begun_goes_on() -> None:
@@ -294,6 +309,8 @@ MALFORMED: dict[str, Any] = {
     "a tensor by a flag": {"tensor": [True, False]},
     "a gradient of integers": {"tensor": [0, True]},
     "a shard of nothing": {"shard": {}},
+    "one that is not here": {"here": 0},
+    "one that is here from the end": {"here": -1},
     "a size of text": {"torch.Size": ["a"]},
     "a function as dtype": {"dtype": "load"},
     "no device": {"device": ["nowhere", 0]},
@@ -319,7 +336,19 @@ def test_what_is_no_packed_value_is_a_value_error(plain: Any) -> None:
 
 MARKS = (
     *("tuple", "torch.Size", "set", "frozenset", "dict", "OrderedDict", "Counter", "tensor"),
-    *("shard", "int", "str", "complex", "deque", "defaultdict", "dtype", "device", "numpy", "n"),
+    *(
+        "here",
+        "shard",
+        "int",
+        "str",
+        "complex",
+        "deque",
+        "defaultdict",
+        "dtype",
+        "device",
+        "numpy",
+        "n",
+    ),
 )
 LEAVES = (
     st.none()
