@@ -1,7 +1,9 @@
 """The variables and attributes of the script that can bear on a microbatch's gradient."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
+from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
     slice_before_backward,
@@ -25,6 +27,7 @@ class Influence:
     def __init__(self, script: Modules) -> None:
         self._script = script
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
+        self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
 
@@ -45,6 +48,16 @@ class Influence:
         name = identifier(path)
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
+
+    def flows(self, outer: Loop, inner: Loop, differing: Iterable[Key]) -> bool:
+        """True if what `inner` reads may be computed, from the top of `outer` on, from these."""
+        modules = self._script.own_modules
+        names = frozenset(key if isinstance(key, str) else identifier(key) for key in differing)
+        asked = outer.id, inner.id, names, modules
+        if asked not in self._flows:
+            trees = syntax_trees_of(modules)
+            self._flows = {asked: rank_flow.reaches(outer, inner, names, trees)}
+        return self._flows[asked]
 
     def _reads_of(self, region: Loop) -> SliceNames | None:
         """The names read before the backward of `region`, by the modules that are loaded now."""

@@ -17,11 +17,11 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.gather_objects import Words, gather
 from recoverrun.worker.context.evidence import crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings, holdings
-from recoverrun.worker.context.slot_context import AFTER, key_of, told
+from recoverrun.worker.context.slot_context import AFTER, Context, key_of, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import parted
+from recoverrun.worker.replay.known_state import differing, parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
@@ -90,14 +90,17 @@ class MutualProof:
     def _within_s(self) -> float:
         return max(WITHIN_S, LONGER * self._executor.longest_s)
 
-    def run(self, step: int, generation: int, *, followed: bool, shown: bool) -> Proved:
+    def run(
+        self, step: int, generation: int, *, followed: bool, shown: bool, anew: int = 0
+    ) -> Proved:
         """All ranks enter. `followed`: the other rank is taken from where it ended the transaction
-        before; `shown`: the same has been proved some time.
+        before; `shown`: the same has been proved some time; `anew`: so many of the loops around a
+        microbatch, the inner ones, begin another iteration with each transaction.
         """
         worker, protection = self._worker, self._worker.protection
         microbatch = worker.runtime.microbatches[0]
         tell = partial(gather, protection.fabric, protection.peers, generation)
-        others = tell(self._words(step, microbatch))
+        others = tell(self._words(step, microbatch, anew))
         hindered = [one["hindered"] for _, one in sorted(others.items()) if one["hindered"]]
         if hindered:
             loop = microbatch.places[0].top.loop.id
@@ -109,6 +112,9 @@ class MutualProof:
             self._tell_constants(microbatch, there, tell)
             self._drift.learn(tops)
         partner = self._partner()
+        anew = min(one["anew"] for one in others.values())
+        in_use = worker.runtime.outward.get(microbatch.places[0].top.loop.id, 0)
+        outward = self._outward(microbatch, tops, generation, in_use, anew)
         trial = Trial(
             worker,
             self._executor,
@@ -120,8 +126,12 @@ class MutualProof:
             microbatch,
             followed,
             there,
+            outward,
         )
         found, level = self._found(trial, tops, step, generation, tell)
+        if level is None and outward > in_use and not found["alone"]:
+            trial.outward = in_use
+            found, level = self._found(trial, tops, step, generation, tell)
         if any(one["workers"] for one in others.values()):
             seeding, traces = self._sources.seeding, found["traces"]
             otherwise = seeding.compare(worker.runtime.sources, partner, traces, tell)
@@ -143,6 +153,26 @@ class MutualProof:
     def _partner(self) -> int:
         """The rank of the next slot that holds the same part of the model."""
         return partner_of(self._worker.protection.layout, self._worker.env.rank)
+
+    def _outward(
+        self,
+        microbatch: Microbatch,
+        tops: list[list[bytes]],
+        generation: int,
+        in_use: int,
+        anew: int,
+    ) -> int:
+        """The loop from which executions begin, or from which they are tried first: further out
+        where something of the inner loops is computed, step by step, from what ranks do not have
+        in common. It need not differ yet, as the number of microbatches in a step may not.
+        """
+        places, mine = microbatch.places, in_use
+        for level in range(in_use + 1, min(anew, len(places), LEVELS)):
+            there = [Context.unpack(packed[level]) for packed in tops if packed[level]]
+            apart = {key for one in there for key in differing(one, there[0])}
+            if self._executor.influence.flows(places[level].top.loop, places[0].top.loop, apart):
+                mine = level
+        return self._worker.protection.vote_group.least(generation, mine) if anew > 1 else mine
 
     def _part(self, tried: Mapping[int, tuple[bool, bool]], reason: str) -> None:
         """If only ranks that came back cannot execute others' microbatches, they leave, and the
@@ -230,7 +260,7 @@ class MutualProof:
         other shards before (an evaluation, a target network).
         """
         for level, noted in enumerate(zip(*tops, strict=False)):
-            if not all(noted):
+            if level < trial.outward or not all(noted):
                 continue
             found["reason"] = self._together(trial, found, level, step, generation)
             found["exact"] = [] if found["reason"] else [level]
@@ -260,7 +290,7 @@ class MutualProof:
         executor.items.fed.update(found["fed"])
         executor.influence.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
 
-    def _words(self, step: int, microbatch: Microbatch) -> Words:
+    def _words(self, step: int, microbatch: Microbatch, anew: int) -> Words:
         worker = self._worker
         captures = self._executor.captures
         after = captures.at((step, microbatch.index, AFTER, 0))
@@ -275,6 +305,7 @@ class MutualProof:
             "bulk": bulk_of(microbatch),
             "workers": worker_seed_check.has_workers(worker.runtime.sources),
             "hindered": forked_child.hindrance(),
+            "anew": anew,
         }
 
     def _tried(self, trial: Trial) -> Words:

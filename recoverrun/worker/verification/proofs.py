@@ -76,6 +76,7 @@ class Proofs:
         self._begun: set[Program] = set()  # executed as they first ran
         self._followed: set[tuple[Program, int]] = set()  # across so many loops
         self._shown: set[tuple[Program, int]] = set()  # some time
+        self._anew: dict[Program, int] = {}  # so many loops each transaction crosses at least
         self._again = AGAIN  # the transaction that is proved although its like has been shown
         self._waited = 0  # transactions in a row that could not be compared
         self._before: tuple[Place, ...] = ()  # of the transaction before, its last microbatch
@@ -197,11 +198,13 @@ class Proofs:
     def learned(self) -> list[object]:
         """The proved programs, for a process that takes a lost rank's place (`learn`)."""
         followed, shown = sorted(self._followed), sorted(self._shown)
-        return [sorted(self._begun), followed, shown, self._again, self._waited]
+        anew = sorted(self._anew.items())
+        return [sorted(self._begun), followed, shown, anew, self._again, self._waited]
 
     def learn(self, learned: list[Any]) -> None:
         """All ranks have proved this before this process began."""
-        begun, followed, shown, self._again, self._waited = learned
+        begun, followed, shown, anew, self._again, self._waited = learned
+        self._anew = {(loop, skip): crossed for (loop, skip), crossed in anew}
         self._begun = {(loop, skip) for loop, skip in begun}
         self._followed = {((loop, skip), crossed) for (loop, skip), crossed in followed}
         self._shown = {((loop, skip), crossed) for (loop, skip), crossed in shown}
@@ -270,9 +273,11 @@ class Proofs:
         self._begun.add(program)
         if followed:
             self._followed.add((program, crossed))
+            self._anew[program] = min(crossed, self._anew.get(program, crossed))
             self._executor.proving = False
         shown = (program, crossed) in self._shown
-        proved = self._mutual.run(step, generation, followed=followed, shown=shown)
+        anew = self._anew.get(program, 0)
+        proved = self._mutual.run(step, generation, followed=followed, shown=shown, anew=anew)
         if proved.anew:
             if followed:
                 self._shown.add((program, crossed))

@@ -1,8 +1,9 @@
 """One microbatch of another rank, executed in a forked child by what that rank has said of it.
 
-Loops around its backward are tried from the inside outwards, from the one that is in use on: which
-one's body gives the right microbatch is what the child finds out, and what of the other rank it
-could do without (`proofs`).
+Loops around its backward are tried from the inside outwards, from the one that is in use on, or
+from one in which something is computed for the inner ones (`mutual_proof`): which one's body gives
+the right microbatch is what the child finds out, and what of the other rank it could do without
+(`proofs`).
 """
 
 from collections.abc import Iterable
@@ -66,7 +67,9 @@ class Trial:
         microbatch: Microbatch,
         followed: bool,
         there: Holdings,
+        outward: int,
     ) -> None:
+        """`outward`: of the loops around the backward, the first that is tried."""
         self._worker = worker
         self._executor = executor
         self._sources = sources
@@ -76,6 +79,7 @@ class Trial:
         self._step = step
         self.microbatch = microbatch
         self._followed = followed
+        self.outward = outward
         self._door = 0  # of the execution that was right
         strategy, layout = worker.protection.strategy, worker.protection.layout
         self._strategy = strategy
@@ -116,9 +120,9 @@ class Trial:
         kept = Kept(self._held)
         parameters = parameter_checksum.of(self._strategy)
         for level, place in enumerate(self.microbatch.places[:LEVELS]):
-            tried = level >= worker.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
             self.microbatch.chosen = level
-            if not tried or place.top.context is None or not self._said["tops"][level]:
+            known = place.top.context is not None and self._said["tops"][level]
+            if level < self.outward or not known:
                 continue
             weights = Weights(trained(executor.optimizers))
             why, unknown = self._try(level)

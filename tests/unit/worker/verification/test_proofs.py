@@ -81,7 +81,7 @@ class Play:
             points=[], at=lambda point: None, include=lambda context: None,
             after=lambda step, microbatch: None,
         )  # fmt: skip
-        influence = SimpleNamespace(immaterial=frozenset())
+        influence = SimpleNamespace(immaterial=frozenset(), flows=lambda *loops: False)
         self.executor: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True,
             items=SimpleNamespace(fed={}),

@@ -44,6 +44,7 @@ class Proving:
 
     def __init__(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, bool]] = []  # of which transaction; was the other rank followed
+        self.begins: list[int] = []  # of each proof: the loop that is tried first
         self.words: list[int] = []  # this rank's, of each vote
         self.found: dict[str, Any] | None = {**EMPTY, "exact": [0]}
         self.play = play
@@ -52,6 +53,7 @@ class Proving:
 
     def tried(self, made: Trial) -> dict[str, Any]:
         self.made.append((made._step, made._followed))
+        self.begins.append(made.outward)
         if self.found is None:
             raise Superseded
         return dict(self.found)
@@ -142,6 +144,55 @@ def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Pr
         nested.commit(crossed)
 
     assert nested.made == [(0, False), (1, True), (2, True), (3, True), (4, True)]
+
+
+def test_a_loop_that_computes_something_for_the_inner_one_is_tried_first(nested: Proving) -> None:
+    """A number of microbatches, say, that is the same on all ranks so far."""
+    play, asked = nested.play, list[tuple[str, str]]()
+    play.executor.influence.flows = lambda outer, inner, apart: (
+        asked.append((outer.id, inner.id)) or True
+    )
+    nested.found = {**EMPTY, "exact": [1]}
+
+    nested.commit(2)
+    nested.commit(2)
+
+    assert asked == [("train.py:1", "train.py:5")]
+    assert nested.begins == [0, 1, 1]
+    assert play.runtime.outward == {"train.py:5": 1}
+    assert play.guarantee.promise == "exact-samples"
+
+
+@pytest.mark.parametrize("theirs", [{}, {"anew": 1}])
+def test_a_loop_of_several_transactions_is_not_executed_for_each_of_them(
+    theirs: dict[str, int], nested: Proving
+) -> None:
+    """It begins anew with the second transaction, but not with each; as any rank has seen."""
+    play = nested.play
+    play.executor.influence.flows = lambda *loops: True
+    if theirs:
+        play.heard = [theirs]
+    else:
+        nested.commit(1)
+
+    nested.commit(2)
+
+    assert set(nested.begins) == {0}
+
+
+def test_where_that_is_not_right_the_inner_ones_are_tried_as_before(nested: Proving) -> None:
+    nested.play.executor.influence.flows = lambda *loops: True
+
+    def tried(made: Trial) -> dict[str, Any]:
+        nested.begins.append(made.outward)
+        return {**EMPTY, "exact": [] if made.outward else [0], "reason": "other data"}
+
+    nested.play.verification._mutual._tried = tried  # type: ignore[method-assign]
+
+    nested.commit(2)
+
+    assert nested.begins == [0, 1, 0]
+    assert nested.play.guarantee.promise == "exact-samples"
 
 
 def test_gradients_are_compared_until_somebody_was_followed(nested: Proving) -> None:

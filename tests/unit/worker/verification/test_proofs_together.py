@@ -37,8 +37,9 @@ class Behind(Play):
         self.asked: list[tuple[int, str, float]] = []
         self.found: Words = {**EMPTY, "exact": [0], "immaterial": UNKNOWN}
         self.trial: Any = SimpleNamespace(
-            has_mates=True, work_together=self.work, microbatch=microbatch(), partner=PARTNER
-        )
+            has_mates=True, work_together=self.work, microbatch=microbatch(), partner=PARTNER,
+            outward=0,
+        )  # fmt: skip
         self.work_in_child: Callable[[Ask], Words] = lambda ask: {**EMPTY, **said}
 
     def store(self, generation: int) -> Any:

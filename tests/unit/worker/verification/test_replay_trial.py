@@ -38,7 +38,8 @@ def trial(
     play: Play, *, whole: bool = True, meets: bool = True, threads: int = 1, **said: Any
 ) -> Trial:
     first, there = play.runtime.microbatches[0], Holdings()
-    made = Trial(*parts(play), PARTNER, {**TRUTH, **said}, 0, first, False, there)
+    outward = play.runtime.outward.get(first.places[0].top.loop.id, 0)
+    made = Trial(*parts(play), PARTNER, {**TRUTH, **said}, 0, first, False, there, outward)
     made._whole, made._threads = whole, threads
     made._mates = [] if meets else [ELSEWHERE]
     return made
@@ -212,7 +213,9 @@ def test_only_a_replica_of_one_rank_that_talks_to_nobody_needs_no_mates(
     play = Play()
     play.strategy.alone, play.layout = alone, layout
 
-    made = Trial(*parts(play), PARTNER, TRUTH, 0, play.runtime.microbatches[0], False, Holdings())
+    made = Trial(
+        *parts(play), PARTNER, TRUTH, 0, play.runtime.microbatches[0], False, Holdings(), 0
+    )
 
     assert made.needs_mates is needs
 
