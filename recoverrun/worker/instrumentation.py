@@ -93,8 +93,8 @@ class Runtime(Protocol):
         """Learn of a loop. Called before its module executes, again if it is loaded again."""
         ...
 
-    def own(self, module: str) -> None:
-        """Learn that a module is the script's own, before it is loaded."""
+    def own(self, module: str, path: str, source: bytes) -> None:
+        """Learn that a module is the script's own, before it is loaded from this source."""
         ...
 
     def refuse(self, filename: str, reason: str) -> None:

@@ -48,7 +48,7 @@ class CountingRuntime:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
-    def own(self, module: str) -> None:
+    def own(self, module: str, path: str, source: bytes) -> None:
         pass
 
     def refuse(self, filename: str, reason: str) -> None:

@@ -32,8 +32,7 @@ class Returning:
     faulty: tuple[str, ...] = ()  # options of the script: what a machine does to one rank
     checks: tuple[str, ...] = ()  # options that notice it
     comes: int = 1  # how many returns are awaited
-
-    script = "returning.py"
+    script: str = "returning.py"
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ import torch
 
 from tests.e2e.judge import ended_well, nothing_left
 from tests.e2e.returns import WITHIN_S, Returning, returned, undisturbed
-from tests.e2e.runs import running
+from tests.e2e.runs import SCRIPTS, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(600)]
 
@@ -100,6 +100,28 @@ def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_pat
         weights = run.weights(0)
 
     assert not run.records("replica.return")
+    assert len(run.records("replica.start")) == 1
+    assert all(torch.equal(weights[name], one) for name, one in expected[0].items())
+
+
+def test_where_the_script_was_edited_meanwhile_nobody_comes_back(tmp_path: Path) -> None:
+    case, script = Returning(shape="range"), tmp_path / "returning.py"
+    expected = undisturbed(case, tmp_path / "plain")
+    text = (SCRIPTS / case.script).read_text()
+    script.write_text(text)
+
+    with running(
+        replace(case, script=str(script)), tmp_path / "run", inject=case.kills,
+        options=("--exact", "--return"), bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_record("step.commit")
+        script.write_text(text.replace("PACE_S = 0.8", "PACE_S = 0.9"))
+        run.await_output(f"does not come back: rank 1: {script} has changed since the run", 1)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = run.weights(0)
+
     assert len(run.records("replica.start")) == 1
     assert all(torch.equal(weights[name], one) for name, one in expected[0].items())
 

@@ -63,6 +63,7 @@ READY_AGAIN_S = 1.0
 
 MISSED = "it has missed the view in which it had a place"
 KEPT = "its first lines run again, and leave what the run has written: {}"
+EDITED = "{} has changed since the run began"
 NOTHING = "the others have not told where in the script they are"
 
 
@@ -178,6 +179,16 @@ class Newcomer:
             self.leave("no model was wrapped before the loop that trains")
         if worker.strategy.name != name:
             self.leave(f"this process trains with {worker.strategy.name}, the others with {name}")
+        if edited := self._edited():
+            self.leave(EDITED.format(edited))
+
+    def _edited(self) -> str:
+        """The path of a file that has changed since the lost rank has loaded it, "" if none is
+        known: it may have been lost before it told.
+        """
+        worker = self._parts.worker
+        store, key = worker.store(0), published.sources_key(worker.env.rank)
+        return worker.runtime.own_sources.edited(store.get(key)) if store.check([key]) else ""
 
     def _await_place(self) -> None:
         worker, env = self._parts.worker, self._parts.worker.env

@@ -4,6 +4,7 @@
 |---|---|
 | `arrival/path` | how the others train (`Way`) |
 | `arrival/record/SHARD` | results of collectives before these loops (`prologue_record`) |
+| `arrival/sources/RANK` | the code that this rank runs (`OwnSources`) |
 | `arrival/GENERATION/RANK` | where its parcel is in that generation, or why there is none |
 """
 
@@ -30,6 +31,10 @@ class Way:
 
 def record_key(shard: int) -> str:
     return f"arrival/record/{shard}"
+
+
+def sources_key(rank: int) -> str:
+    return f"arrival/sources/{rank}"
 
 
 def address_key(generation: int, rank: int) -> str:

@@ -179,6 +179,9 @@ class Survivor:
         path = [one.loop.id for one in stack_of(worker.runtime.stack, top)]
         if path == self._path:
             return False
+        if not self._path:
+            sources = worker.runtime.own_sources.pack()
+            worker.store(0).set(published.sources_key(worker.env.rank), sources)
         self._path, layout = path, worker.protection.layout
         self._record.close_in(top.loop.id)
         slot, shard = layout.place(worker.env.rank)

@@ -255,6 +255,7 @@ def _run_file(path: str, main_module: ModuleType, instrumenter: Instrumenter | N
         if instrumenter is not None:
             instrumenter.runtime.refuse(path, f"{path} is compiled: it runs as it is")
     elif instrumenter is not None:
+        instrumenter.runtime.own("__main__", path, data)
         code = instrumenter.code(path, data)
         if code is not None:
             main_module.__dict__[RUNTIME_NAME] = instrumenter.runtime

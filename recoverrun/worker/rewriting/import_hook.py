@@ -212,11 +212,11 @@ class Finder:
             return spec  # An extension, an archive, or someone else's hook.
         if not self._project.contains(spec.origin) and name not in self._trainers:
             return spec
-        self._instrumenter.runtime.own(name)
         try:
             data = spec.loader.get_data(spec.origin)
         except OSError:
-            return spec
+            return spec  # Python itself reports it.
+        self._instrumenter.runtime.own(name, spec.origin, data)
         training = self._trainers.get(name, frozenset())
         code = self._instrumenter.code(spec.origin, data, training)
         if code is not None:

@@ -31,9 +31,10 @@ class LoopTracker:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
-    def own(self, module: str) -> None:
+    def own(self, module: str, path: str, source: bytes) -> None:
         """`module` is the script's own: its objects belong to what a slot is."""
         self.script.own_modules |= {module}
+        self.script.own_sources.load(module, path, source)
 
     def refuse(self, filename: str, reason: str) -> None:
         self.script.refusals.append(f"{filename}: {reason}")

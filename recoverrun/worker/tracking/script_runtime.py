@@ -18,6 +18,7 @@ from recoverrun.worker.tracking.idle_loops import IdleLoops
 from recoverrun.worker.tracking.loop_frames import LoopStack, line_of
 from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, Place, Top
 from recoverrun.worker.tracking.mode import ExecutionMode
+from recoverrun.worker.tracking.own_sources import OwnSources
 from recoverrun.worker.tracking.process_observer import Observer
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 from recoverrun.worker.tracking.winds import Winds
@@ -38,6 +39,7 @@ class ScriptRuntime(Rank0Gate):
         super().__init__(own_rank, progress)
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
+        self.own_sources = OwnSources()
         self.counting_modules: set[str] = set()  # of a framework: they count what its loops did
         self.loop_stack = LoopStack()
         self.microbatches: list[Microbatch] = []

@@ -37,7 +37,7 @@ class FakeRuntime:
     def register(self, loop: Loop) -> None:
         self.loops.append(os.path.basename(loop.id))
 
-    def own(self, module: str) -> None:
+    def own(self, module: str, path: str, source: bytes) -> None:
         pass
 
     def refuse(self, filename: str, reason: str) -> None:
