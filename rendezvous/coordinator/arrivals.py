@@ -107,6 +107,7 @@ class Arrivals:
         slot = self._layout.slot(rank)
         if not self._is_whole(slot):
             return []
+        self.revivals.arrive(slot)
         words = f"replica {slot} is ready to take part again"
         return [Record("replica.ready", words, {"slot": slot, "ranks": [*self._ranks(slot)]})]
 

@@ -24,6 +24,12 @@ HOUR_S = 3600.0
 START_AGAIN_S = 5.0
 """A start that shows no process is ordered again, and so is an end."""
 
+TELL_S = 60.0
+"""A start that has not come to the training loop by then is told of, and again each time it has
+taken twice as long. It is not ended: the first lines of a script may take any time."""
+
+STILL = "replica {} was started again {:.0f} s ago, and has not come to its training loop yet"
+
 
 @dataclass(slots=True, kw_only=True)
 class _Starts:
@@ -33,12 +39,21 @@ class _Starts:
     times: list[float] = field(default_factory=list)
     due: float | None = None
     asked_at: float = 0.0
+    began_at: float = 0.0
+    tell_at: float | None = None  # None: it stands before its loop, or is none
     living: set[int] = field(default_factory=set)  # ranks started again and not reaped since
     heard: set[int] = field(default_factory=set)  # those of them that have spoken
     ending: bool = False  # one of them has ended, and the others are told to
 
+    def began(self, now: float) -> None:
+        self.asked_at = self.began_at = now
+        self.tell_at = now + TELL_S if self.living else None
+
+    def end(self) -> None:
+        self.ending, self.tell_at = True, None
+
     def begin(self, birth: int, ranks: Iterable[int]) -> None:
-        self.birth, self.due = birth, None
+        self.birth, self.due, self.tell_at = birth, None, None
         self.living, self.heard, self.ending = set(ranks), set(), False
 
 
@@ -81,8 +96,12 @@ class Revivals:
         starts.living.discard(rank)
         if starts.ending:
             return {}
-        starts.ending = True
+        starts.end()
         return {self._slot(rank): tuple(sorted(starts.living))}
+
+    def arrive(self, slot: int) -> None:
+        """Note that all of its new processes stand before their loop."""
+        self._starts[slot].tell_at = None
 
     def take_part(self, slot: int) -> None:
         """Note that the replica is a member again."""
@@ -99,7 +118,8 @@ class Revivals:
         if start.birth > starts.birth:
             lost = slot in self._members.lost
             self._begin(slot, starts, start.birth, start.ranks if lost else ())
-            starts.times, starts.asked_at = [now] * start.often, now
+            starts.times = [now] * start.often
+            starts.began(now)
 
     def dismiss(self) -> tuple[int, ...]:
         """The ranks whose new processes are on the way, as far as is known, each once: all of them
@@ -108,7 +128,7 @@ class Revivals:
         ranks: list[int] = []
         for slot, starts in self._starts.items():
             if slot in self._members.lost and starts.living and not starts.ending:
-                starts.ending = True
+                starts.end()
                 ranks += starts.living
         return tuple(sorted(ranks))
 
@@ -149,12 +169,15 @@ class Revivals:
             starts = self._starts.setdefault(slot, _Starts())
             if starts.living:
                 effects += self._ask_again(slot, starts, now)
+                effects += self._tell(slot, starts, now)
             elif self._may_start(slot):
                 effects += self._start(slot, starts, now)
             if starts.due is not None:
                 times.append(starts.due)
             elif self._silent(starts):
                 times.append(starts.asked_at + START_AGAIN_S)
+            if starts.tell_at is not None:
+                times.append(starts.tell_at)
         self.wake = min((at for at in times if at > now), default=None)
         return effects
 
@@ -178,7 +201,7 @@ class Revivals:
             return []
         self._begin(slot, starts, starts.birth + 1)
         starts.times.append(now)
-        starts.asked_at = now
+        starts.began(now)
         ranks = self._ranks(slot)
         words = f"replica {slot} is lost and its processes are gone: its ranks start again"
         fields: dict[str, Json] = {"slot": slot, "ranks": [*ranks], "number": number + 1}
@@ -206,6 +229,14 @@ class Revivals:
             words = "a rank of its replica has ended"
             return [self._members.kill(tuple(silent), words, self._members.generation)]
         return [StartRanks(start=self._order(slot, starts, "nothing was heard of them"))]
+
+    def _tell(self, slot: int, starts: _Starts, now: float) -> list[Effect]:
+        """It comes slowly, or does not come: nobody waits for it, and nobody would notice."""
+        if starts.tell_at is None or now < starts.tell_at:
+            return []
+        ago = now - starts.began_at
+        starts.tell_at = now + ago
+        return [notice(STILL.format(slot, ago))]
 
     def _silent(self, starts: _Starts) -> list[int]:
         return sorted(starts.living if starts.ending else starts.living - starts.heard)

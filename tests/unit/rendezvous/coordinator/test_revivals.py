@@ -2,9 +2,10 @@
 
 from rendezvous.coordinator.job_events import NodeLost, PlaceTaken, Tick
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
-from rendezvous.coordinator.revivals import START_AGAIN_S
+from rendezvous.coordinator.revivals import START_AGAIN_S, TELL_S
 from rendezvous.protocol.effects import Effect, KillRanks
 from rendezvous.protocol.messages import Committed, Farewell
+from rendezvous.protocol.records import Record
 from tests.unit.coordination import PAIRS, events, fields_of
 from tests.unit.returning_job import ReturningJob, invited, killed, started
 
@@ -104,6 +105,40 @@ def test_a_start_that_shows_no_process_is_ordered_again_by_the_same_birth() -> N
 
     assert [(order.ranks, order.birth, order.often) for order in again] == [((2, 3), 1, 1)]
     assert first == [] and ranks(job.feed(Tick())) == []
+
+
+def told_until(job: ReturningJob, end: float) -> list[tuple[float, str]]:
+    """The sentences of that time, each with its moment; nothing happens but that time passes."""
+    said = []
+    while (deadline := job.machine.deadline()) is not None and deadline <= end:
+        job.now = deadline
+        effects = job.feed(Tick())
+        said += [(job.now, one.reason) for one in effects if isinstance(one, Record)]
+    return said
+
+
+def test_processes_that_do_not_come_to_their_loop_are_told_of_each_time_they_took_twice_as_long(
+) -> None:  # fmt: skip
+    job = ReturningJob(PAIRS)
+    job.lose(1)
+    job.start(2, 3)
+    job.ready(2)  # and the other one hangs in its first lines
+
+    words = "replica 1 was started again {} s ago, and has not come to its training loop yet"
+    assert told_until(job, 5 * TELL_S) == [
+        (at, words.format(f"{at:.0f}")) for at in (TELL_S, 2 * TELL_S, 4 * TELL_S)
+    ]
+    job.ready(3)
+    assert told_until(job, 20 * TELL_S) == []
+
+
+def test_a_start_that_has_ended_is_not_told_of() -> None:
+    job = ReturningJob(PAIRS)
+    job.lose(1)
+    job.start(2, 3)
+    job.kill(2)
+
+    assert told_until(job, 5 * TELL_S) == []
 
 
 def test_an_end_that_shows_nothing_is_ordered_again() -> None:
