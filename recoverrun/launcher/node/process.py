@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.node.trackers import is_tracker, members
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -46,9 +47,15 @@ class Child:
         self.pidfd = os.pidfd_open(process.pid)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send `number` to the whole group; nothing happens if there is none any more."""
+        """Send `number` to the whole group; nothing happens if there is none any more.
+
+        SIGKILL spares its trackers: they end as the others have ended, and clean up after them.
+        """
+        # Until it is reaped, even a dead leader keeps this number from being used again.
+        if number == signal.SIGKILL and any(map(is_tracker, members(self.pid))):
+            _kill_group(self.pid)
+            return
         with suppress(ProcessLookupError):
-            # Until it is reaped, even a dead leader keeps this number from being used again.
             os.killpg(self.pid, number)
 
     def reap(self) -> int | None:
@@ -172,18 +179,32 @@ def reap_orphans(known: frozenset[int]) -> None:
 def sweep(keep: frozenset[int] = frozenset(), *, gently: bool = False) -> None:
     """End all children but `keep`, also inherited ones and what is inherited from those.
 
-    `gently`: with SIGTERM first. Takes SWEEP_S at most, twice that if gentle.
+    `gently`: with SIGTERM first. Takes SWEEP_S at most, twice that if gentle. Trackers have that
+    time to end by themselves.
     """
     for number in (signal.SIGTERM, signal.SIGKILL) if gently else (signal.SIGKILL,):
         until = time.monotonic() + SWEEP_S
         asked: set[int] = set()
         while (left := children() - keep) and time.monotonic() < until:
             for pid in left - asked:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
+                if not is_tracker(pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
             asked |= left
             for pid in left:
                 _await_end(pid, until)
+    for pid in children() - keep:
+        _kill(pid)
+
+
+def _kill_group(group: int) -> None:
+    """End all processes of a group but its trackers. One that is told to end forks no more."""
+    seen: set[int] = set()
+    while new := members(group) - seen:
+        seen |= new
+        for pid in new:
+            if not is_tracker(pid):
+                _kill(pid)
 
 
 def _await_end(pid: int, until: float) -> None:
@@ -265,7 +286,7 @@ def _guard(pipe: int, mark: str) -> None:
     needle = mark.encode()
     for _ in range(GUARD_ROUNDS):
         # Again until there are none: one that is just being forked is seen the next time.
-        if not [pid for pid in _marked(needle) if _kill(pid)]:
+        if not [pid for pid in _marked(needle) if not is_tracker(pid) and _kill(pid)]:
             break
         time.sleep(GUARD_PAUSE_S)
     shutil.rmtree(os.path.dirname(mark), ignore_errors=True)
