@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import assert_never
 
+from rendezvous.membership.agreement import disagreement
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
 from rendezvous.protocol.snapshot_messages import Held, Share
@@ -143,7 +144,7 @@ class Formation:
         self._tell_at = begun_at + TELL_AFTER_S
         self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
         self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
-        self._kinds: dict[tuple[str, str, str, str], Join] = {}  # the first that runs each
+        self._kinds: dict[tuple[object, ...], Join] = {}  # the first that runs each
         self._starts: dict[str, Start] = {}
         self._sent_at: dict[str, float] = {}
         self._again_s = AGAIN_S if nnodes >= MANY else 0.0
@@ -274,8 +275,7 @@ class Formation:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
         for other in self._kinds.values():
-            if join.agreement != other.agreement:
-                why = "its launcher has another --etcd, or another etcd behind it"
+            if why := disagreement(join, other):
                 return _refuse(f"this node cannot agree with {_whereabouts(other)}: {why}")
         taker = None if self._over else self._by_rank.get(join.node_rank)
         if taker is not None:
@@ -385,8 +385,8 @@ def _nodes(joins: Sequence[Join]) -> Nodes:
     return [(join.nproc, join.holding, join.shares) for join in joins]
 
 
-def _kind(join: Join) -> tuple[str, str, str, str]:
-    return join.torch, join.role, join.script, join.agreement
+def _kind(join: Join) -> tuple[object, ...]:
+    return join.torch, join.role, join.script, join.agreement, join.options
 
 
 def _whereabouts(join: Join) -> str:

@@ -26,6 +26,7 @@ class Join:
     arguments: str = ""
     torch: str = ""  # version, if known
     agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
+    options: tuple[str, ...] = ()  # those by which all workers have to go alike
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     holding: tuple[Held, ...] = ()  # the parts of snapshots in this node's memory
     shares: tuple[Share, ...] = ()  # the parity of others' in it

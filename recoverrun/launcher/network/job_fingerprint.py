@@ -79,7 +79,22 @@ def join_message(
         script=fingerprint.script,
         arguments=fingerprint.arguments,
         torch=fingerprint.torch,
+        options=_common_options(config),
     )
+
+
+def _common_options(config: RunConfig) -> tuple[str, ...]:
+    """The options that decide what workers exchange, as far as they are given."""
+    policy = config.recovery_policy
+    given = {
+        "--no-python" if config.no_python else "--no-protect": not config.protect,
+        "--exact": config.exact,
+        "--check-finite": config.check_finite,
+        f"--check-params-every={config.digest_every}": config.digest_every > 0,
+        f"--snapshot-every={policy.snapshot_every}": policy.snapshot_every != "0",
+        "--no-return": config.protect and not policy.returns,
+    }
+    return tuple(option for option, is_given in given.items() if is_given)
 
 
 def untried(torch: str) -> str:

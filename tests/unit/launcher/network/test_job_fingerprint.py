@@ -4,7 +4,14 @@ import dataclasses
 
 import pytest
 
-from recoverrun.launcher.network.job_fingerprint import TORCH_TRIED, differences, untried
+from recoverrun.config.options import read
+from recoverrun.config.run_config import parse_options
+from recoverrun.launcher.network.job_fingerprint import (
+    TORCH_TRIED,
+    differences,
+    join_message,
+    untried,
+)
 from rendezvous.protocol.formation_messages import Join
 
 OLDEST, NEWEST = (f"{major}.{minor}" for major, minor in TORCH_TRIED)
@@ -39,3 +46,30 @@ def test_arguments_that_differ_are_told() -> None:
     (record,) = differences([one, two])
 
     assert record.reason == "train.py has other arguments on b than on a"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("train.py", ()),
+        ("--on-hang tell --max-restarts 3 --min-replicas 1 train.py --exact", ()),
+        ("--exact --no-return train.py", ("--exact", "--no-return")),
+        (
+            "--check-finite --check-params-every 9 --snapshot-every 5 train.py",
+            ("--check-finite", "--check-params-every=9", "--snapshot-every=5"),
+        ),
+        ("--no-protect train.py", ("--no-protect",)),
+        ("--no-python train.sh", ("--no-python",)),
+    ],
+)
+def test_options_by_which_workers_go_different_ways_are_told(
+    line: str, told: tuple[str, ...]
+) -> None:
+    options = read(line.split(), {})
+    assert options is not None
+    config = parse_options(options, {})
+
+    joins = join_message(
+        config, node="a", incarnation="one", master="", attempt=0, agreement="", listen=0
+    )
+    assert joins.options == told
