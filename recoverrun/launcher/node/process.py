@@ -30,6 +30,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 SWEEP_S = 2.0
 """How long the end of a job may wait for inherited processes to go."""
 
+TRACKERS_S = 5.0
+"""How long it may wait for trackers, which have something to remove."""
+
 GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""
 
@@ -179,22 +182,28 @@ def reap_orphans(known: frozenset[int]) -> None:
 def sweep(keep: frozenset[int] = frozenset(), *, gently: bool = False) -> None:
     """End all children but `keep`, also inherited ones and what is inherited from those.
 
-    `gently`: with SIGTERM first. Takes SWEEP_S at most, twice that if gentle. Trackers have that
-    time to end by themselves.
+    `gently`: with SIGTERM first. Takes SWEEP_S at most, twice that if gentle. Where there are
+    trackers, they have TRACKERS_S more to end by themselves.
     """
     for number in (signal.SIGTERM, signal.SIGKILL) if gently else (signal.SIGKILL,):
         until = time.monotonic() + SWEEP_S
         asked: set[int] = set()
-        while (left := children() - keep) and time.monotonic() < until:
+        while (left := _swept(keep)) and time.monotonic() < until:
             for pid in left - asked:
-                if not is_tracker(pid):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, number)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
             asked |= left
             for pid in left:
                 _await_end(pid, until)
+    until = time.monotonic() + TRACKERS_S
+    for pid in children() - keep:
+        _await_end(pid, until)
     for pid in children() - keep:
         _kill(pid)
+
+
+def _swept(keep: frozenset[int]) -> set[int]:
+    return {pid for pid in children() - keep if not is_tracker(pid)}
 
 
 def _kill_group(group: int) -> None:

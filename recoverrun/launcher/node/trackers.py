@@ -1,17 +1,20 @@
-"""Python's resource trackers: each removes what its processes leave in shared memory, once the last
-of them has ended.
+"""Trackers: each removes what its processes leave in shared memory, once all of them have ended.
 
-`multiprocessing` starts one beside a process that makes a `SharedMemory`, or a semaphore where
-children are spawned. It ignores SIGTERM and SIGINT, and ends by itself as its pipe closes. If it is
-killed with its processes, what they have made keeps the memory until the machine starts anew.
+`multiprocessing` starts a resource tracker beside a process that makes a `SharedMemory`, or a
+semaphore where children are spawned. It ignores SIGTERM and SIGINT, and ends by itself as its pipe
+closes. Torch starts a manager of its own for tensors that processes share by file names
+(`file_system`); it ends 2 s after the last of them. If a tracker is killed with its processes, what
+they have made keeps the memory until the machine starts anew.
 """
 
 import os
 import re
 from contextlib import suppress
 
-_COMMAND = re.compile(rb"\0-c\0from [\w.]*\.resource_tracker import main; ?main\(")
-"""Of `multiprocessing`, and of those that are made after it (multiprocess, loky)."""
+_COMMAND = re.compile(
+    rb"\0-c\0from [\w.]*\.resource_tracker import main; ?main\(|^(?:[^\0]*/)?torch_shm_manager\0"
+)
+"""Of `multiprocessing`, of those that are made after it (multiprocess, loky), and of torch."""
 
 
 def is_tracker(pid: int) -> bool:
