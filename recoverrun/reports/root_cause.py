@@ -83,9 +83,11 @@ def root_of(facts: History, *, blind: str = "") -> RootCause | None:
     end = naming(facts)
     if end is not None:
         named = _end_of(end.root_rank, facts)
-        pool = [death for death in faults if death.attempt == facts.attempt]
         if named is None:
             return told(end, facts)
+        absorbed = _absorbed(facts)
+        pool = [death for death in faults if death.attempt == facts.attempt]
+        pool = [death for death in pool if not _covers(absorbed, death, facts)]
         return _judge([*pool, *([] if named in pool else [named])], facts, blind=blind, named=named)
     if not faults:
         return None

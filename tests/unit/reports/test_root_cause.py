@@ -256,7 +256,9 @@ def test_a_fault_that_was_made_good_is_not_why_the_run_failed_later(tmp_path: Pa
     scene.exit(4, code=1, error="ValueError: late")
     scene.end(1, 4)
 
-    assert _root(scene.close()).rank == 4
+    root = _root(scene.close())
+    assert root.rank == 4
+    assert "rank 3" not in root.why_first  # it came before, not next
 
 
 def test_a_loss_without_an_end_in_the_journal_names_what_the_coordinator_said(
