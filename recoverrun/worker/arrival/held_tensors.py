@@ -62,8 +62,8 @@ def in_every_process(made: MadeObjects, strategy: Strategy | None = None) -> lis
     """
     found = {id(one): one for one in trained(made)}
     if strategy is not None:
-        buffers = [one for root in strategy.roots() for one in root.buffers()]
-        found |= {id(one): one for one in [*strategy.parameters().values(), *buffers]}
+        for root in strategy.roots():
+            found |= {id(one): one for one in [*root.parameters(), *root.buffers()]}
     return list(found.values())
 
 

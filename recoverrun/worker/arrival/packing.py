@@ -106,7 +106,8 @@ class Packing:
 
     def __init__(self, tensors: list[torch.Tensor], here: Sequence[torch.Tensor] = ()) -> None:
         self.tensors = tensors
-        self._here = {id(one): (number, one) for number, one in enumerate(here)}
+        self.here = here
+        self._numbers = {id(one): number for number, one in enumerate(here)}
         self.sharded = False  # a DTensor was among them, of which the local part is packed
         self.names = [f"tensor {number}" for number in range(len(tensors))]  # where first met
         # With the objects themselves: the number of one that is gone may become another's id.
@@ -117,6 +118,10 @@ class Packing:
         """Pack as the function `pack` does."""
         self._path = [name]
         return self._packed(value)
+
+    def is_here(self, value: object) -> bool:
+        """True of a tensor that the other side has, too."""
+        return id(value) in self._numbers
 
     def _packed(self, value: Any) -> Plain:
         kind = type(value)
@@ -191,8 +196,8 @@ class Packing:
         raise self._refused(_kind_of(value))
 
     def _tensor(self, value: Any) -> Plain:
-        if id(value) in self._here:
-            return {"here": self._here[id(value)][0]}
+        if self.is_here(value):
+            return {"here": self._numbers[id(value)]}
         if is_distributed(value):
             self.sharded = True
             return {"shard": self._tensor(value._local_tensor)}

@@ -32,6 +32,7 @@ from recoverrun.worker.arrival import (
     passed_bodies,
     plain_values,
     rebound_variables,
+    values_by_parameter,
 )
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
@@ -126,6 +127,7 @@ def common(
             "modules": packing.pack(others, "untrained modules"),
             "late": [one for one in others if held_tensors.path_of(one) not in modules],
             "values": plain_values.pack(plain_values.changed(there, digests, data), packing),
+            "by parameter": values_by_parameter.told(there, parts.made, packing),
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }

@@ -6,7 +6,13 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import frame_variables, held_tensors, loose_values, plain_values
+from recoverrun.worker.arrival import (
+    frame_variables,
+    held_tensors,
+    loose_values,
+    plain_values,
+    values_by_parameter,
+)
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
@@ -46,6 +52,7 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings, spaces: Spaces
         put_gradients(parts.made, unpack(told["gradients"], tensors))
     own = held_tensors.in_every_process(parts.made, strategy)
     plain_values.put(told["values"], tensors, there, own)
+    values_by_parameter.put(there, own, told["by parameter"], tensors)
     loose = (
         (path, name, unpack(packed, tensors, here=own)) for path, name, packed in told["loose"]
     )

@@ -18,6 +18,7 @@ from recoverrun.worker.arrival import (
     loose_values,
     placing,
     plain_values,
+    values_by_parameter,
 )
 from recoverrun.worker.arrival.contents import Parcel
 from recoverrun.worker.arrival.frame_variables import frames_of
@@ -171,6 +172,7 @@ class Restoring:
         _put_gradients(parts.made, told["gradients"], tensors)
         own = held_tensors.in_every_process(parts.made)
         plain_values.put(told["values"], tensors, there, own)
+        values_by_parameter.put(there, own, told["by parameter"], tensors)
 
 
 def give_up(worker: WorkerState, wanted: SnapshotId, why: StateLost) -> Never:

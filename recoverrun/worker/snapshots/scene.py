@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import frame_variables, held_tensors, loose_values, plain_values
+from recoverrun.worker.arrival import (
+    frame_variables,
+    held_tensors,
+    loose_values,
+    plain_values,
+    values_by_parameter,
+)
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
@@ -70,6 +76,7 @@ def made(
             "trained": packing.pack(trained(parts.made), "trained"),
             "modules": packing.pack(others, "modules"),
             "values": plain_values.pack(changed, packing),
+            "by parameter": values_by_parameter.told(there, parts.made, packing),
             "gradients": _gradients(packing, parts, values=gradients),
             "before": before.pack(),
             **{name: _states(packing, name, parts.made.of(name)) for name in parts.made.names()},

@@ -258,6 +258,7 @@ def microbatches() -> int:
 
 
 def by_micro() -> None:
+    slow = {param: param.detach().clone() for param in model.parameters()}
     for step in range(STEPS):
         optimizer.zero_grad()
         trained = list(model.parameters())
@@ -270,6 +271,10 @@ def by_micro() -> None:
         for param in trained:
             param.grad.clamp_(-0.1, 0.1)
         optimizer.step()
+        with torch.no_grad():
+            for param, average in slow.items():
+                average.lerp_(param, 0.5)
+                param.lerp_(average, 0.5)
         schedule.step()
         slowly()
 
