@@ -12,7 +12,7 @@ that every process has made before it trained: the rest may be one rank's own.
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -96,12 +96,12 @@ def changed_tensors(
 
 def put_tensors(there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]) -> None:
     """Put tensors where they were found. One that nothing here holds is another rank's own."""
-    holders, variables = {path: one for path, one in there.held if path}, dict(spaces)
+    holders, variables = _holders(there), dict(spaces)
     for path, name, value in told:
         if path in variables:
             _fill(variables[path].get(name), value)  # what a loop binds comes by itself
             continue
-        named = named_in(holders[path]) if path in holders else {}
+        named = _named(holders[path]) if path in holders else {}
         if name in named and not _fill(named[name], value):
             named[name] = value
 
@@ -138,8 +138,7 @@ def told(
 
 def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -> None:
     """Put values where they were found. Raises NotReachable where nothing would hold them."""
-    holders = {path: one for path, one in there.held if path}
-    variables = dict(spaces)
+    holders, variables = _holders(there), dict(spaces)
     for path, name, value in told:
         if path in variables:
             _fill(variables[path].get(name), value)  # a loop's own variables come by themselves
@@ -151,7 +150,7 @@ def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -
         if path not in holders:
             made: dict[Any, Any] = {}
             _holder(holders, path)[path.rpartition(".")[2]] = holders[path] = made
-        named = named_in(holders[path])
+        named = _named(holders[path])
         if not _fill(named.get(name), value):
             named[name] = value
 
@@ -159,6 +158,15 @@ def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -
 def _variable(path: str, name: Any) -> Any:
     """The variable by which it was found."""
     return name if path.startswith("<") else _FIRST.split(path, maxsplit=1)[0]
+
+
+def _holders(there: Holdings) -> dict[str, Any]:
+    return {path: one for path, one in [*there.held, *there.tuples] if path}
+
+
+def _named(holder: Any) -> MutableMapping[Any, Any]:
+    """The members of a holder. Those of a tuple can change in place alone."""
+    return dict(enumerate(holder)) if isinstance(holder, tuple) else named_in(holder)
 
 
 def _holder(holders: Mapping[str, Any], path: str) -> Any:
@@ -203,6 +211,10 @@ def _all(
             mark = mark_of(value)
             if value is not None and mark and value.nbytes >= LOOSE_BYTES:
                 yield (path, name), value, mark
+    for path, held in there.tuples:
+        for place, value in enumerate(held if path else ()):
+            if mark := mark_of(value):
+                yield (path, place), value, mark
 
 
 def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:

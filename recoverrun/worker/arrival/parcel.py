@@ -122,7 +122,6 @@ def common(
             "constants": parts.executor.constants.told(),
             "shares": packing.pack(_shares(parts, top), "shares of the data"),
             "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
-            "frames": _variables(packing, stack, frame, data),
             "model": packing.pack(held_tensors.model(strategy), "the model"),
             "modules": packing.pack(others, "untrained modules"),
             "late": [one for one in others if held_tensors.path_of(one) not in modules],
@@ -132,6 +131,8 @@ def common(
             **_states(parts, packing),
         }
         manifest["loose"] = loose_values.changed_tensors(there, spaces, marks, bound, data, packing)
+        # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
+        manifest["frames"] = _variables(packing, stack, frame, data)
     except (CannotTravel, NotReplayable) as why:
         raise NotReachable(str(why)) from why
     return manifest, packing

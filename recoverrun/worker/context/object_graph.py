@@ -65,6 +65,7 @@ class Holdings:
     held: list[tuple[str, Any]] = field(default_factory=list)
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     iterators: list[tuple[str, Any]] = field(default_factory=list)  # of Python's own
+    tuples: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     owners: dict[int, Any] = field(default_factory=dict)
     """Classes of the objects whose attributes are in `held` as a dict, by the id of that dict."""
 
@@ -205,6 +206,8 @@ class _Walk:
         size = plain.__len__(one)
         if size <= VERY_LONG and plain not in (tuple, frozenset):
             self._hold(path, one)
+        elif size <= LONG and plain is tuple:
+            self.found.tuples.append((path, one))
         if size <= LONG and plain is dict:
             self.todo.extend((inside(path, key), value) for key, value in list(dict.items(one)))
         elif size <= LONG:

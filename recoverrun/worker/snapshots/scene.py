@@ -72,7 +72,6 @@ def made(
             "here": context.pack(),
             "learned": learned(parts),
             "iterators": [_iterators(one, runtime.own_modules, read) for one in frames],
-            "frames": _variables(packing, stack, frame),
             "trained": packing.pack(trained(parts.made), "trained"),
             "modules": packing.pack(others, "modules"),
             "values": plain_values.pack(changed, packing),
@@ -85,6 +84,8 @@ def made(
         raise NotReachable(str(why)) from why
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
+    # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
+    manifest["frames"] = _variables(packing, stack, frame)
     return Scene(manifest, packing.tensors, packing.names)
 
 

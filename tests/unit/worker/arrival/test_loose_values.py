@@ -154,6 +154,26 @@ def test_another_rank_gets_the_tensors_that_have_changed() -> None:
     assert float(here["batch"][0]) == float(here["batches"]["x"][0]) == 1
 
 
+def paired() -> Script:
+    return Script(pairs=[("first", torch.zeros(3)), ("second", torch.zeros(5000))])
+
+
+@pytest.mark.parametrize("all_of_it", [True, False])
+def test_a_tensor_in_a_tuple_has_its_elements_put_where_it_lies(all_of_it: bool) -> None:
+    there, here = paired(), paired()
+    for _, momentum in there.variables["pairs"]:
+        momentum += 1
+    kept = list(here.variables["pairs"])
+
+    if all_of_it:
+        here.put(there, there.told())
+    else:
+        here.put_tensors(there, there.changed_tensors())
+
+    assert all(one is other for one, other in zip(here.variables["pairs"], kept, strict=True))
+    assert [one.mean().item() for _, one in kept] == [1.0, 1.0]
+
+
 def test_a_tensor_that_this_rank_has_not_made_is_left_out() -> None:
     first, second = averaging(), averaging()
     first.variables["average"]["weight"].mul_(2)
