@@ -25,7 +25,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 SURVIVES, ABSENT, GOES_BACK = "survives", "no such point", "all go back"
 WELL = (SURVIVES, ABSENT, GOES_BACK)
 
-STAYS = re.compile(r"^a lost replica does not come back: (?:rank \d+: )?")
+STAYS = re.compile(r"^a lost replica does not come back: ")
 """The beginning of a sentence of the run, which the column says by its title."""
 
 

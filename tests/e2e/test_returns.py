@@ -93,7 +93,7 @@ def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_pat
         case, tmp_path / "run", inject=case.kills, options=("--exact", "--return"),
         arguments=arguments, bound_s=WITHIN_S,
     ) as run:  # fmt: skip
-        run.await_output("a lost replica does not come back: rank 1: this process calls", 1)
+        run.await_output("a lost replica does not come back: this process calls", 1)
         (run.out / "go").touch()
         ended_well(run)
         nothing_left(run)

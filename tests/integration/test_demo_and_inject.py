@@ -362,9 +362,9 @@ def test_a_replica_that_stayed_away_leaves_the_verdict_open(tmp_path: Path) -> N
     run.close()
 
     assert returns_point(facts, ()).text == "replica 1 did not come back: the run was over too soon"
-    told = ("a lost replica does not come back: rank 1: no model",)
+    told = ("a lost replica does not come back: no model",)
     assert returns_point(facts, told).held is None
-    assert returns_point(facts, told).text.endswith("did not come back: rank 1: no model")
+    assert returns_point(facts, told).text.endswith("did not come back: no model")
 
 
 def test_a_kill_on_the_way_back_has_struck_if_that_process_died(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.step.leaving import NEVER
 from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
@@ -45,7 +46,6 @@ HELD_AGAIN_S = 0.5
 PROVED = 2
 """Transactions after which the run has said what it promises."""
 
-NEVER = "a lost replica does not come back: {}"
 UNTOLD = "its state cannot be sent: {error}"
 
 

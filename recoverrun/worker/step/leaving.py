@@ -6,7 +6,7 @@ from typing import Never
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN
 
-LEAVES = "a lost replica does not come back: rank {}: {}"
+NEVER = "a lost replica does not come back: {}"
 MISSES = "this process does not take part: {}"
 
 
@@ -17,6 +17,6 @@ def leave(worker: WorkerState, reason: str, *, again: bool = False) -> Never:
     if again:
         worker.reporter.notice(MISSES.format(reason))
     else:
-        worker.reporter.notice(LEAVES.format(worker.env.rank, reason), REFUSE_RETURN)
+        worker.reporter.notice(NEVER.format(reason), REFUSE_RETURN)
     worker.link.close()
     os._exit(EXIT_AWAY)

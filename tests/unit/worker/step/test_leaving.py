@@ -15,7 +15,7 @@ from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN
     [
         # Who reads a notice is shown the rank that gave it.
         (True, ("this process does not take part: the donor is gone",)),
-        (False, ("a lost replica does not come back: rank 1: the donor is gone", REFUSE_RETURN)),
+        (False, ("a lost replica does not come back: the donor is gone", REFUSE_RETURN)),
     ],
 )
 def test_a_process_that_leaves_says_why(
