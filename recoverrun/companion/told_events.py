@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from recoverrun.text import named_signals, sanitize
 from rendezvous.journal.reader import Entry
-from rendezvous.protocol.records import PART, Json
+from rendezvous.protocol.records import INHERITED, PART, Json
 
 CLASS_OF: Mapping[str, str] = {
     "replica.lost": "loss",
@@ -60,7 +60,8 @@ class TellingNode:
                 continue
             self.leads |= entry.event in LEADING
             kind = CLASS_OF.get(entry.event, "")
-            if not kind or entry.flag(PART) or (kind == "end" and not self.leads):
+            part = entry.flag(PART) and not entry.flag(INHERITED)
+            if not kind or part or (kind == "end" and not self.leads):
                 continue
             yield Told(kind, self._text(kind, entry), self._record(kind, entry))
 

@@ -138,9 +138,11 @@ class Watch:
             self._coordinated |= entry.event == "node.join"
             if entry.event in STEP_EVENTS and self._is_past(entry):
                 continue  # As another node tells it, which is read later.
+            known = len(self.facts.losses)
             self.facts.add(entry)
             self._still.take(entry)
-            told_twice = self._coordinated and entry.flag(PART)
+            same = entry.event == "replica.lost" and len(self.facts.losses) == known
+            told_twice = entry.flag(PART) and (self._coordinated or same)
             happening = None if told_twice else _happening(entry, self.facts)
             if happening is not None:
                 self.happenings.append(happening)

@@ -7,7 +7,7 @@ from rendezvous.coordinator.consequences import tells_of_a_disk, tells_of_anothe
 from rendezvous.protocol.arrival_messages import EXIT_AWAY
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited
-from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.records import INHERITED, PART, Json, Record
 
 EXIT_BELOW_MIN, EXIT_HANG = 81, 82
 
@@ -81,6 +81,32 @@ class Loss:
             for rank in ranks
         ]
 
+    @classmethod
+    def of_former(
+        cls,
+        ranks: Sequence[int],
+        ends: Iterable[Exited],
+        nodes: Iterable[tuple[str, tuple[int, ...], str]],
+        *,
+        layout: Layout,
+        generation: int,
+        now: float,
+    ) -> "Loss":
+        """The loss of the replica with these `ranks` that a former coordinator has seen: by what
+        launchers still know of their `ends`, or by the lost `nodes`, each with its ranks and why.
+        """
+        own = [one for one in ends if one.rank in ranks and not one.ours and one.code]
+        if own:
+            first = max(own, key=lambda one: one.age_s)
+            return cls.of_exit(first, layout=layout, generation=generation, now=now)
+        for name, there, why in nodes:
+            lost = [rank for rank in ranks if rank in there]
+            if lost:
+                words = f"node {name} is lost: {why}"
+                return cls.of_node(lost, words, layout=layout, generation=generation, now=now)[0]
+        words = f"rank {ranks[0]} is lost, as the former coordinator knew"
+        return cls.of_node(ranks, words, layout=layout, generation=generation, now=now)[0]
+
     @property
     def order(self) -> tuple[bool, float]:
         """A sort key: the least of several is the cause; a loss that tells of another is none."""
@@ -146,13 +172,16 @@ class Loss:
                 return other
         return None
 
-    def record(self, layout: Layout) -> Record:
+    def record(self, layout: Layout, *, inherited: bool = False) -> Record:
+        """`inherited`: a former coordinator may have recorded it."""
         fields: dict[str, Json] = {
             "slot": self.slot,
             "root_rank": self.root_rank,
             "ranks": list(layout.replicas[self.slot]),
             "generation": self.generation,
         }
+        if inherited:
+            fields |= {PART: True, INHERITED: True}
         return Record("replica.lost", self.reason, fields)
 
 

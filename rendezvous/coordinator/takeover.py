@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Resumed, Tick
 from rendezvous.coordinator.fence import message_rank
+from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.standing import Standing, Vacancy
 from rendezvous.protocol.arrival_messages import StartAgain
 from rendezvous.protocol.effects import Effect, ToRank
@@ -47,13 +48,13 @@ def new_coordinator(
     """The coordinator of a new term, and what it wants done first."""
     told = [message for standing in standings for message in standing]
     coordinator = Coordinator(world=vacancy.world, policy=vacancy.policy)
+    coordinator.now = now
     _take_over(coordinator, vacancy, told)
     coordinator.resuming = True
     effects: list[Effect] = []
-    for message in _of(told, Topology, Verdict, Committed, ContextBuffer, Farewell, Overdue):
-        # Views in answer to these would be of a generation that nobody has begun.
-        answers = coordinator.step(Received(message=message), now)
-        effects += [effect for effect in answers if not isinstance(effect, ToRank)]
+    _hear(coordinator, _of(told, Topology, Verdict), effects)
+    effects += _inherited_losses(coordinator, vacancy, told)
+    _hear(coordinator, _of(told, Committed, ContextBuffer, Farewell, Overdue), effects)
     for start in told if vacancy.policy.returns and coordinator.members.layout else ():
         if isinstance(start, StartAgain):
             coordinator.arrivals.revivals.remember(start, now)
@@ -111,6 +112,42 @@ def _take_over(coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Messag
         # All of them before any line is written: it would not wait for who was away since.
         if isinstance(message, Committed):
             coordinator.book.enter(message, coordinator.now, live=len(members.live_ranks))
+
+
+def _hear(coordinator: Coordinator, told: Iterable[Message], effects: list[Effect]) -> None:
+    for message in told:
+        # Views in answer to these would be of a generation that nobody has begun.
+        answers = coordinator.step(Received(message=message), coordinator.now)
+        effects += [effect for effect in answers if not isinstance(effect, ToRank)]
+
+
+def _inherited_losses(
+    coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Message]
+) -> list[Effect]:
+    """The losses that the predecessor saw, and no step has made good since: our book has them."""
+    members, layout = coordinator.members, coordinator.members.layout
+    if layout is None:
+        return []
+    away = {rank for _, ranks, _ in vacancy.lost for rank in ranks}
+    reached = dict.fromkeys(members.live_ranks - away, 0)
+    for message in told:
+        if isinstance(message, Committed) and message.rank in reached:
+            reached[message.rank] = max(message.generation, reached[message.rank])
+    whole = min(reached.values(), default=0)  # all have committed a step in that generation
+    ends = [message for message in told if isinstance(message, Exited)]
+    left: dict[int, Loss] = {}
+    for view in _views(told):
+        for rank in view.losses if view.generation > whole else ():
+            slot = layout.slot(rank)
+            if rank in members.gone and slot not in left:
+                among = layout.replicas[slot]
+                left[slot] = Loss.of_former(
+                    among, ends, vacancy.lost, layout=layout, generation=view.generation,
+                    now=coordinator.now,
+                )  # fmt: skip
+    for loss in left.values():
+        coordinator.book.lose(loss)
+    return [loss.record(layout, inherited=True) for loss in left.values()]
 
 
 def _views(told: Iterable[Message]) -> list[View]:

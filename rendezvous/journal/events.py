@@ -95,7 +95,12 @@ EVENTS: Mapping[str, Event] = {
         ("generation", "live", "lost_ranks"),
         ("joined", "step"),
     ),
-    "replica.lost": Event("A replica has left.", ("slot", "root_rank", "ranks", "generation")),
+    "replica.lost": Event(
+        "A replica has left; `inherited`: it left a coordinator that is lost, too, and this one "
+        "finishes the step.",
+        ("slot", "root_rank", "ranks", "generation"),
+        ("inherited",),
+    ),
     "replica.start": Event(
         "The processes of a lost replica are started again; `number`: so often within an hour.",
         ("slot", "ranks", "number"),

@@ -8,6 +8,9 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 PART = "part"
 """The field of a record that says no more than one node knows."""
 
+INHERITED = "inherited"
+"""The field of a part that a coordinator tells: its predecessor may have told the same before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

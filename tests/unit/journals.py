@@ -27,9 +27,11 @@ class Scene:
     now: float = 0.0
     generation: int = 1
     live: list[int] = field(default_factory=lambda: [0, 1, 2])
+    node: str = "gpu-01"  # that coordinates
     journals: dict[str, Journal] = field(default_factory=dict)
 
-    def write(self, event: str, reason: str, /, node: str = "gpu-01", **fields: Json) -> None:
+    def write(self, event: str, reason: str, /, node: str = "", **fields: Json) -> None:
+        node = node or self.node
         if node not in self.journals:
             self.journals[node] = Journal(journal_path(self.run_dir, node), node, 0.0)
         record = Record(event, reason, fields)
@@ -352,6 +354,29 @@ def launcher_killed(run_dir: Path) -> Path:
     return scene.close()
 
 
+def succession(run_dir: Path) -> Path:
+    """The coordinator lost replica 1 and then its own machine: gpu-03 finishes the step."""
+    scene = Scene(run_dir)
+    scene.start(nodes=3)
+    scene.steps(0, 6)
+    scene.write("node.lost", why := "gpu-02: its launcher has ended", ranks=[2, 3], name="gpu-02")
+    scene.lose(1, 2, f"node {why}")
+    loss = {"slot": 1, "root_rank": 2, "ranks": [2, 3], "generation": 2, "part": True}
+    scene.write("replica.lost", "as the coordinator told this node", "gpu-03", **loss)
+    scene.wait(0.2)
+    scene.write("leader.succeed", "node gpu-03 coordinates this run now", "gpu-03", tenure=2)
+    scene.write("replica.lost", f"node {why}", "gpu-03", **loss, inherited=True)
+    scene.node, scene.generation = "gpu-03", 1000
+    scene.write("node.lost", "gpu-01: its launcher has ended", ranks=[0, 1], name="gpu-01")
+    scene.lose(0, 0, "node gpu-01 is lost: its launcher has ended")
+    scene.decide(7)
+    scene.commit(7, redone=3, ms=900.0)
+    scene.recovered(7, {0: 0, 1: 2}, [(0, 0), (1, 0), (1, 1)])
+    scene.steps(8, 20)
+    scene.end()
+    return scene.close()
+
+
 RUNS: Mapping[str, Callable[[Path], Path]] = {
     "clean": clean,
     "one_loss": one_loss,
@@ -359,6 +384,7 @@ RUNS: Mapping[str, Callable[[Path], Path]] = {
     "two_at_once": two_at_once,
     "loss_during_recovery": loss_during_recovery,
     "node_lost": node_lost,
+    "succession": succession,
     "outvoted": outvoted,
     "user_exception": user_exception,
     "cut_line": cut_line,

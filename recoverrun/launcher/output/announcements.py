@@ -15,7 +15,7 @@ from recoverrun.text import in_order, named_signals, plural, ranges, ranks, sani
 from recoverrun.version import __version__
 from rendezvous.journal.reader import Entry
 from rendezvous.protocol.formation_messages import Restart, Start
-from rendezvous.protocol.records import PART, Json, Record
+from rendezvous.protocol.records import INHERITED, PART, Json, Record
 
 FOLD_S = 0.2
 """How long a loss is held back for others like it."""
@@ -102,18 +102,23 @@ class Announcer:
         self._held: list[Record] = []  # losses, since `_held_at`
         self._held_at = 0.0
         self._returns = ReturnNews()
-        self.losses = 0  # lost replicas that were recorded here
+        self._told_elsewhere = 0  # lost replicas, by the coordinator on another node
+        self.losses = 0  # lost replicas of which this node tells at the end
 
     def hear(self, record: Record, now: float) -> None:
         """A record is written at monotonic time `now` (seconds)."""
         news = self._returns.heard(_as_read(record), now)
-        if record.fields.get(PART):
+        lost = record.event == "replica.lost"
+        if record.fields.get(PART) and not record.fields.get(INHERITED):
+            self._told_elsewhere += lost
             return  # The coordinator's node says it.
-        if record.event == "replica.lost":
+        if lost:
             self._held_at = self._held_at if self._held else now
             self._held.append(record)
             self.losses += 1
             return
+        if record.event == "leader.succeed":
+            self.losses += self._told_elsewhere  # Nobody else sums the run up.
         if record.event == "snapshot.plan" and record.fields["attempt"]:
             self.losses += 1  # of all replicas
         line = sanitize(news) or announcement(record)
@@ -148,7 +153,8 @@ def _loss(group: Sequence[Record]) -> str:
     why = named_signals(group[0].reason)
     if len(group) == 1:
         return sanitize(f"✖ replica {slots} ({gone}) is lost: {why}")
-    return sanitize(f"✖ replicas {slots} ({gone}) are lost, all alike: {why}")
+    first = "" if len({one.reason for one in group}) == 1 else ", the first"
+    return sanitize(f"✖ replicas {slots} ({gone}) are lost, all alike{first}: {why}")
 
 
 def announcement(record: Record, ascii_only: bool = False) -> str:

@@ -67,6 +67,18 @@ def test_after_a_takeover_the_new_coordinator_tells(tmp_path: Path) -> None:
     assert [one.kind for one in told(tmp_path, "gpu-02")] == ["end"]
 
 
+def test_a_loss_of_a_lost_coordinator_is_told_again_by_its_successor(tmp_path: Path) -> None:
+    run = scene(tmp_path)
+    run.write("leader.succeed", "gpu-02 coordinates", "gpu-02", tenure=2)
+    lost = {"slot": 1, "root_rank": 1, "ranks": [1], "generation": 2}
+    run.write("replica.lost", "gone", "gpu-02", **lost, part=True, inherited=True)
+    run.close()
+
+    assert [one.text for one in told(tmp_path, "gpu-02")] == [
+        "train.py: loss: replica 1 is lost: gone"
+    ]
+
+
 def test_a_reason_cannot_break_a_line(tmp_path: Path) -> None:
     run = scene(tmp_path)
     run.write("hang.stick", "rank\x1b[31m 0\nhangs", lag_s=9.0)

@@ -77,3 +77,16 @@ def test_events_name_signals_as_the_console_does(tmp_path: Path) -> None:
     texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings]
 
     assert "replica 1 lost: rank 3 was killed by SIGKILL" in texts
+
+
+def test_a_loss_that_another_coordinator_inherits_is_one_event(tmp_path: Path) -> None:
+    log = read_run(journals.succession(tmp_path))
+
+    status = status_of(log, journals.WALL)
+
+    lost = [one.text for one in status.happenings if one.text.startswith("replica ")]
+    assert lost == [
+        "replica 1 lost: node gpu-02: its launcher has ended",
+        "replica 0 lost: node gpu-01 is lost: its launcher has ended",
+    ]
+    assert (status.losses, status.made_good) == (2, 2)

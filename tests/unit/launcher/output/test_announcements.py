@@ -99,7 +99,7 @@ def test_replicas_that_are_lost_alike_are_one_line() -> None:
     records = [one for rank in range(64) for one in (_loss(rank), change)]
 
     assert _said(*records) == [
-        "✖ replicas 0-63 (ranks 0-63) are lost, all alike: rank 0 was killed by SIGKILL"
+        "✖ replicas 0-63 (ranks 0-63) are lost, all alike, the first: rank 0 was killed by SIGKILL"
     ]
 
 
@@ -140,3 +140,21 @@ def test_what_is_only_part_of_a_nodes_account_is_said_by_the_node_that_coordinat
         announcer.hear(replace(record, fields={**record.fields, "part": True}), 7.0)
     announcer.tick(9.0)
     assert (said, announcer.losses) == ([], 0)
+
+
+def _as_part(record: Record, **more: Json) -> Record:
+    return replace(record, fields={**record.fields, "part": True, **more})
+
+
+def test_who_takes_over_tells_of_the_losses_before_at_the_end() -> None:
+    announcer = Announcer(lambda line: None)
+    announcer.hear(_as_part(_loss(3)), 7.0)
+    announcer.hear(Record("leader.succeed", "node b coordinates", {"tenure": 2}), 8.0)
+
+    assert announcer.losses == 1
+
+
+def test_a_loss_that_a_lost_coordinator_may_not_have_told_is_told() -> None:
+    said = _said(_as_part(_loss(3, "is gone"), inherited=True), _loss(5, "is gone"))
+
+    assert said == ["✖ replicas 3, 5 (ranks 3, 5) are lost, all alike, the first: rank 3 is gone"]

@@ -109,6 +109,51 @@ def test_replicas_that_had_left_stay_out() -> None:
     assert not any(isinstance(effect, StopJob) for effect in effects)
 
 
+def _losses(effects: list[Effect]) -> list[tuple[object, str]]:
+    """Replicas whose loss is recorded, and why."""
+    return [
+        (effect.fields["slot"], effect.reason)
+        for effect in effects
+        if isinstance(effect, Record) and effect.event == "replica.lost"
+    ]
+
+
+def test_a_loss_that_no_step_has_made_good_is_told_by_the_successor_and_recovered() -> None:
+    view = View(generation=2, live=(0, 2), live_ranks=(0, 2), losses=(1,))
+    both = replace(vacancy(0), lost=(("a", (0,), "it is gone"), ("b", (1,), "it has ended")))
+    last = Committed(
+        rank=2, generation=1001, step=5, done=tuple((n, 0) for n in range(3)), redone=((1, 0),),
+        total=3, digest="",
+    )  # fmt: skip
+
+    coordinator, effects = new_coordinator(both, [begun(2, committed(2, 4), view=view)], 5.0)
+    after = coordinator.step(Received(message=last), 6.0)
+
+    assert _losses(effects) == [
+        (1, "node b is lost: it has ended"),
+        (0, "node a is lost: it is gone"),
+    ]
+    (recovery,) = [e for e in after if isinstance(e, Record) and e.event == "recovery.done"]
+    assert (recovery.fields["slots"], recovery.fields["total_ms"]) == ([0, 1], 1000.0)
+
+
+def test_a_loss_that_a_step_has_made_good_is_not_told_again() -> None:
+    view = View(generation=2, live=(0, 2), live_ranks=(0, 2), losses=(1,))
+    since = replace(committed(2, 4), generation=2)
+
+    _, effects = new_coordinator(vacancy(0), [begun(2, since, view=view)], 5.0)
+
+    assert _losses(effects) == [(0, "node node0 is lost: it is gone")]
+
+
+def test_a_loss_that_is_told_again_names_the_end_of_the_process() -> None:
+    view = View(generation=2, live=(0, 2), live_ranks=(0, 2), losses=(1,))
+
+    _, effects = new_coordinator(vacancy(0), [begun(1, exited(1, -9)), begun(2, view=view)], 5.0)
+
+    assert _losses(effects)[0] == (1, "rank 1 was ended by signal 9")
+
+
 def test_a_job_whose_rest_has_ended_well_ends_well() -> None:
     ends = [Farewell(rank=r, generation=1, step=4) for r in (1, 2)]
     standings = [begun(e.rank, e, exited(e.rank, 0)) for e in ends]
