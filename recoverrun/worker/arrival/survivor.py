@@ -34,6 +34,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.rank0 import failover
 from recoverrun.worker.step.leaving import NEVER
 from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
@@ -160,6 +161,8 @@ class Survivor:
                     parts.left.forget(rank)
                     for source in parts.worker.runtime.sources:
                         source.forget(rank)
+        if 0 in self._joined and 0 in live:
+            failover.give_back(parts.worker)
         self._joined = ()
 
     # --------------------------------------------------------------------------- what is told

@@ -21,6 +21,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.progress_page import Phase
 
 LEADS = "does rank 0's work from here on (checkpoints, logging)"
+GIVES_BACK = "gives rank 0's work back to it (checkpoints, logging)"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
 DRAWS = "code for rank 0 alone draws random numbers: from here on rank 0's stream is unknown"
 
@@ -148,6 +149,13 @@ def _in_passing() -> Iterator[None]:
     # Protects the microbatch from what the script does beside it on rank 0, whatever that raises.
     except Exception:
         return
+
+
+def give_back(worker: WorkerState) -> None:
+    """Rank 0 takes part again, and does by itself what this rank may have done in its place."""
+    if worker.runtime.led:
+        worker.runtime.led = False
+        worker.reporter.notice(GIVES_BACK)
 
 
 def is_deputy(worker: WorkerState) -> bool:

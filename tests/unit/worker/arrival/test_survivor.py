@@ -163,3 +163,20 @@ def test_a_newcomer_is_told_if_its_parcel_cannot_be_made(
 
     assert member.words == {"arrival/5/2": reason}
     assert f"a lost replica does not come back: {reason}" in member.did
+
+
+@pytest.mark.parametrize(("back", "gives"), [((0,), True), ((1,), False)])
+def test_rank_0_works_again_once_its_first_step_is_committed(
+    back: tuple[int, ...], gives: bool, member: Standing
+) -> None:
+    said: list[str] = []
+    runtime = SimpleNamespace(led=True, sources=())
+    member.worker.runtime, member.worker.reporter = runtime, SimpleNamespace(notice=said.append)
+    member.parts.made, member.parts.left.forget = SimpleNamespace(), lambda _: None
+    member.survivor._path = ["loop"]
+    member.survivor.meet(back)
+
+    assert said == []
+    member.survivor.committed()
+
+    assert bool(said) == gives
