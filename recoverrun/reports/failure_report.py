@@ -76,6 +76,16 @@ def failure_report(
     return "\n".join([head, *(f"  {line}" for line in rest)])
 
 
+def without_journal(reason: str, exit_code: int, run_dir: Path) -> str:
+    """The text for a run whose journal somebody has removed: all that the launcher still knows."""
+    verb = "STOPPED" if exit_code in STOPPED else "FAILED"
+    lines = [f"{verb}: {named_signals(reason) or f'exit code {exit_code}'}"]
+    if meaning(exit_code):
+        lines.append(f"exit {exit_code}: {meaning(exit_code)}")
+    lines.append(f"no report: the journal of this run in {run_dir} was removed")
+    return "\n  ".join(sanitize(line, COLUMNS * 2) for line in lines)
+
+
 def where_from(traceback: Sequence[str]) -> list[str]:
     """The innermost calls of a traceback in one line, and the source of the last in another."""
     frames = [(at, match) for at, line in enumerate(traceback) if (match := _FRAME.match(line))]

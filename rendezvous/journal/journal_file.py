@@ -54,6 +54,8 @@ class JournalFile:
         self._reserved: int | None = self._size  # up to there; None: there is no reserve
         self.trouble = ""
         """Why the disk does not take ordinary lines; "" while it does."""
+        self.removed = False
+        """Nobody finds the file any more: what is written is lost with it."""
         self.refused: deque[Missing] = deque()
         """What the disk did not take: for another thread to take out."""
 
@@ -67,6 +69,7 @@ class JournalFile:
                 raise full
             self._tell()
             self._put(line.data)
+            self._look()
             if line.refers < 0 and line.record.event in STEPS:
                 self._full = line.seq
         except OSError as error:
@@ -95,7 +98,8 @@ class JournalFile:
             self.trouble = _why(error)
 
     def retry(self) -> None:
-        """See whether the disk takes lines again, though there is none to be written."""
+        """See whether the disk takes lines again and the file is there, with none to be written."""
+        self._look()
         full = self._keep_reserve(0)
         if full is not None:
             self.trouble = _why(full)
@@ -116,6 +120,10 @@ class JournalFile:
             os.ftruncate(self._fd, os.fstat(self._fd).st_size)  # Gives the reserve back.
         os.close(self._fd)
         self._fd = -1
+
+    def _look(self) -> None:
+        with suppress(OSError):
+            self.removed = self.removed or os.fstat(self._fd).st_nlink == 0
 
     def _lack(self, missing: Missing, why: str) -> None:
         self._untold = joined(self._untold, missing)

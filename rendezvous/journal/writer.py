@@ -26,6 +26,9 @@ STALL_S = 2.0
 RETRY_S = 1.0
 """How often a disk that refuses is tried, where there is nothing to be written."""
 
+LOOK_S = 2.0
+"""How often it is seen whether the file is still there."""
+
 MOST_LINES = 20_000
 MOST_BYTES = 8 << 20
 """What waits for the disk."""
@@ -75,11 +78,13 @@ class Journal:
             self._refused = joined(self._refused, missing)
 
     def tick(self, now: float) -> None:
-        """Time passed: say what is missing, and see whether the disk takes lines again."""
+        """Time passed: say what is missing, and see whether the disk takes lines again, and
+        whether the file is still there.
+        """
         self._tell_refused(always=False)
         refuses = self._refusal is not None or (self._file is not None and self._file.trouble)
-        if refuses and now >= self._retry_at:
-            self._retry_at = now + RETRY_S
+        if now >= self._retry_at:
+            self._retry_at = now + (RETRY_S if refuses else LOOK_S)
             if not self._spool.waiting:
                 self._spool.put(None)
 
@@ -91,6 +96,11 @@ class Journal:
             return self._file.trouble
         stalled_s = self._spool.stalled_s(now)
         return f"it stalls for {stalled_s:.0f} s" if stalled_s >= STALL_S else ""
+
+    @property
+    def removed(self) -> bool:
+        """True once somebody has removed the file, alone or with its directory."""
+        return self._file is not None and self._file.removed
 
     @property
     def behind(self) -> int:

@@ -156,11 +156,13 @@ def _survived(run_dir: Path) -> str:
 def _ending(agent: Agent, run_dir: Path, code: int) -> str:
     """The last line of a failed job: the verdict that `postmortem` and `status` give, too."""
     # Not at the top: a launcher that runs for weeks need not hold what only its end needs.
-    from recoverrun.reports.failure_report import failure_report
+    from recoverrun.reports.failure_report import failure_report, without_journal
     from rendezvous.journal.reader import read_run
 
     log, local_workers = read_run(run_dir), agent.local_workers
     root_rank = -1 if agent.stopped is None else agent.stopped.root_rank
+    if not log.entries:
+        return without_journal(agent.stopped.reason if agent.stopped else "", code, run_dir)
     if local_workers is None or root_rank not in local_workers.ranks:
         return failure_report(log, code, run_dir)
     left = local_workers.processes.error_file(root_rank)

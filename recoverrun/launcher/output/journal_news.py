@@ -6,6 +6,10 @@ Training goes on meanwhile, so there is one line for each, however long it lasts
 from recoverrun.text import plural, span
 from rendezvous.journal.lines import Missing, joined
 
+REMOVED = (
+    "! the run directory was removed, or our journal in it: no record of this node is kept; "
+    "training goes on"
+)
 REFUSAL = "! the run directory does not take our journal"
 
 
@@ -15,6 +19,12 @@ class JournalNews:
     def __init__(self) -> None:
         self._since: float | None = None  # of the trouble that was told
         self._missing: Missing | None = None  # since then
+        self._removed = False
+
+    def removed(self) -> str:
+        """The line to say, or "": nobody finds the journal any more."""
+        said, self._removed = self._removed, True
+        return "" if said else REMOVED
 
     def heard(self, trouble: str, missed: Missing | None, *, behind: int, now: float) -> str:
         """The line to say, or "". `missed` is new, `behind` counts lines that wait."""

@@ -89,6 +89,8 @@ class Recorder:
         if journal is None:
             return
         journal.tick(now)
+        if journal.removed and (words := self._news.removed()):
+            self._say(words)
         words = self._news.heard(
             journal.trouble(now), journal.missed(), behind=journal.behind, now=now
         )

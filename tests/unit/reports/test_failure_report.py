@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.reports.failure_report import LINES, failure_report
+from recoverrun.reports.failure_report import LINES, failure_report, without_journal
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
@@ -173,3 +173,12 @@ def test_a_journal_that_is_missing_altogether_still_gives_a_report(tmp_path: Pat
 
     assert text.startswith("FAILED: exit code 1")
     assert not journal_path(tmp_path, "gpu-01").exists()
+
+
+def test_a_run_whose_journal_is_gone_names_its_cause_all_the_same() -> None:
+    text = without_journal("rank 1 was ended by signal 9", 137, Path("runs/train/1"))
+
+    assert text.splitlines() == [
+        "FAILED: rank 1 was killed by SIGKILL",
+        "  no report: the journal of this run in runs/train/1 was removed",
+    ]

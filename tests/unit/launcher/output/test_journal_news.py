@@ -77,3 +77,10 @@ def test_the_end_says_what_was_given_up_and_what_is_over() -> None:
 
     assert late.ended("it stalls for 11 s", None, left=2, now=9.0).endswith("2 records given up")
     assert over.ended("", None, left=0, now=9.0).endswith("after 8.0 s: nothing is missing")
+
+
+def test_that_the_journal_was_removed_is_told_once() -> None:
+    news = JournalNews()
+
+    assert "was removed" in news.removed()
+    assert news.removed() == ""

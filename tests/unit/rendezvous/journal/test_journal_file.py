@@ -199,3 +199,23 @@ def test_only_losses_and_the_end_are_synced(path: Path, monkeypatch: pytest.Monk
 
     assert len(synced) == 1
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_somebody_removes_is_missed_by_the_next_look(path: Path) -> None:
+    book = Book(path)
+    book.write(_note(0))
+    assert not book.file.removed
+
+    path.unlink()
+    book.file.retry()
+
+    assert book.file.removed and not book.file.trouble
+
+
+def test_a_line_into_a_removed_file_tells_of_that(path: Path) -> None:
+    book = Book(path)
+    path.unlink()
+
+    book.write(_note(0))
+
+    assert book.file.removed
