@@ -104,6 +104,8 @@ class NodeBook:
         records = [loss.record(self._layout) for loss in losses]
         records.append(changed(view, left, f"generation {view.generation}"))
         back = sorted({self._layout.slot(rank) for rank in view.joined})
+        if self._live <= set(view.joined):
+            self._book.forget(back)  # Nobody here has seen how they were made good.
         self._trial |= dict.fromkeys(back, view.from_step)
         records += [_return(slot, self._layout, view.from_step) for slot in back]
         return [*map(_part, records), *self._write(final=False)]

@@ -83,6 +83,11 @@ class StepBook:
     def lose(self, loss: Loss) -> None:
         self.recoveries.append(Recovery(loss=loss))
 
+    def forget(self, slots: Iterable[int]) -> None:
+        """These take part again: a step that they commit is no recovery from their loss."""
+        gone = frozenset(slots)
+        self.recoveries = [one for one in self.recoveries if one.loss.slot not in gone]
+
     def root(self) -> Loss:
         """The first failure of those that no step has made good."""
         return min((one.loss for one in self.recoveries), key=lambda loss: loss.order)

@@ -138,3 +138,21 @@ def test_a_replica_of_this_node_that_comes_back_is_recorded_and_waited_for() -> 
     assert first[0].fields == {"slot": 2, "ranks": [2], "step": 2, "part": True}
     assert [record.event for record in then] == ["step.part"]
     assert then[0].fields["quota"] == {"1": 1, "2": 1}
+
+
+def test_a_return_to_a_node_that_had_no_other_rank_is_no_recovery() -> None:
+    book = NodeBook([2])
+    book.heard(ALL, 0.0)
+    book.said(replace(TOPOLOGY, rank=2), 0.0)
+    without = View(generation=2, live=(0, 1), live_ranks=(0, 1), losses=(2,))
+    back = View(
+        generation=3, live=(0, 1, 2), live_ranks=(0, 1, 2), losses=(), joined=(2,), from_step=5
+    )
+
+    lost = book.heard(without, 1.0)
+    book.heard(back, 9.0)
+    records = _said(book, _home(5, 3)[1], _home(6, 3)[1])
+
+    assert [record.event for record in lost] == ["replica.lost", "view.change"]
+    assert "step.part" in {record.event for record in records}
+    assert "recovery.done" not in {record.event for record in records}
