@@ -116,7 +116,7 @@ def test_where_the_script_was_edited_meanwhile_nobody_comes_back(tmp_path: Path)
     ) as run:  # fmt: skip
         run.await_record("step.commit")
         script.write_text(text.replace("PACE_S = 0.8", "PACE_S = 0.9"))
-        run.await_output(f"does not come back: rank 1: {script} has changed since the run", 1)
+        run.await_output(f"does not come back: {script} has changed since the run", 1)
         (run.out / "go").touch()
         ended_well(run)
         nothing_left(run)
