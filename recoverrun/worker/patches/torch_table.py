@@ -224,6 +224,7 @@ def _knowing(parts: "Parts", original: Any) -> Any:
 
 def _updates(parts: "Parts", manual: "ManualAllReduce") -> None:
     """All that happens around `Optimizer.step`."""
+    from torch._compile import _disable_dynamo
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
@@ -242,8 +243,9 @@ def _updates(parts: "Parts", manual: "ManualAllReduce") -> None:
         if shared and not evaluates and not parts.worker.refusal:
             parts.worker.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
 
-    register_optimizer_step_pre_hook(stepping)
-    register_optimizer_step_post_hook(stepped)
+    # An optimizer may be compiled, but not these: what they count would be compiled in.
+    register_optimizer_step_pre_hook(_disable_dynamo(stepping))
+    register_optimizer_step_post_hook(_disable_dynamo(stepped))
 
 
 def _stepping(parts: "Parts", manual: "ManualAllReduce", optimizer: Any) -> None:
