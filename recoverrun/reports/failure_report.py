@@ -159,9 +159,9 @@ def _progress(facts: History, exit_code: int) -> list[str]:
     if not facts.commits:
         verb = "stopped" if exit_code in (*STOPPED, *HANDED_DOWN) else "failed"
         return ["no step was committed" if facts.replicas else f"it {verb} before the first step"]
-    step, generation = figures.newest_step(facts), facts.commits[-1].generation
+    step = figures.newest_step(facts)
     lasted = span(max(0.0, facts.latest - facts.began))
-    return [f"last committed step {step} of generation {generation}, after {lasted}"]
+    return [f"last committed step {step}, after {lasted}"]
 
 
 def _own_code(facts: History, root: RootCause, exit_code: int) -> list[str]:

@@ -37,8 +37,9 @@ def find_run(name: str, base: Path) -> Path:
         begun = _newest_below(base / RUNS, f"{escape(name)}-*")
         if begun is not None:
             return begun
+    looked = dict.fromkeys(map(str, (base / name, base / RUNS / name)))  # alike if absolute
     raise RunNotFound(
-        f"no journal ({PATTERN}) in {base / name} or {base / RUNS / name}: "
+        f"no journal ({PATTERN}) in {' or '.join(looked)}: "
         "try `latest`, or the directory that recoverrun printed at its start"
     )
 

@@ -173,7 +173,7 @@ def test_steps_are_the_same_everywhere(run: Shown) -> None:
         assert int(run.steps[-1]["microbatches"]) == status.total == run.api.steps[-1].microbatches
         assert run.metric("step_microbatches") == status.microbatches
         if run.failed:
-            assert f"last committed step {newest} of " in run.failed
+            assert f"last committed step {newest}, after " in run.failed
     of_rows = [int(row["microbatches"]) for row in run.steps]
     assert sum(of_rows) == run.told["total_microbatches"] == found.total
     assert of_rows == [one.microbatches for one in run.api.steps]

@@ -37,3 +37,10 @@ def test_a_job_of_slurm_is_found_by_its_number(tmp_path: Path) -> None:
     for name in ("8", "8*", "88-", "../88"):
         with pytest.raises(RunNotFound):
             find_run(name, tmp_path)
+
+
+def test_a_path_is_named_once_where_nothing_is_found(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound) as refused:
+        find_run(str(tmp_path / "away"), base=tmp_path)
+
+    assert str(refused.value).count(f"{tmp_path / 'away'}") == 1
