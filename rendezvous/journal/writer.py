@@ -27,7 +27,7 @@ RETRY_S = 1.0
 """How often a disk that refuses is tried, where there is nothing to be written."""
 
 LOOK_S = 2.0
-"""How often it is seen whether the file is still there."""
+"""The pause between two looks at whether the file is still there."""
 
 MOST_LINES = 20_000
 MOST_BYTES = 8 << 20

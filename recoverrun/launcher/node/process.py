@@ -31,7 +31,7 @@ SWEEP_S = 2.0
 """How long the end of a job may wait for inherited processes to go."""
 
 TRACKERS_S = 5.0
-"""How long it may wait for trackers, which have something to remove."""
+"""The longest wait for trackers, which have something to remove."""
 
 GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""

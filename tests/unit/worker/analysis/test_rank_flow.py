@@ -1,4 +1,4 @@
-"""What of an inner loop is computed, step by step, from what ranks do not have in common."""
+"""Names through which values that ranks do not have in common come into an inner loop."""
 
 import ast
 from textwrap import dedent, indent

@@ -1,4 +1,4 @@
-"""Who does rank 0's work says so, and that it does so no more."""
+"""The deputy of rank 0 says what it does, and that it does so no more."""
 
 from types import SimpleNamespace
 from typing import Any
