@@ -65,7 +65,9 @@ def lacking(start: State, after: Context) -> Lacking:
 
 
 def is_nothing(value: Any) -> bool:
-    """True of what counters begin with."""
+    """True of what counters begin with, and the state of a recurrent network."""
+    if type(value) in (tuple, list):
+        return all(map(is_nothing, value))
     several = isinstance(value, torch.Tensor) or is_numpy(value)
     return not bool(value.any()) if several else not value
 
