@@ -100,6 +100,7 @@ STREAMS = (
     case("B2-closure", "hidden.py", "r1@step:7:forward", "r0@step:3:reduce", ranks=3),
     case("B2-dict", "hidden.py", "r1@step:7:forward", ranks=3),
     case("B2-list", "hidden.py", "r2@step:3:vote", ranks=3),
+    case("B2", "metered.py", "r1@step:3:forward", "r0@step:8:vote"),
     case("B5-torch", "made_anew.py", "r0@step:4:vote,r1@step:9:forward", ranks=3),
     case("B5-numpy", "made_anew.py", "r1@step:7:forward"),
     case("B5-python", "made_anew.py", "r0@step:7:forward"),

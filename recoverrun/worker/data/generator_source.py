@@ -7,7 +7,9 @@
 A generator cannot be resumed as another rank: its state would change, and an exception that passes
 through it ends it. So each item is noted with the draws from loaders that were made for it. While a
 microbatch is re-executed as a lost rank, the same call returns that item, with every draw in it
-replaced by the lost rank's draw, and the lost rank's random streams move on as far as ours did.
+replaced by the lost rank's draw. Where all random numbers of the call were drawn as the loader read
+its item (augmentation), that draws them as well; else the lost rank's streams move on as far as
+ours did.
 
 A loader may be read ahead (accelerate reads one batch ahead to recognise the last one): then an
 item holds what an earlier call drew. A generator without a loader below, which cuts random pieces
@@ -46,6 +48,7 @@ class GivenItem:
     draws: list[Draw] | None  # those that the item may hold; None if there were too many
     before: Streams | None
     after: Streams | None
+    by_loader: bool  # nothing but its one draw has moved the streams
 
 
 class GeneratorSource(RankAware):
@@ -108,7 +111,10 @@ class GeneratorSource(RankAware):
         draws = self._runtime.draws_since(mark)
         after = read_streams() if before is not None else None
         self._loads = self._loads or draws is None or bool(draws)
-        taken = GivenItem(item, self._parts_of(item, draws), before, after)
+        by_loader = before is not None and [one.source.moved for one in draws or ()] == [
+            (before, after)
+        ]
+        taken = GivenItem(item, self._parts_of(item, draws), before, after, by_loader)
         self._taken[self.count] = self._held[self.count] = taken
         self._runtime.fold(mark, Draw(self, self.count, item, taken))
         self.count += 1
@@ -176,13 +182,15 @@ class GeneratorSource(RankAware):
             raise NotReplayable(f"{self.name} makes one item of too many")
         if taken.before is None or taken.after is None:
             raise NotReplayable(f"{self.name} gives data of a loader and others")
-        moved = skip_ahead(read_streams(), taken.before, taken.after)
-        if moved is None:
+        moved = None
+        if not taken.by_loader:
+            moved = skip_ahead(read_streams(), taken.before, taken.after)
+        if moved is None and not taken.by_loader:
             raise NotReplayable(f"{self.name} draws random numbers of Python or numpy")
         item = substituted(taken.item, pairs_for_rank(taken.item, taken.draws, rank))
         if item is taken.item:
             raise NotReplayable(f"{self.name} makes something else of what its loader gives")
-        if not self._runtime.looking_back:
+        if moved is not None and not self._runtime.looking_back:
             restore_streams(moved)
         return item
 

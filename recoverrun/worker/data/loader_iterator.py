@@ -27,7 +27,7 @@ from recoverrun.worker.data.runtime import DataRuntime
 from recoverrun.worker.data.source import RankAware
 from recoverrun.worker.data.worker_item import GeneratorTrace
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng.streams import read_streams
+from recoverrun.worker.rng.streams import Streams, read_streams
 
 PASSING_S = 60.0
 """How long others may wait while what a lost rank has read of an iterable data set is read again.
@@ -60,6 +60,8 @@ class LoaderIterator(RankAware):
     ended: bool = False
     by_rows: bool = True  # no item has drawn random numbers in a worker process
     floor: int = 0  # items before this one belong to steps that are over
+    moved: tuple[Streams, Streams] | None = None
+    """Before and after the last item that a generator has asked for, and what made the iterator."""
 
     def __post_init__(self) -> None:
         self.opening = LoaderOpening(self.loader, self.make, self.runtime, self.number)
@@ -90,14 +92,22 @@ class LoaderIterator(RankAware):
             return self.serve(rank, index)
         if not self.count and self.opening.started is None:
             self.opening.first_item()
+        before = self._before() if self.runtime.asking else None
         try:
             item = next(self.own)
         except StopIteration:
             self.ended = True
             raise
+        self.moved = None if before is None else (before, read_streams())
         self.runtime.drawn(self, self.count, item)
         self.count += 1
         return item
+
+    def _before(self) -> Streams:
+        """The streams before an item, and before the iterator if it has just been made."""
+        present, within = read_streams(), self.opening.within
+        made_now = not self.count and within is not None and within[1] == present
+        return within[0] if made_now and within is not None else present
 
     def _fresh(self) -> Any:
         """Return one more item than the script asks for, from an iterator beside its own.

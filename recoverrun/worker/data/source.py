@@ -1,7 +1,10 @@
 """Data sources: what gives the script items that depend on the rank, and the draws from it."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
+    from recoverrun.worker.rng.streams import Streams
 
 
 class Source(Protocol):
@@ -15,6 +18,12 @@ class Source(Protocol):
 
     @property
     def ended(self) -> bool: ...
+
+    @property
+    def moved(self) -> "tuple[Streams, Streams] | None":
+        """The streams before and after the last item, if a generator has asked for it, and if that
+        is known.
+        """
 
     def serve(self, rank: int, index: int) -> Any:
         """Return item `index` as `rank` would have drawn it. Raises NotReplayable."""
@@ -33,6 +42,7 @@ class RankAware:
     """Base of the iterators that know who is asking: they answer each rank by themselves."""
 
     __slots__ = ()
+    moved: "tuple[Streams, Streams] | None" = None
 
 
 @dataclass(slots=True, eq=False)

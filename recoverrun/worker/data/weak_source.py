@@ -6,6 +6,7 @@ from typing import Any
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import Streams
 
 
 class WeakSource:
@@ -42,6 +43,11 @@ class WeakSource:
     def count(self) -> int:
         source = self._source()
         return 0 if source is None else source.count
+
+    @property
+    def moved(self) -> tuple[Streams, Streams] | None:
+        source = self._source()
+        return None if source is None else source.moved
 
     @property
     def origin(self) -> Origin:

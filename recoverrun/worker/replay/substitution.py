@@ -27,6 +27,7 @@ from recoverrun.worker.context.object_members import (
 from recoverrun.worker.context.slot_context import Context, Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
+from recoverrun.worker.data.generator_source import GivenItem
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Influence, Modules
 from recoverrun.worker.replay.known_state import UNTOLD, named
@@ -290,6 +291,9 @@ def _distinct(owners: Iterable[Any]) -> Iterator[Any]:
 def restore_body(top: Top, theirs: Context, mine: Context) -> None:
     """Streams are where theirs stood as the body began. Raises NotReplayable if that is unknown."""
     assert top.body is not None, "an iterator was made in the header"
+    given = [draw.kept for draw in top.draws if isinstance(draw.kept, GivenItem)]
+    if [(one.by_loader, one.before, one.after) for one in given] == [(True, top.streams, top.body)]:
+        return  # The item that is theirs has just been read, with all that it draws.
     moved = skip_ahead(theirs.streams, mine.streams, top.body, hosts=False)
     if moved is None:
         raise NotReplayable(UNTOLD)

@@ -25,6 +25,7 @@ class Tens:
     number: int = 0
     count: int = 0
     ended: bool = False
+    moved: Any = None
 
     def serve(self, rank: int, index: int) -> Any:
         return torch.tensor([10 * index])
@@ -211,6 +212,61 @@ def test_streams_move_as_far_as_they_did_here() -> None:
     as_other(play, feed, 0)
 
     assert read_streams() == expected
+
+
+class Augmented(Tens):
+    """Each item is read with random numbers, of another rank with more of them."""
+
+    def read(self, rank: int, index: int) -> Any:
+        torch.rand(1 + rank)
+        return torch.tensor([index + random.random()])
+
+    def serve(self, rank: int, index: int) -> Any:
+        return self.read(rank, index)
+
+
+def augmented(play: Play, more: int) -> Iterator[torch.Tensor]:
+    """`more` numbers are drawn beside the loader."""
+    source = play.tens
+    assert isinstance(source, Augmented)
+    for index in range(6):
+        before = read_streams()
+        item = source.read(play.own_rank, index)
+        source.moved = before, read_streams()
+        play.drawn(source, index, item)
+        torch.rand(more)
+        yield item
+
+
+@pytest.mark.parametrize("looking_back", [True, False])
+def test_what_a_loader_draws_as_it_reads_is_drawn_as_the_other_rank_does(
+    looking_back: bool,
+) -> None:
+    play = Play(tens=Augmented())
+    feed = GeneratorSource(augmented(play, 0), "metered", play, 0)
+    for _ in range(2):
+        next(feed)
+    torch.manual_seed(5)
+    random.seed(6)
+    expected = Augmented().read(OTHER, 1), read_streams()
+
+    torch.manual_seed(5)
+    random.seed(6)
+    play.looking_back = looking_back
+    item = as_other(play, feed, 1)
+
+    assert (item, read_streams()) == expected
+    assert play.spoiled == ""
+
+
+def test_where_the_generator_draws_as_well_nobody_knows_which_are_the_loader_s() -> None:
+    play = Play(tens=Augmented())
+    feed = GeneratorSource(augmented(play, 1), "metered", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0)
+
+    assert "draws random numbers of Python or numpy" in play.spoiled
 
 
 @pytest.mark.parametrize(

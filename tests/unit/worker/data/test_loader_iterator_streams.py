@@ -16,7 +16,7 @@ from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
-from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Numbers, Play, seed
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -65,6 +65,25 @@ def test_an_iterable_data_set_with_a_generator_of_its_own_is_not_replayable() ->
 
     with pytest.raises(NotReplayable, match="Stream has a generator"):
         streaming(stream, Play()).serve(OTHER, 0)
+
+
+def test_a_generator_is_told_how_far_an_item_and_its_iterator_have_moved_the_streams() -> None:
+    play = Play()
+    play.asking = 1
+    before = read_streams()
+    iterator = LoaderIterator(
+        loader=DataLoader(Numbers(noise=True), 2), make=ORIGINAL_ITER, runtime=play, number=0
+    )
+    next(iterator)
+    first = read_streams()
+    assert iterator.moved == (before, first)
+
+    next(iterator)
+    assert iterator.moved == (first, read_streams())
+
+    play.asking = 0
+    next(iterator)
+    assert iterator.moved is None
 
 
 class Kept(Stream):
