@@ -21,6 +21,9 @@ Name = tuple[int, str]
 """A local name, by its function's identity. Those of no function have 0, attributes ATTRIBUTE."""
 
 ATTRIBUTE = -1
+RESULT = "()"
+"""The name of the result of a function, by its identity."""
+
 GOAL: Name = (0, "")
 """Written where a test decides whether the inner loop is reached at all."""
 
@@ -42,8 +45,8 @@ class _Project:
     functions: dict[str, list[Function]] = field(default_factory=dict)
     around: dict[int, Function | None] = field(default_factory=dict)  # by function
     own: dict[int, frozenset[str]] = field(default_factory=dict)  # local names, by function
-    reads: dict[int, frozenset[Name]] = field(default_factory=dict)  # by function, itself alone
     calls: dict[int, list[Function]] = field(default_factory=dict)  # by function
+    decorated: set[str] = field(default_factory=set)
     imported: set[str] = field(default_factory=set)  # a call of theirs writes to no module
 
     def add(self, tree: ast.AST) -> None:
@@ -52,6 +55,8 @@ class _Project:
             around, node = todo.pop()
             if isinstance(node, Function):
                 self.functions.setdefault(node.name, []).append(node)
+                if node.decorator_list:  # a property, perhaps
+                    self.decorated.add(node.name)
                 self.around[id(node)] = around
                 around = node
             elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -79,37 +84,37 @@ class _Project:
             for node in walk(root):
                 if isinstance(node, ast.Call):
                     names.add(name_of(node.func))
-                elif isinstance(node, ast.Attribute) and self._is_property(node.attr):
+                elif isinstance(node, ast.Attribute) and node.attr in self.decorated:
                     names.add(node.attr)
         return [function for name in sorted(names) for function in self.functions.get(name, [])]
-
-    def _is_property(self, name: str) -> bool:
-        return any(one.decorator_list for one in self.functions.get(name, []))
 
     def reached(self, nodes: Iterable[ast.AST]) -> list[Function]:
         """The same, with all that these may call in turn."""
         found, todo = dict[int, Function](), self.called(nodes)
         while todo:
             function = todo.pop()
-            if id(function) in found:
-                continue
-            found[id(function)] = function
-            if id(function) not in self.calls:
-                self.calls[id(function)] = self.called(function.body)
-            todo += self.calls[id(function)]
+            if id(function) not in found:
+                found[id(function)] = function
+                todo += self.calls_of(function)
         return list(found.values())
 
+    def calls_of(self, function: Function) -> list[Function]:
+        if id(function) not in self.calls:
+            self.calls[id(function)] = self.called(function.body)
+        return self.calls[id(function)]
+
     def read_by(self, scope: Function | None, nodes: Iterable[ast.AST]) -> frozenset[Name]:
-        """The names that these nodes read, and attributes and free names of what they call."""
+        """The names that these nodes read, the results of what they call among them."""
+        roots = list(nodes)
+        results = ((id(function), RESULT) for function in self.called(roots))
+        return frozenset([*self._read_there(scope, roots), *results])
+
+    def all_read_by(self, scope: Function | None, nodes: Iterable[ast.AST]) -> frozenset[Name]:
+        """The names that these nodes read, and that all reads which they may call."""
         roots = list(nodes)
         names = set(self._read_there(scope, roots))
         for function in self.reached(roots):
-            if id(function) not in self.reads:
-                inside = self._read_there(function, function.body)
-                self.reads[id(function)] = frozenset(
-                    name for name in inside if name[0] != id(function)
-                )
-            names |= self.reads[id(function)]
+            names.update(self._read_there(function, function.body))
         return frozenset(names)
 
     def _read_there(self, scope: Function | None, roots: Iterable[ast.AST]) -> Iterator[Name]:
@@ -152,7 +157,7 @@ def reaches(
     known |= {name for each in ASKED for name in ((0, each), (ATTRIBUTE, each))}
     flows = _flows(project, regions, inner_node)
     models = [node for one in project.functions.get("forward", []) for node in one.body]
-    reads = project.read_by(scope, children(inner_node)) | project.read_by(None, models) | {GOAL}
+    reads = project.all_read_by(scope, [*children(inner_node), *models]) | {GOAL}
     return bool((_spread(flows, known) - known) & reads)
 
 
@@ -174,11 +179,18 @@ def _found(
 
 def _on_the_way(project: _Project, body: list[ast.stmt], scope: Function | None) -> list[Function]:
     """The functions that `body` may call, and that may come to `scope`, which is one of them."""
-    return [
-        function
-        for function in project.reached(body)
-        if function is scope or any(one is scope for one in project.reached(function.body))
-    ]
+    reached = project.reached(body)
+    callers: dict[int, list[Function]] = {}
+    for function in reached:
+        for callee in project.calls_of(function):
+            callers.setdefault(id(callee), []).append(function)
+    found, todo = dict[int, Function](), [one for one in reached if one is scope]
+    while todo:
+        function = todo.pop()
+        if id(function) not in found:
+            found[id(function)] = function
+            todo += callers.get(id(function), [])
+    return list(found.values())
 
 
 def _flows(
@@ -199,6 +211,8 @@ def _flows(
     ways = {id(scope) for scope, _ in regions}
     calls = [node for node in met if isinstance(node, ast.Call | ast.Attribute)]
     for function in project.reached(calls):
+        result = frozenset({(id(function), RESULT)})
+        flows.append(_Flow(project.read_by(function, function.body), result))
         if id(function) not in ways:
             for node in walk(function):
                 flows += _flow(project, function, node)
@@ -311,10 +325,14 @@ def _written(project: _Project, scope: Function | None, nodes: Iterable[ast.AST]
 
 def _spread(flows: list[_Flow], known: set[Name]) -> set[Name]:
     """All names that values called as one of `known` may come to."""
-    found, before = set(known), -1
-    while before != len(found):
-        before = len(found)
-        for flow in flows:
-            if not found.isdisjoint(flow.reads):
-                found |= flow.writes
+    readers: dict[Name, list[_Flow]] = {}
+    for flow in flows:
+        for name in flow.reads:
+            readers.setdefault(name, []).append(flow)
+    found, todo = set(known), list(known)
+    while todo:
+        for flow in readers.pop(todo.pop(), []):
+            new = flow.writes - found
+            found |= new
+            todo += new
     return found
