@@ -17,6 +17,9 @@ from recoverrun.worker.instrumentation import Loop
 ASKED = frozenset({"get_rank", "get_node_local_rank", "get_local_rank", "RANK", "LOCAL_RANK"})
 """Functions and environment variables by which a script asks for its own rank."""
 
+MOST_FUNCTIONS = 1_000
+"""Where an iteration may run more of them something flows: to follow it would take seconds."""
+
 Name = tuple[int, str]
 """A local name, by its function's identity. Those of no function have 0, attributes ATTRIBUTE."""
 
@@ -146,6 +149,8 @@ def reaches(
     if around is None or within is None:
         return False
     (home, outer_node), (scope, inner_node) = around, within
+    if len(project.reached(outer_node.body)) > MOST_FUNCTIONS:
+        return True
     regions: list[tuple[Function | None, list[ast.stmt]]] = [(home, outer_node.body)]
     if home is not scope:
         regions += [(one, one.body) for one in _on_the_way(project, outer_node.body, scope)]

@@ -5,6 +5,7 @@ from textwrap import dedent, indent
 
 import pytest
 
+from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.rank_flow import reaches
 from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
 
@@ -109,6 +110,15 @@ def test_attributes_that_a_call_writes() -> None:
         def prepare(self, step): self.count = 1 + (step == 4 and self.rank == 1)
     """
     assert _reaches(_script("log.prepare(step)\nk = log.count", more=kept))
+
+
+def test_of_too_many_functions_it_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = "def one(): two()\ndef two(): pass\n"
+    script = _script("k = 2\none()", more=called)
+    assert not _reaches(script)
+
+    monkeypatch.setattr(rank_flow, "MOST_FUNCTIONS", 1)
+    assert _reaches(script)
 
 
 def test_a_property_is_a_call() -> None:
