@@ -18,7 +18,9 @@ ASKED = frozenset({"get_rank", "get_node_local_rank", "get_local_rank", "RANK", 
 """Functions and environment variables by which a script asks for its own rank."""
 
 MOST_FUNCTIONS = 1_000
-"""Where an iteration may run more of them something flows: to follow it would take seconds."""
+"""The limit of functions in reach of an iteration. Beyond it a flow is assumed: following takes
+seconds.
+"""
 
 Name = tuple[int, str]
 """A local name, by its function's identity. Those of no function have 0, attributes ATTRIBUTE."""

@@ -185,8 +185,8 @@ class GeneratorSource(RankAware):
         moved = None
         if not taken.by_loader:
             moved = skip_ahead(read_streams(), taken.before, taken.after)
-        if moved is None and not taken.by_loader:
-            raise NotReplayable(f"{self.name} draws random numbers of Python or numpy")
+            if moved is None:
+                raise NotReplayable(f"{self.name} draws random numbers of Python or numpy")
         item = substituted(taken.item, pairs_for_rank(taken.item, taken.draws, rank))
         if item is taken.item:
             raise NotReplayable(f"{self.name} makes something else of what its loader gives")

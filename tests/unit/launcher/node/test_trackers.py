@@ -9,15 +9,15 @@ import pytest
 from recoverrun.launcher.node.trackers import is_tracker
 
 WORKER = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 
 mine = SharedMemory(create=True, size=1 << 20)
-loader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+loader = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 tracker = resource_tracker._resource_tracker._pid
 os.write({line}, f"{{mine.name}} {{tracker}} {{loader.pid}}\\n".encode())
-time.sleep(600)
+signal.pause()
 """
 
 LAUNCHER = """
