@@ -24,11 +24,9 @@ import torch
 
 from ft_collectives.communicators.c10d import (
     GroupMember,
-    ProcessGroup,
     ProcessGroupGloo,
     Work,
     options,
-    take_over,
 )
 from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
@@ -60,44 +58,28 @@ from ft_collectives.process_group.substitutes import (
 from ft_collectives.process_group.substitution_policy import NO_POLICY, SubstitutionPolicy
 from ft_collectives.process_group.survivors import SurvivorCollectives
 from ft_collectives.process_group.two_phase import TwoPhaseOperations
+from ft_collectives.process_group.wrapped_group import WrappedGroup
 
 T = TypeVar("T")
 
 UNSERVED = "of tensors on an accelerator, between replicas that may be lost, is not served"
 
 
-class ElasticGroup(ProcessGroup):
-    """Wraps a native group; passes every call on to it until `protect` is called.
-
-    torch's `ProcessGroup` can be inherited from in Python (PyProcessGroup.hpp is its trampoline).
-    """
+class ElasticGroup(WrappedGroup):
+    """Wraps a native group; passes every call on to it until `protect` is called."""
 
     instances: ClassVar[list["ElasticGroup"]] = []
     record: ClassVar[CallRecord | None] = None
 
     def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
         """`ranks` are global. `place` is ours among them, where `native` has this rank alone."""
-        super().__init__(native.rank() if place is None else place, len(ranks))
-        self.native = native
-        self.ranks = tuple(ranks)
+        super().__init__(native, ranks, native.rank() if place is None else place)
         self.fabric: Fabric | None = None
         self.policy = NO_POLICY
         self.survivors: SurvivorCollectives | None = None
         self.point_to_point: PointToPoint | None = None
         self._gloo_alone = False
-        take_over(self, native)
         ElasticGroup.instances.append(self)  # C++ keeps only its own half alive
-
-    # --------------------------------------------------------------------------- identity
-
-    def getBackendName(self) -> str:  # looked up by the C++ trampoline
-        return str(self.native.name())
-
-    def name(self) -> str:
-        return str(self.native.name())
-
-    def get_group_store(self) -> Any:
-        return self.native.get_group_store()
 
     @property
     def protected(self) -> bool:
