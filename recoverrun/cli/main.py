@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from recoverrun.cli.command_table import COMMANDS
-from recoverrun.config.options import read
+from recoverrun.config.options import normalized, read
 from recoverrun.config.run_config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.version import versions
@@ -46,6 +46,12 @@ def _main(arguments: list[str]) -> int:
     first = arguments[0] if arguments else ""
     if "--json" in arguments and set(arguments) == {"--version", "--json"}:
         print(json.dumps(versions()))
+        return ExitCode.DONE
+    name, _, shell = first.partition("=")
+    if normalized(name) == "--print-completion":
+        from recoverrun.cli.completion import completion_script
+
+        print(completion_script(shell or "".join(arguments[1:2]), COMPLETING))
         return ExitCode.DONE
     if first in COMPLETION or COMPLETING in os.environ:
         from recoverrun.cli.help import program

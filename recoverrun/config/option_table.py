@@ -31,6 +31,7 @@ class Option:
     shown_default: str = ""
     pet: str | None = None  # torchrun's variable for the default; None: named as it names them
     own: bool = True  # whether a variable of ours gives a default too
+    elastic: str = ""  # a variable of torchelastic's that gives a default, too: the weakest
     choices: tuple[str, ...] = ()  # on the command line; torchrun takes anything from a variable
 
     @property
@@ -55,7 +56,7 @@ class Option:
         """The environment variables that give the default, the stronger one first."""
         own = f"RECOVERRUN_{self.field.upper()}" if self.own else ""
         pet = f"PET_{self.field.upper()}" if self.pet is None else self.pet
-        return tuple(filter(None, (own, pet)))
+        return tuple(filter(None, (own, pet, self.elastic)))
 
 
 TABLE = (
@@ -241,6 +242,14 @@ TABLE = (
     ),
     Option("redirects", "Streams to files: 0-3, or RANK:N,...", LOGS, "N", ("-r", "--redirect")),
     Option("tee", "Streams to files and to the console.", LOGS, "N", ("-t",)),
+    Option(
+        "log_line_prefix_template",
+        "Begins a line of --tee; has ${role_name}, ${local_rank}, ${rank}, ${hostname}.",
+        LOGS,
+        "TEXT",
+        shown_default="NODE:RANK│",
+        elastic="TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+    ),
     Option("local_ranks_filter", "Local ranks shown on the console.", LOGS, "N,..."),
     Option("ranks_filter", "Global ranks shown on the console.", LOGS, "N,...", pet=""),
     Option(

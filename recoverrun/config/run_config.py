@@ -65,6 +65,7 @@ class Options:
     log_dir: Path | None = None
     redirects: str = "0"
     tee: str = "0"
+    log_line_prefix_template: str = ""
     local_ranks_filter: str = ""
     ranks_filter: str = ""
     duplicate_stdout_filters: str = ""
@@ -210,7 +211,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         etcd=_etcd(options, alone=alone),
         witness=_witness(options, alone=alone),
         run_dir=options.run_dir,
-        logs=_logs(options, environ),
+        logs=_logs(options),
         role=options.role,
         virtual_local_rank=options.virtual_local_rank,
         signals=signals,
@@ -300,7 +301,7 @@ def _witness(options: Options, *, alone: bool) -> Endpoint | Path | None:
     return None if alone else found
 
 
-def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
+def _logs(options: Options) -> Logs:
     return Logs(
         base=options.log_dir,
         redirects=option_values.streams("--redirects", options.redirects),
@@ -309,7 +310,7 @@ def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
         ranks=option_values.rank_set("--ranks-filter", options.ranks_filter),
         stdout_words=option_values.words(options.duplicate_stdout_filters),
         stderr_words=option_values.words(options.duplicate_stderr_filters),
-        prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", ""),
+        prefix=options.log_line_prefix_template,
     )
 
 

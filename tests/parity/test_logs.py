@@ -1,6 +1,7 @@
 """Files of logs as torchrun lays them out, and lines on the console that say whose they are."""
 
 import re
+import socket
 
 import pytest
 
@@ -100,6 +101,17 @@ def test_a_prefix_of_the_users_is_the_users(driver: Driver) -> None:
 
     for job in (theirs, ours):
         assert {"[default|0|0]:out", "[default|1|1]:out"} <= set(job.out.splitlines())
+
+
+def test_a_prefix_may_name_the_host(driver: Driver) -> None:
+    """An option of torchrun since torch 2.14; it is stronger than the variable."""
+    option = "--log-line-prefix-template=${hostname}/${rank}: "
+    variable = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "${role_name}: "}
+
+    ours = driver.run(True, TWO, option, "--tee=1", PROBE, PROBE_DO=TALK, **variable)
+
+    host = socket.gethostname()
+    assert {f"{host}/0: out", f"{host}/1: out"} <= set(ours.out.splitlines())
 
 
 @pytest.mark.parametrize("options", [[], ["--tee=3"]], ids=["inherited", "tee"])

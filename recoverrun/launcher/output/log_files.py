@@ -14,6 +14,7 @@ script prints arrives as it printed it, also when it draws on a terminal.
 import os
 import re
 import shutil
+import socket
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -142,7 +143,10 @@ class Outlets:
 
     def _prefix(self, rank: int, local_rank: int) -> str:
         return Template(self._logs.prefix).safe_substitute(
-            role_name=self._config.role, rank=str(rank), local_rank=str(local_rank)
+            role_name=self._config.role,
+            rank=str(rank),
+            local_rank=str(local_rank),
+            hostname=socket.gethostname(),
         )
 
     def begin(self) -> None:

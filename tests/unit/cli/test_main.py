@@ -44,3 +44,25 @@ def test_a_script_is_completed_by_the_shell_itself() -> None:
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "complete -o default -F _recoverrun_completion recoverrun" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--print-completion", "zsh"], ["--print_completion=zsh"]])
+def test_a_shell_that_is_named_is_told_as_by_torchrun(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "recoverrun", *words], capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("#compdef recoverrun")
+
+
+def test_a_shell_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "recoverrun", "--print-completion", "tcsh"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "recoverrun: --print-completion is for bash, zsh, fish, not for 'tcsh'\n"
+    )

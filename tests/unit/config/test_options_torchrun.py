@@ -13,10 +13,13 @@ from torch.distributed.run import get_args_parser
 from recoverrun.config.option_table import TABLE, kind
 from recoverrun.config.options import read
 
+APART = ("help", "print_completion")
+"""What prints something and ends is no option of a run."""
+
 
 def _theirs() -> Iterator[argparse.Action]:
     for action in get_args_parser()._actions:
-        if action.option_strings and action.dest != "help":
+        if action.option_strings and action.dest not in APART:
             yield action
 
 
