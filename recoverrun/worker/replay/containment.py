@@ -86,7 +86,7 @@ class Containment:
         self._script.spoiled = ""
         try:
             with self.of(region, rank, limit_s(longest_s, SERVING_LEAST_S)):
-                return work()
+                served = work()
         except Unwind:
             raise self.failure() from None
         except (NotReplayable, Superseded, InvariantBroken):
@@ -94,6 +94,9 @@ class Containment:
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             # Protects a healthy run from what its code says to others' data.
             self.end_by(error)
+        if self._script.spoiled:  # an exception may not pass through a generator of the script
+            raise self.failure()
+        return served
 
     def end_by(self, error: BaseException) -> Never:
         """Code that runs for another rank raised what is not meant for this one."""

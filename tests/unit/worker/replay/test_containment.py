@@ -53,6 +53,15 @@ def _fail() -> Never:
     raise ValueError("record 61")
 
 
+def test_data_that_are_known_to_be_wrong_are_not_handed_on(containment: Containment) -> None:
+    def own_item() -> int:
+        containment._script.spoil("the seeds of rank 1 are unknown")
+        return 7
+
+    assert str(reason(containment, own_item)) == "the seeds of rank 1 are unknown"
+    assert containment.serve(REGION, RANK, 0.0, lambda: 7) == 7
+
+
 @pytest.mark.parametrize(
     ("end", "words"),
     [
