@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from recoverrun.worker.data import generator_source
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import with_workers, without_workers
+from recoverrun.worker.data.loader_clone import keeps_workers, with_workers, without_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_opening import UNSEEDED, RankIterator, begin_order
 from recoverrun.worker.data.loader_state import LoaderState
@@ -328,8 +328,7 @@ def _begin_lasting_workers(source: LoaderIterator) -> None:
     Else its next iterator would begin them, and draw a seed for them that the slot's does not.
     """
     loader = source.loader
-    state = vars(loader)
-    if not state.get("persistent_workers") or state.get("_iterator") is not None:
+    if not loader.persistent_workers or keeps_workers(loader):
         return
     present = LoaderState.of(loader)
     source.make(loader)

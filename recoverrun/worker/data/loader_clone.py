@@ -68,6 +68,15 @@ def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Containe
                 vars(sampler)[name] = parts.of(value)
 
 
+def keeps_workers(loader: "DataLoader[Any]") -> bool:
+    """True if the next iterator over `loader` has the worker processes of the one before.
+
+    An iterator may have no length, so that it is no truth value.
+    """
+    state = vars(loader)
+    return bool(state.get("persistent_workers")) and state.get("_iterator") is not None
+
+
 def with_workers(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":
     """Return a loader like `clone`, a copy of `loader`, with as many worker processes.
 

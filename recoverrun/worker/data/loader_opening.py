@@ -17,7 +17,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import UNKNOWN, Origin
-from recoverrun.worker.data.loader_clone import clone_for, with_workers, without_workers
+from recoverrun.worker.data.loader_clone import (
+    clone_for,
+    keeps_workers,
+    with_workers,
+    without_workers,
+)
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import (
     indices_from,
@@ -76,8 +81,7 @@ class LoaderOpening:
     def __post_init__(self) -> None:
         self.created = LoaderState.of(self.loader)
         self.origin = Origin.of(self.loader, self.created.streams, self.created.generator_states)
-        state = vars(self.loader)
-        self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
+        self.renewed = keeps_workers(self.loader)
         if self.is_iterable and not self.loader.num_workers:
             self.snapshot = IterableSnapshot(self.loader.dataset)
 

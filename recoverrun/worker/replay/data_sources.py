@@ -12,7 +12,7 @@ from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import clone_for, with_workers
+from recoverrun.worker.data.loader_clone import clone_for, keeps_workers, with_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_workers import CheckedItems, watched
 from recoverrun.worker.data.rank_substitution import RankPair
@@ -55,7 +55,7 @@ class DataSources:
             stream = IterableSnapshot(loader.dataset) if alone else None
             clone = clone_for(loader, ranks, stream, self.seen)
             origin.apply_rows(clone)
-            if not (loader.persistent_workers and vars(loader).get("_iterator")):
+            if not keeps_workers(loader):
                 clone = with_workers(clone, loader)
             with self.speaking_as(acting):
                 if not clone.num_workers:

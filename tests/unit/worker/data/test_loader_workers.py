@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,16 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    get_worker_info,
+)
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import with_workers, without_workers
+from recoverrun.worker.data.loader_clone import keeps_workers, with_workers, without_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.errors import NotReplayable
@@ -218,6 +224,23 @@ def test_workers_that_live_on_are_not_seeded_anew() -> None:
     assert torch.equal(mine.iterators[0].serve(OTHER, 1), theirs.items[0][1])
     with pytest.raises(NotReplayable, match="Rows depends on the seeds of worker processes"):
         mine.iterators[1].serve(OTHER, 1)
+
+
+class Lines(IterableDataset[int]):
+    """Lines of which nobody knows the number."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(4)
+
+
+def test_workers_that_live_on_serve_a_further_pass_over_data_without_a_length() -> None:
+    loader = DataLoader(Lines(), BATCH, num_workers=1, persistent_workers=True)
+    assert not keeps_workers(loader)
+    passes = [list(LoaderIterator(loader, ORIGINAL_ITER, Play(), k)) for k in range(2)]
+
+    assert keeps_workers(loader)
+    assert [[batch.tolist() for batch in batches] for batches in passes] == [[[0, 1], [2, 3]]] * 2
+    loader._iterator._shutdown_workers()  # type: ignore[union-attr]
 
 
 def test_a_generator_of_the_script_s_own_process_is_not_told() -> None:
