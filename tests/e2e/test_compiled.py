@@ -1,4 +1,4 @@
-"""A script that compiles its update: nothing of ours is compiled into it."""
+"""Scripts that compile their update or their model: nothing of ours is compiled."""
 
 from pathlib import Path
 
@@ -28,3 +28,28 @@ def test_an_update_is_not_compiled_anew_in_each_step(tmp_path: Path) -> None:
     done = run(script, tmp_path / "run", ranks=1)
 
     assert done.code == 0, done.text
+
+
+OUTERMOST = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+model = torch.compile(DistributedDataParallel(net), backend="eager")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    model(torch.ones(4, 3) * step).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_model_may_be_compiled_around_ddp(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OUTERMOST)
+
+    done = run(script, tmp_path / "run", ranks=2)
+
+    assert done.code == 0, done.text
+    assert "exact-samples" in done.promises, done.text

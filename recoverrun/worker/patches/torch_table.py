@@ -21,6 +21,7 @@ replaced there as well.
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
 | steps of a pipeline's schedule | a backward, which divides gradients, too |
 | sharded checkpoints | no part of one may be a lost rank's |
+| the compiler's rules | it compiles nothing of ours |
 | DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
 """
 
@@ -70,7 +71,7 @@ def install(parts: "Parts") -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     from recoverrun.worker.groups import process_groups
-    from recoverrun.worker.patches import checkpoint_time, frameworks
+    from recoverrun.worker.patches import checkpoint_time, compiler, frameworks
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
     from recoverrun.worker.rng.registry import REGISTRY
     from recoverrun.worker.step.backward_hooks import BackwardHooks
@@ -88,6 +89,7 @@ def install(parts: "Parts") -> None:
     _gradients(parts, manual, backwards)
     REGISTRY.watch_torch(torch)
     when_imported("numpy.random", REGISTRY.watch_numpy)
+    when_imported(compiler.MODULE, compiler.pass_over_ours)
     _data(parts)
     replace(c10d, "_new_process_group_helper", process_groups.wrapping)
     replace(c10d, "_store_based_barrier", process_groups.store_barrier)
