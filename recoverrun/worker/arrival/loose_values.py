@@ -9,6 +9,7 @@ A snapshot holds all of them. A process that comes back is told the tensors alon
 that every process has made before it trained: the rest may be one rank's own.
 """
 
+import itertools
 import re
 import sys
 from collections import deque
@@ -28,7 +29,9 @@ from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.errors import NotReachable
 
 LOOSE_BYTES = 1 << 12
-"""Of a tensor or an array in an object: smaller ones are plain values, or of the context."""
+"""Of a tensor or an array in an object: smaller ones are plain values, or of the context. A sharded
+tensor is neither, however small.
+"""
 
 MOST_BYTES = 1 << 28
 """Of an array, whose changes nobody counts: a larger one is data."""
@@ -39,6 +42,7 @@ GROWN = "{} has changed since the run began, and {}"
 SHARDED = "{} is a sharded tensor that was made while the script trained"
 GONE = "{}, which has changed since the run began, is not there"
 
+_calls = itertools.count()
 _FIRST = re.compile(r"[.\[]")
 
 Key = tuple[str, Any]
@@ -209,7 +213,9 @@ def _all(
         for name in [name for name in list(named) if type(name) in (str, int)]:
             value = named.get(name)
             mark = mark_of(value)
-            if value is not None and mark and value.nbytes >= LOOSE_BYTES:
+            if value is None or not mark:
+                continue
+            if is_distributed(value) or value.nbytes >= LOOSE_BYTES:
                 yield (path, name), value, mark
     for path, held in there.tuples:
         for place, value in enumerate(held if path else ()):
@@ -224,13 +230,19 @@ def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]
 
 
 def _mark_of_tensor(value: Any) -> Mark:
-    """The mark of a tensor that may change in place; () for all else."""
+    """The mark of a tensor that may change in place; () for all else.
+
+    Nothing counts what `torch._foreach_lerp_` does to a sharded tensor: it has another mark in each
+    call.
+    """
+    number = -1
     if is_distributed(value) and not value.requires_grad:
-        value = local(value)
+        value, number = value._local_tensor, next(_calls)
     # Asking a view in a graph for its function may raise an error.
     if type(value) is torch.Tensor and not value.requires_grad:
         plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
-        return (value.data_ptr(), value.nbytes, value._version) if plain else ()
+        version = value._version if plain and number < 0 else number
+        return (value.data_ptr(), value.nbytes, version) if plain else ()
     return ()
 
 

@@ -1,11 +1,15 @@
 """What a script changes in place is told from wherever it keeps it, and put there again."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from recoverrun.worker.arrival import loose_values
 from recoverrun.worker.arrival.packing import Packing, unpack
@@ -189,3 +193,28 @@ def averaging() -> Script:
         mean=torch.ones(5), average={"weight": torch.ones(200_000)}, batch=torch.ones(5000),
         shadow=[torch.ones(200_000), torch.ones(5000)], batches={"x": torch.ones(5000)},
     )  # fmt: skip
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+def test_averages_of_a_sharded_model_come(mesh: DeviceMesh, size: int) -> None:
+    def sharded() -> Script:
+        means = [distribute_tensor(torch.ones(size), mesh, [Shard(0)]) for _ in range(3)]
+        return Script(means=means[:2], by_name={"bias": means[2]})
+
+    first, second = sharded(), sharded()
+    there, here = first.variables, second.variables
+    there["means"][0].to_local().add_(1)
+    torch._foreach_lerp_([there["means"][1]], [there["means"][1] * 3], 0.5)
+    there["by_name"]["bias"].add_(1)
+
+    second.put_tensors(first, first.changed_tensors())
+
+    found = [*here["means"], here["by_name"]["bias"]]
+    assert [one.to_local().unique().tolist() for one in found] == [[2], [2], [2]]
