@@ -239,7 +239,8 @@ class Executor:
 
     def _item(self, top: Top, rank: int) -> Any:
         def item() -> Any:
-            return self.items.of(top, rank, proves=self.proves, fresh=self.fresh)
+            told = self.constants.holds(top.item)
+            return self.items.of(top, rank, told=told, proves=self.proves, fresh=self.fresh)
 
         return self.containment.serve(top.loop.id, rank, self.longest_s, item)
 

@@ -58,6 +58,9 @@ OWN_PLACE = frozenset({"RANK", "LOCAL_RANK"})
 SMALL_BYTES = 1 << 12
 """Of a tensor or an array that is no variable of a module."""
 
+NESTED, ENTRIES, LOOKED_INTO = 4, 64, 1_024
+"""Levels of an item of a loop, entries of each container there, and containers in all."""
+
 Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 
@@ -71,6 +74,7 @@ class Leaf:
     strict: bool = False  # no code is executed as another rank without that rank's
     module: nn.Module | None = None  # whose attribute or buffer it is, until the script writes it
     iterator: bool = False
+    owner: int = 0  # the identity of what `holder` shows
 
     @property
     def value(self) -> Any:
@@ -175,6 +179,11 @@ class RankConstants:
         """A proof shows, or has shown, what the present transaction depends on."""
         self._resting = [one for one in self._resting if one[0].digest == one[1]]
 
+    def holds(self, item: Any) -> bool:
+        """True if ranks have told each other something that `item` holds."""
+        owners = {leaf.owner for leaf, _ in self._own}
+        return not owners.isdisjoint(itertools.islice(_identities(item, NESTED), LOOKED_INTO))
+
     @contextmanager
     def of(self, rank: int) -> Iterator[None]:
         """Hold in this process what `rank` holds. Raises NotReplayable."""
@@ -237,6 +246,16 @@ def _found(
     return (leaf for leaf in leaves if often[leaf.number] == 1)
 
 
+def _identities(item: Any, depth: int) -> Iterator[int]:
+    """The identities of a container and of those in it."""
+    if type(item) not in (list, tuple, deque, dict):
+        return
+    yield id(item)
+    parts = list(item.values()) if type(item) is dict else item
+    for part in itertools.islice(parts, ENTRIES if depth else 0):
+        yield from _identities(part, depth - 1)
+
+
 def _holder(owner: Any) -> Any:
     """The object that `object_graph` has for an owner: the dict of its attributes, or itself."""
     held = members(owner)
@@ -255,7 +274,7 @@ def _of(path: str, one: Any, strict: bool, seen: Container[tuple[int, str]]) -> 
         if not name or dunder or (id(one), text) in seen or (id(one), f"[{text!r}]") in seen:
             continue
         if _tells(str(text), named.get(key), most):
-            yield Leaf(name, named, key, strict)
+            yield Leaf(name, named, key, strict, owner=id(one))
 
 
 def _is_plain_list(one: Any) -> bool:

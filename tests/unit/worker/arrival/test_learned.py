@@ -23,7 +23,7 @@ def executes() -> Any:
 
 def test_a_newcomer_does_not_take_its_own_batch_for_another_ranks() -> None:
     survivor, newcomer = executes(), executes()
-    survivor.executor.items.fed[REGION] = True
+    survivor.executor.items.fed[REGION] = "drawn"
     survivor.executor.talked, survivor.executor.longest_s = True, 2.5
     row = LEARNED["executes"]
 
@@ -33,4 +33,4 @@ def test_a_newcomer_does_not_take_its_own_batch_for_another_ranks() -> None:
     assert (executor.talked, executor.rewrites, executor.longest_s) == (True, False, 2.5)
     top: Any = SimpleNamespace(item=[1.0], draws=[], ahead=[], loop=SimpleNamespace(id=REGION))
     with pytest.raises(NotReplayable, match="too long before it began"):
-        executor.items.of(top, 1, proves=False, fresh=False)
+        executor.items.of(top, 1, told=False, proves=False, fresh=False)

@@ -140,6 +140,16 @@ def test_attributes_of_own_objects_are_put_in_place_and_the_objects_stay(two: Tw
     assert (mine.rank, mine.inner.shard) == (0, (0, 2))  # type: ignore[attr-defined]
 
 
+def test_data_of_a_loop_hold_what_ranks_told_each_other_until_they_are_made_anew(two: Two) -> None:
+    windows = [[["a cat"], ["b"]], [["c"], ["d"]]]
+    two.exchange({"windows": windows}, {"windows": [[["a dog"], ["b"]], [["e"], ["d"]]]})
+
+    assert all(two.constants.holds(window) for window in windows)
+    assert two.constants.holds((3, {"batch": windows[1]}))
+    assert not two.constants.holds([["a cat"], ["b"]])
+    assert not two.constants.holds("a cat")
+
+
 def test_where_nothing_differs_ranks_tell_each_other_once(two: Two) -> None:
     two.exchange({"x": 1, "s": Settings(lr=0.1)}, {"x": 1, "s": Settings(lr=0.1)})
 
