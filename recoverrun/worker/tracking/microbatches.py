@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     Switches = tuple[list[dtype | None], Callable[[], AbstractContextManager[None]], Modes]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Top:
     """The variables that the body of a loop could see as an iteration began."""
 

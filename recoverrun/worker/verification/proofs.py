@@ -11,6 +11,7 @@ promise is `equal-count`.
 What cannot be re-executed is protected in `equal-count` mode or not at all, never run wrongly.
 """
 
+import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -57,6 +58,11 @@ def agreed(said: tuple[int, ...]) -> Literal["prove", "part", "go on"]:
 Program = tuple[str, int]
 """The loop around a backward, and which one of its backwards it is."""
 
+Around = tuple[str, weakref.ref[Top]]
+"""A loop around a microbatch, and its iteration: one that is over, and all that the script had in
+it, may go.
+"""
+
 
 class Proofs:
     """Asks all ranks to prove, and concludes what the run promises."""
@@ -79,7 +85,7 @@ class Proofs:
         self._anew: dict[Program, int] = {}  # so many loops each transaction crosses at least
         self._again = AGAIN  # the transaction that is proved although its like has been shown
         self._waited = 0  # transactions in a row that could not be compared
-        self._before: tuple[Place, ...] = ()  # of the transaction before, its last microbatch
+        self._before: list[Around] = []  # the last microbatch of the transaction before
         self._tally: Tally | None = None  # of the vote on the transaction that commits
 
     # --------------------------------------------------------------------------- before anything
@@ -115,7 +121,7 @@ class Proofs:
         last = worker.runtime.microbatches[-1]
         with fabric.limits.lenient(self._mutual.longest_s):
             proved = self._prove(0, generation, _program(last), 0)
-        self._before = last.places
+        self._before = _around(last)
         if proved.promise == "exact-samples":  # before any rank can know that all have promised
             self._leave()
         weakest = self._everybody(generation, proved.promise)
@@ -143,7 +149,7 @@ class Proofs:
         will, wanted = agreed(tally.said), self._wanted()
         if will == "part":
             self._part()
-        self._before = microbatches[-1].places
+        self._before = _around(microbatches[-1])
         if will == "go on":
             self._executor.proving = worker.step >= self._again
         if worker.step >= self._again:
@@ -182,14 +188,15 @@ class Proofs:
         """The number of loops around a microbatch that began another iteration since the
         transaction before: the inner ones.
         """
-        same = {id(place.top) for place in self._before}
+        before = [top() for _, top in self._before]
+        same = {id(top) for top in before}
         return next((n for n, place in enumerate(places) if id(place.top) in same), len(places))
 
     def wants(self, top: Top) -> bool:
         """True if an iteration of a loop around those that are executed again may have to be tried
         instead: nobody has been followed into another one of it yet.
         """
-        around = [place.top.loop.id for place in self._before[:LEVELS]]
+        around = [loop for loop, _ in self._before[:LEVELS]]
         if top.loop.id not in around:
             return not self._before
         outward = around.index(top.loop.id)
@@ -284,6 +291,10 @@ class Proofs:
             if proved.elsewhere:
                 self._followed.clear()  # it has to be shown anew from there
         return proved
+
+
+def _around(microbatch: Microbatch) -> list[Around]:
+    return [(place.top.loop.id, weakref.ref(place.top)) for place in microbatch.places]
 
 
 def _program(microbatch: Microbatch) -> Program:

@@ -28,12 +28,14 @@ pytestmark = pytest.mark.usefixtures("streams_put_back")
 OWN, PARTNER, GENERATION = 0, 1, 3
 
 
+class Iteration(SimpleNamespace):
+    """Stands for a `Top`. Its base alone cannot be held weakly."""
+
+
 def microbatch(*loops: Any, skip: int = 0) -> Microbatch:
     """In these loops, the innermost first."""
     tops: list[Any] = [
-        SimpleNamespace(
-            loop=one, names={}, globals={}, context=at(0, attempt=9 - number, loop=one.id)
-        )
+        Iteration(loop=one, names={}, globals={}, context=at(0, attempt=9 - number, loop=one.id))
         for number, one in enumerate(loops or (loop(),))
     ]
     places = [Place(top, skip) for top in tops]

@@ -1,5 +1,6 @@
 """Kinds of transactions: each is proved twice, and anew once another loop or rank comes in."""
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,6 +131,17 @@ def test_the_first_microbatch_tells_which_loops_were_crossed_and_the_last_one_th
     assert nested.made[1:] == [(1, False), (2, True)]
     program = ("train.py:5", 1)
     assert nested.play.verification._followed == {(program, 2)}
+
+
+def test_an_iteration_that_is_over_is_not_kept_while_a_replica_is_lost(nested: Proving) -> None:
+    (lost_in,) = nested.play.runtime.microbatches
+    over = weakref.ref(lost_in.top)
+    nested.play.lost = True
+    nested.commit(2)
+
+    del lost_in
+
+    assert over() is None, "with it goes all that the script had made in it"
 
 
 def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Proving) -> None:
