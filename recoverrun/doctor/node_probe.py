@@ -84,6 +84,7 @@ def node_facts(
         protect=config.protect,
         returns=config.recovery_policy.returns,
         allow_mixed=config.allow_mixed,
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
         environ={name: text for name, text in environ.items() if name.startswith(CONCERNS)},
         proxied=proxied(addresses, environ),
     )
@@ -109,7 +110,6 @@ def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeF
         endpoint=str(endpoint),
         route=local_address(endpoint),
         own_name=own_name_leads_to(),
-        interfaces=tuple(name for _, name in socket.if_nameindex()),
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import Options, parse_options
+from recoverrun.doctor.job_checks import address
 from recoverrun.doctor.node_probe import node_facts, proxied, reach
 from rendezvous.transport.station import Station
 
@@ -64,3 +65,14 @@ def test_facts_are_gathered_without_torch_and_without_secrets(
     assert facts.environ == {"NCCL_DEBUG": "INFO"}
     assert (facts.nproc, len(facts.script_digest)) == (2, 16)
     assert facts.shm_bytes == os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize
+
+
+def test_an_interface_that_is_there_hinders_no_job_of_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = parse_options(Options(command=("train.py",)), {})
+
+    facts = node_facts(config, {"GLOO_SOCKET_IFNAME": "lo"}, script=True)
+
+    assert not [found for found in address(facts) if found.level == "error"]
