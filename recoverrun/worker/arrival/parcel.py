@@ -84,7 +84,7 @@ def made(
         ),
         "others": _others(parts, rank, here) if exact else [],
         "apart": [] if exact else _apart(parts, rank),
-        "rebound": [] if exact else _rebound(parts, rank, stack, before),
+        "rebound": _rebound(parts, rank, stack, before),
     }
     still = {one.untyped_storage().data_ptr() for one in held_tensors.frozen(parts.made)}
     tensors = [

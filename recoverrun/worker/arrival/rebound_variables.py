@@ -2,9 +2,9 @@
 steps in a module (`global done`), a flag in a function around.
 
 What a loop binds comes by itself (`frame_variables`), what lists, dicts and objects hold as well
-(`plain_values`). The rest belongs to the context of a lost rank as long as that is followed. Where
-nobody follows it a newcomer gets what has changed in a survivor since the run began: not what was
-made once and may be the rank's own, nor what ranks are known not to have in common.
+(`plain_values`). Of the rest a newcomer gets what has changed in a survivor since the run began:
+not what was made once and may be the rank's own, nor what ranks are known not to have in common.
+Where somebody follows the lost rank, what its microbatches read is put in place of that afterwards.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -19,23 +19,31 @@ from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import belongs_to_process
 
 
-def digests(spaces: Spaces) -> dict[Key, int]:
-    """The digest of each, by its space and its name."""
-    return {entry.place: entry.digest for entry, _ in _entries(spaces)}
+def digests(spaces: Spaces, *, of_process: bool = False) -> dict[Key, int]:
+    """The digest of each, by its space and its name; with `of_process` also of what belongs to this
+    process alone.
+    """
+    return {entry.place: entry.digest for entry, _ in _entries(spaces, of_process)}
 
 
 def changed(
-    spaces: Spaces, before: Mapping[Key, int], bound: Container[str], apart: Container[Any]
+    spaces: Spaces,
+    before: Mapping[Key, int],
+    bound: Container[str],
+    apart: Container[Any] = (),
+    *,
+    of_process: bool = False,
 ) -> list[list[Any]]:
     """Plain values for msgpack. Left out are names that loops have `bound`, those by which ranks
     are `apart`, and what was not there `before`.
     """
     return [
         [*entry.place, Packing([]).pack(value)]
-        for entry, value in _entries(spaces)
+        for entry, value in _entries(spaces, of_process)
         if before.get(entry.place, entry.digest) != entry.digest
         and entry.place[1] not in bound
         and entry.place[1] not in apart
+        and entry.place not in apart
     ]
 
 
@@ -55,10 +63,12 @@ def put(told: Sequence[Sequence[Any]], spaces: Spaces, frames: Sequence[FrameTyp
             vars_of_module[name] = value
 
 
-def _entries(spaces: Spaces) -> Iterator[tuple[Entry, Any]]:
+def _entries(spaces: Spaces, of_process: bool) -> Iterator[tuple[Entry, Any]]:
     for space, variables in spaces:
         for name, value in list(variables.items()):
-            if type(value) not in PLAIN or name.startswith("__") or belongs_to_process(name):
+            if type(value) not in PLAIN or name.startswith("__"):
+                continue
+            if belongs_to_process(name) and not of_process:
                 continue
             entry = entry_of((space, name), value)
             if entry is not None:

@@ -29,7 +29,8 @@ class Before:
         """Now; `own` are the script's modules."""
         there = plain_values.found(frames, own)
         spaces = loose_values.spaces_of(frames, own)
-        digests = plain_values.digests(there, of_process=True) | rebound_variables.digests(spaces)
+        digests = plain_values.digests(there, of_process=True)
+        digests |= rebound_variables.digests(spaces, of_process=True)
         return Before(digests, ModuleNames(there), loose_values.marks(there, spaces))
 
     def of(self, told: Sequence[Sequence[Any]]) -> "Before":

@@ -18,6 +18,7 @@ from recoverrun.worker.arrival import (
     loose_values,
     placing,
     plain_values,
+    rebound_variables,
     values_by_parameter,
 )
 from recoverrun.worker.arrival.contents import Parcel
@@ -133,11 +134,13 @@ class Restoring:
             self._put_tensors(parcel, before, there)
         placing.put_states(parts.made, parcel)
         own = held_tensors.in_every_process(parts.made)
+        spaces = loose_values.spaces_of(frames, runtime.own_modules)
+        rebound_variables.put(told["rebound"], spaces, frames)
         placing.put_variables(parcel, stack, frame, own)
         placing.put_iterators(parcel, frames, self.winding.sources.hold)
         loose_values.put(
             there,
-            loose_values.spaces_of(frames, runtime.own_modules),
+            spaces,
             [
                 (path, name, unpack(packed, parcel.tensors, here=own))
                 for path, name, packed in told["loose"]

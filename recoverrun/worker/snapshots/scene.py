@@ -16,6 +16,7 @@ from recoverrun.worker.arrival import (
     held_tensors,
     loose_values,
     plain_values,
+    rebound_variables,
     values_by_parameter,
 )
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
@@ -83,6 +84,7 @@ def made(
     except CannotTravel as why:
         raise NotReachable(str(why)) from why
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
+    manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
     # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
     manifest["frames"] = _variables(packing, stack, frame)

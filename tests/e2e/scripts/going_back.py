@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+import fading
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -101,6 +102,8 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     end_here()
     halt_here()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if args.shape == "fading":
+        fading.fade(model.parameters())
     optimizer.step()
     schedule.step()
     if average is not None:
@@ -262,6 +265,7 @@ class Trainer:
 
 SHAPES = {
     "counting": by_counting,
+    "fading": by_counting,
     "epochs": by_epochs,
     "workers": lambda: by_epochs(2),
     "ahead": by_reading_ahead,

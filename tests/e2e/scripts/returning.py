@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import fading
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -205,6 +206,8 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
         loss.backward()
     reduce_by_hand()
     corrupted = faulty(args.corrupt)
+    if KIND == "fading":
+        fading.fade(model.parameters())
     optimizer.step()
     schedule.step()
     if KIND == "told":
@@ -362,6 +365,7 @@ SHAPES = {
     "range": by_range,
     "told": by_range,
     "norms": by_range,
+    "fading": by_range,
     "epochs": by_epochs,
     "loose": by_epochs,
     "workers": lambda: by_epochs(2),
