@@ -40,6 +40,18 @@ class Lone(NamedTuple):
     taints: tuple[str, ...] = ()  # what is not to be believed if it fails, beside `writes`
 
 
+class Changes(NamedTuple):
+    """The names under which the text of a module changes variables of modules."""
+
+    rebound: frozenset[str] = frozenset()  # by a function, which says `global` or `nonlocal`
+    owners: frozenset[str] = frozenset()  # of attributes that are written to, `self` apart
+    attributes: frozenset[str] = frozenset()  # these
+    contents: frozenset[str] = frozenset()  # changed in place: containers, tensors, iterators
+
+
+NO_CHANGES = Changes()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """An instrumented loop, and its body in a form that can be executed once more.
@@ -93,8 +105,10 @@ class Runtime(Protocol):
         """Learn of a loop. Called before its module executes, again if it is loaded again."""
         ...
 
-    def own(self, module: str, path: str, source: bytes) -> None:
-        """Learn that a module is the script's own, before it is loaded from this source."""
+    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
+        """Learn that a module is the script's own, before it is loaded from this source, and which
+        variables it `changes`.
+        """
         ...
 
     def refuse(self, filename: str, reason: str) -> None:

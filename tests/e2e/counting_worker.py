@@ -20,7 +20,13 @@ if _implied_path is not None:
 from recoverrun.worker import own_files  # noqa: E402
 from recoverrun.worker.boot import run_script  # noqa: E402
 from recoverrun.worker.data.generator_wrapper import same_kind  # noqa: E402
-from recoverrun.worker.instrumentation import Lone, Loop, Started  # noqa: E402
+from recoverrun.worker.instrumentation import (  # noqa: E402
+    NO_CHANGES,
+    Changes,
+    Lone,
+    Loop,
+    Started,
+)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -48,7 +54,7 @@ class CountingRuntime:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
-    def own(self, module: str, path: str, source: bytes) -> None:
+    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
         pass
 
     def refuse(self, filename: str, reason: str) -> None:

@@ -254,6 +254,15 @@ STEERED = tuple(
     )
     for way in ("rate", "skip")
 )
+MODULES = (
+    *(
+        case(f"B4-{way}", "modular.py", "r1@step:5:forward", "r0@step:8:vote")
+        for way in ("counter", "stream", "config", "averages")
+    ),
+    # An iterator over a rank's own list, in a variable and in an object.
+    case("B4-iterator", "modular.py", "r1@step:5:forward", contract="told"),
+    case("B4-held", "modular.py", "r1@step:5:forward", contract="told"),
+)
 CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
 SHAPES = (
     Case(
@@ -314,6 +323,7 @@ CASES = (
     *STEERED,
     *LOGGED,
     *CONSTANTS,
+    *MODULES,
     *SHAPES,
     *MODELS,
 )

@@ -15,6 +15,7 @@ from recoverrun.worker.arrival import passed_bodies
 from recoverrun.worker.arrival.frame_variables import read_all, write_all
 from recoverrun.worker.arrival.iterator_places import HeldIterator, held_iterator
 from recoverrun.worker.arrival.winding import Standing, Winding, standing
+from recoverrun.worker.context.module_data import ModuleData
 from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.data.batch_substitution import contains
 from recoverrun.worker.instrumentation import RUNTIME_NAME
@@ -144,7 +145,8 @@ class Newcomer(Process):
         self.came.append("passes")
         frame = find_frame(loop_frame.frame_id, sys._getframe(1))
         assert frame is not None, "its top was reached"
-        passed_bodies.put(self.place.passes[index], frame, self.winding.sources.hold)
+        told, hold = self.place.passes[index], self.winding.sources.hold
+        passed_bodies.put(told, frame, hold, ModuleData())
 
     def arrived(
         self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]

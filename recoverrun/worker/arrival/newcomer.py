@@ -40,6 +40,7 @@ from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.transfer import empty, fetch
 from recoverrun.worker.arrival.winding import Standing, Winding
+from recoverrun.worker.context.namespaces import reachable
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
@@ -224,7 +225,12 @@ class Newcomer:
         assert self._parcel is not None and self.winding is not None, "fetched, and wound to here"
         frame = find_frame(loop_frame.frame_id, sys._getframe(1))
         assert frame is not None, "its top was reached"
-        passed_bodies.put(self._parcel.manifest["passes"][index], frame, self.winding.sources.hold)
+        passed_bodies.put(
+            self._parcel.manifest["passes"][index],
+            frame,
+            self.winding.sources.hold,
+            self._parts.worker.runtime.module_data,
+        )
 
     def arrived(
         self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
@@ -259,7 +265,8 @@ class Newcomer:
         there = plain_values.found(frames, changing_modules(worker.runtime))
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
-        own = placing.own_values(found, {**global_, **at.f_locals})
+        data = worker.runtime.module_data
+        own = placing.own_values(found, reachable(data, global_, at.f_locals))
         spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
         marks = loose_values.tensor_marks(there, spaces)
         first = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
@@ -277,7 +284,7 @@ class Newcomer:
             else:
                 global_[name] = value
 
-        visible = {**global_, **at.f_locals}
+        visible = reachable(data, global_, at.f_locals)
         fits = partial(
             placing.without_own_objects, visible=visible, tensors=marks, donor=told["donor"]
         )
@@ -286,8 +293,8 @@ class Newcomer:
             slot = fits(Context.unpack(told["slot"]))
             placing.put_context(visible, here, slot, write)
             REGISTRY.restore(slot.generators)
-        placing.put_values({**global_, **at.f_locals}, own, write)
-        placing.put_shares(parts, found, {**global_, **at.f_locals})
+        placing.put_values(reachable(data, global_, at.f_locals), own, write)
+        placing.put_shares(parts, found, reachable(data, global_, at.f_locals))
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._others = told["others"]

@@ -18,6 +18,8 @@ from recoverrun.worker.arrival.iterator_places import (
     held_iterator,
     source_of,
 )
+from recoverrun.worker.context.module_data import ModuleData
+from recoverrun.worker.context.namespaces import reachable
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import Key, belongs_to_process
@@ -97,11 +99,11 @@ def _held(source: Source) -> Source | None:
     return source.held if isinstance(source, WeakSource) else source
 
 
-def put(told_here: Told, frame: FrameType, hold: Hold) -> None:
+def put(told_here: Told, frame: FrameType, hold: Hold, data: ModuleData) -> None:
     """Put the values into the `frame` of the loop, in a fresh process. Raises NotReachable."""
     variables, iterators, attributes = told_here
     frame_variables.write(frame, dict(variables))
-    _put_attributes(attributes, {**frame.f_globals, **frame.f_locals})
+    _put_attributes(attributes, reachable(data, frame.f_globals, frame.f_locals))
     for name, packed in iterators:
         visible = {**frame.f_globals, **frame.f_locals}
         present = frame.f_locals.get(name)

@@ -21,6 +21,7 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from types import CodeType, ModuleType
 from typing import Literal
 
+from recoverrun.worker.analysis.changed_names import changed_names
 from recoverrun.worker.boot import tracebacks
 from recoverrun.worker.error_file import file_age, write_error_file
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Started
@@ -255,7 +256,7 @@ def _run_file(path: str, main_module: ModuleType, instrumenter: Instrumenter | N
         if instrumenter is not None:
             instrumenter.runtime.refuse(path, f"{path} is compiled: it runs as it is")
     elif instrumenter is not None:
-        instrumenter.runtime.own("__main__", path, data)
+        instrumenter.runtime.own("__main__", path, data, changed_names(data))
         code = instrumenter.code(path, data)
         if code is not None:
             main_module.__dict__[RUNTIME_NAME] = instrumenter.runtime

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.module_data import ModuleData
 from recoverrun.worker.context.object_members import Members, members, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.instrumentation import Loop
@@ -39,6 +41,13 @@ def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> 
         return {name: value for name, value in module.items() if name not in loop.targets}
     read = loop.live_in - loop.targets
     return {**module, **{name: local[name] for name in read if name in local}}
+
+
+def reachable(
+    data: ModuleData, module: Mapping[str, Any], local: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The names in which paths begin, at a place where code of `module` runs."""
+    return {**module, **local, **ATTACHED.names(), **data.beside(module)}
 
 
 def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import ast
 import functools
 import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from types import CellType, FunctionType, MethodType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -31,6 +31,9 @@ ORDER = "[]"
 
 FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 """Packages whose objects keep count of the script's microbatches, as its own objects might."""
+
+MAIN = "<__main__>"
+"""The name of the main module among those of modules, which no variable has."""
 
 Members = MutableMapping[str, Any]
 
@@ -69,7 +72,7 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
     kind: Any = type(value)
     if kind in DICTS:
         return len(value) <= MOST_ENTRIES
-    if kind in NAMESPACES:
+    if kind in NAMESPACES or kind is ModuleVariables:
         return True
     if kind is FunctionType:
         return bool(value.__closure__ or value.__dict__) and value.__module__ in modules
@@ -89,6 +92,8 @@ def members(owner: Any) -> Members:
         return Entries(owner)
     if kind in NAMESPACES:
         return _attributes(owner)
+    if kind is ModuleVariables:
+        return cast(ModuleVariables, owner)
     if kind is MethodType:
         return members(owner.__self__)
     if kind is FunctionType:
@@ -308,6 +313,33 @@ class Shared(_View):
         delattr(self._owner, name)
 
 
+def _is_iterator(value: Any) -> bool:
+    kind: Any = type(value)
+    return hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")
+
+
+class ModuleVariables(_View):
+    """Variables of a module of the project, those of these `names`: an owner, and its members.
+    Python's own iterators are left out: a copy would go on with this rank's items.
+    """
+
+    def __init__(self, variables: dict[str, Any], names: Iterable[str]) -> None:
+        self.variables, self._names = variables, tuple(names)
+
+    def __iter__(self) -> Iterator[str]:
+        held = self.variables
+        yield from (n for n in self._names if n in held and not _is_iterator(held[n]))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.variables[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.variables[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.variables[name]
+
+
 class Written(_View):
     """Attributes and buffers of a module that the script has written to."""
 
@@ -348,7 +380,16 @@ def spelt(path: tuple[str, ...]) -> str:
     """The path as code would say it: `state["step"]`, `fetch.position`."""
     if path[-1] == ORDER:
         return f"list({spelt(path[:-1])})"
-    return path[0] + "".join(name if name.startswith("[") else f".{name}" for name in path[1:])
+    if path[0] == MAIN:
+        return spelt(path[1:])
+    return path[0].strip("<>") + "".join(
+        name if name.startswith("[") else f".{name}" for name in path[1:]
+    )
+
+
+def is_of_module(path: tuple[str, ...]) -> bool:
+    """True if the path begins at a module of the project."""
+    return path[0].startswith("<")
 
 
 def identifier(path: tuple[str, ...]) -> str:

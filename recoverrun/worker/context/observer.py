@@ -6,7 +6,7 @@ from typing import Any
 from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
-from recoverrun.worker.context.object_members import contents
+from recoverrun.worker.context.object_members import contents, is_of_module
 from recoverrun.worker.context.slot_context import (
     ATTRIBUTE_TENSOR_BYTES,
     CARRIED_TENSOR_BYTES,
@@ -77,7 +77,9 @@ class TorchObserver:
         held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
         held.update(local)
         for path, owner in self._owners:
-            held.update({member(path, n): v for n, v in plain_iterators(contents(owner)).items()})
+            if not is_of_module(path):  # see `ModuleVariables`
+                own = plain_iterators(contents(owner))
+                held.update({member(path, n): v for n, v in own.items()})
         return copied_iterators(held)
 
     def seen(self) -> frozenset[int]:

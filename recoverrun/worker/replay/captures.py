@@ -72,7 +72,11 @@ class Captures:
         names = seen_by(top.loop, top.globals, local)
         around: dict[str, Any] = {}
         if look_again:
-            around = {**around_of(top.loop, top.globals, local), **ATTACHED.names()}
+            around = {
+                **around_of(top.loop, top.globals, local),
+                **ATTACHED.names(),
+                **self._runtime.module_data.beside(top.globals),
+            }
         if sys.version_info < (3, 13):
             local.clear()  # the frame would keep every local alive until the next call
         return capture(

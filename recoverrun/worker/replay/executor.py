@@ -143,6 +143,7 @@ class Executor:
     def transaction_ends(self) -> None:
         """Gradients are what the transaction left: re-executed code may find them."""
         self.earlier.ended(self.runtime.microbatches, self.optimizers)
+        self.runtime.module_data.read(self.influence.read)
 
     def last_after(self) -> Context | None:
         """The context of this rank as its last backward ended."""

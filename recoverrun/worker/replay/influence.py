@@ -28,6 +28,7 @@ class Influence:
         self._script = script
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
+        self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
 
@@ -68,4 +69,7 @@ class Influence:
                 modules,
                 slice_before_backward(region, syntax_trees_of(modules)),
             )
+            slices = [names for _, names in self._reads.values()]
+            every = [one.attributes | one.variables for one in slices if one is not None]
+            self.read = frozenset().union(*every) if len(every) == len(slices) else None
         return known[1]

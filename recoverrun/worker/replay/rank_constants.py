@@ -22,7 +22,7 @@ import os
 import sys
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from recoverrun.worker.context.attached_state import ATTACHED, KINDS
 from recoverrun.worker.context.fingerprints import mark_of
 from recoverrun.worker.context.iterator_copy import iterator_digest
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
-from recoverrun.worker.context.object_members import members, resolve
+from recoverrun.worker.context.object_members import ModuleVariables, members, resolve
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
@@ -107,7 +107,7 @@ class RankConstants:
         self._resting: list[tuple[Leaf, int]] = []  # iterators that differ, and have not moved
 
     def exchange(
-        self, holdings: Holdings, own: frozenset[str], seen: Container[tuple[int, str]], tell: Tell
+        self, holdings: Holdings, own: frozenset[str], seen: Set[tuple[int, str]], tell: Tell
     ) -> None:
         """All ranks enter. What is `seen` by contexts is left to them; what is too much, or cannot
         travel, is told by nobody.
@@ -166,7 +166,11 @@ class RankConstants:
         hold, "" if it holds all.
         """
         names, theirs, resting = told
-        mine = {leaf.name: leaf for leaf in _found(holdings, own, ())} if names or resting else {}
+        mine = (
+            {leaf.name: leaf for leaf in _found(holdings, own, frozenset())}
+            if names or resting
+            else {}
+        )
         missing = [name for name in (*names, *resting) if name not in mine]
         if missing:
             return str(missing[0])
@@ -219,18 +223,17 @@ def seen_by_contexts(
 # ------------------------------------------------------------------------------- what there is
 
 
-def _found(
-    holdings: Holdings, own: frozenset[str], seen: Container[tuple[int, str]]
-) -> Iterator[Leaf]:
+def _found(holdings: Holdings, own: frozenset[str], seen: Set[tuple[int, str]]) -> Iterator[Leaf]:
     """Plain values, and data, each by a name that other ranks have for it, too; none twice."""
     spaces = [
         (name, vars(sys.modules[name])) for name in sorted(own - {"__main__"} & sys.modules.keys())
     ]
-    strict = {id(names) for _, names in spaces}
+    strict, in_contexts = {id(names) for _, names in spaces}, {held for held, _ in seen}
     for _, names in spaces:
         for _, owner in owners_of(names, own):
-            if type(owner).__module__ != "__main__":
-                strict.add(id(_holder(owner)))
+            held = id(_holder(owner))
+            if type(owner).__module__ != "__main__" and held not in in_contexts:
+                strict.add(held)
     looked_at = {id(os.environ)}
     for _, module in holdings.modules:
         looked_at |= {id(vars(module)), id(module._buffers)}
@@ -258,11 +261,13 @@ def _identities(item: Any, depth: int) -> Iterator[int]:
 
 def _holder(owner: Any) -> Any:
     """The object that `object_graph` has for an owner: the dict of its attributes, or itself."""
+    if isinstance(owner, ModuleVariables):
+        return owner.variables
     held = members(owner)
     return held if type(held) is dict else owner
 
 
-def _of(path: str, one: Any, strict: bool, seen: Container[tuple[int, str]]) -> Iterator[Leaf]:
+def _of(path: str, one: Any, strict: bool, seen: Set[tuple[int, str]]) -> Iterator[Leaf]:
     named = named_in(one)
     if len(named) > LONG:
         return

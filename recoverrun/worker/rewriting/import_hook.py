@@ -27,10 +27,11 @@ from recoverrun.worker.analysis.call_graph import (
     build_call_graph,
     identifiers_in,
 )
+from recoverrun.worker.analysis.changed_names import changed_names
 from recoverrun.worker.analysis.module_graph import exports_of, importable_from, imported_exports
 from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, Exports
 from recoverrun.worker.analysis.syntax_trees import gc_paused
-from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime, TrainingHints
+from recoverrun.worker.instrumentation import NO_CHANGES, RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
 from recoverrun.worker.rewriting.post_import import find_after
 
@@ -210,13 +211,15 @@ class Finder:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
             return spec  # An extension, an archive, or someone else's hook.
-        if not self._project.contains(spec.origin) and name not in self._trainers:
+        own = self._project.contains(spec.origin)
+        if not own and name not in self._trainers:
             return spec
         try:
             data = spec.loader.get_data(spec.origin)
         except OSError:
             return spec  # Python itself reports it.
-        self._instrumenter.runtime.own(name, spec.origin, data)
+        changes = changed_names(data) if own else NO_CHANGES
+        self._instrumenter.runtime.own(name, spec.origin, data, changes)
         training = self._trainers.get(name, frozenset())
         code = self._instrumenter.code(spec.origin, data, training)
         if code is not None:

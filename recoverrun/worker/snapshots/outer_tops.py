@@ -78,7 +78,7 @@ class OuterTops:
         assert frame is not None, "its top was reached"
         there = plain_values.found(frames_of(stack, start), changing_modules(self._runtime))
         plain_values.put(values, [], there)
-        passed_bodies.put(body, frame, hold)
+        passed_bodies.put(body, frame, hold, self._runtime.module_data)
         self._around.add(loop_frame.loop.id)
         self._keep(stack, loop_frame, values)
 

@@ -28,6 +28,7 @@ from recoverrun.worker.arrival.packing import unpack
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.winding import Standing, Winding
 from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.namespaces import reachable
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
@@ -156,7 +157,8 @@ class Restoring:
                 global_[name] = value
 
         here = Context.unpack(told["here"])
-        placing.put_context({**global_, **at.f_locals}, here, here, write, of_process=True)
+        visible = reachable(runtime.module_data, global_, at.f_locals)
+        placing.put_context(visible, here, here, write, of_process=True)
         scene.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's

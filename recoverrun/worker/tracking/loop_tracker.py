@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from recoverrun.worker.context.attached_state import ATTACHED
-from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Loop
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
@@ -31,9 +31,10 @@ class LoopTracker:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
-    def own(self, module: str, path: str, source: bytes) -> None:
+    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
         """`module` is the script's own: its objects belong to what a slot is."""
         self.script.own_modules |= {module}
+        self.script.module_data.own(module, changes)
         self.script.own_sources.load(module, path, source)
 
     def refuse(self, filename: str, reason: str) -> None:
@@ -85,7 +86,11 @@ class LoopTracker:
     def _top(self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]) -> Top:
         assert self.script.observer is not None and loop_frame.streams is not None, "not quiet"
         self.script.draws.end_header()
-        names = {**self._snapshot(loop_frame.loop, local), **ATTACHED.names()}
+        names = {
+            **self._snapshot(loop_frame.loop, local),
+            **ATTACHED.names(),
+            **self.script.module_data.beside(global_),
+        }
         attributes = self.script.observer.attributes(
             self._around(loop_frame, global_, names), self.script.own_modules, self.script.given()
         )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from recoverrun.worker.context.module_data import ModuleData
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import Unwind
@@ -40,6 +41,7 @@ class ScriptRuntime(Rank0Gate):
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
         self.own_sources = OwnSources()
+        self.module_data = ModuleData()
         self.counting_modules: set[str] = set()  # of a framework: they count what its loops did
         self.loop_stack = LoopStack()
         self.microbatches: list[Microbatch] = []

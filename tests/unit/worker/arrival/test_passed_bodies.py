@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from recoverrun.worker.arrival import passed_bodies
+from recoverrun.worker.context.module_data import ModuleData
 
 
 def never(*_: Any) -> Any:
@@ -16,7 +17,7 @@ def test_attributes_are_the_survivors_but_for_objects_of_this_rank_alone() -> No
     trainer = SimpleNamespace(log=StringIO(), best=0.5, step=0)
     told = [[["trainer", "log"], None], [["trainer", "best"], None], [["trainer", "step"], 7]]
 
-    passed_bodies.put([[], [], told], sys._getframe(), never)
+    passed_bodies.put([[], [], told], sys._getframe(), never, ModuleData())
 
     assert isinstance(trainer.log, StringIO)
     assert (trainer.best, trainer.step) == (None, 7)

@@ -15,7 +15,7 @@ import pytest
 from recoverrun.worker.analysis.module_graph import exports_of
 from recoverrun.worker.analysis.rank_conditions import BoundNames
 from recoverrun.worker.boot import run_script
-from recoverrun.worker.instrumentation import Lone, Loop, TrainingHints
+from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
 from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project, install
 
@@ -37,7 +37,7 @@ class FakeRuntime:
     def register(self, loop: Loop) -> None:
         self.loops.append(os.path.basename(loop.id))
 
-    def own(self, module: str, path: str, source: bytes) -> None:
+    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
         pass
 
     def refuse(self, filename: str, reason: str) -> None:
