@@ -117,7 +117,7 @@ TABLE = (
         RECOVERY,
         "STEPS|auto|0",
         pet="",
-        shown_default="0: never",
+        shown_default="auto with one replica, else 0",
     ),
     Option(
         "snapshot_parity",

@@ -15,7 +15,7 @@ from shutil import which
 from recoverrun.config import numa, option_values
 from recoverrun.config.cpu_count import cores
 from recoverrun.config.option_values import Endpoint, Streams
-from recoverrun.config.snapshot_options import SnapshotOptions, snapshot_options
+from recoverrun.config.snapshot_options import SnapshotOptions, snapshot_every, snapshot_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.text import plural
 from rendezvous.consensus.register_events import OnSilence
@@ -54,7 +54,7 @@ class Options:
     hang_limit: float = 0.0
     returns: bool = True
     spares: int = 0
-    snapshot_every: str = "0"
+    snapshot_every: str = ""
     snapshot_parity: int = 1
     snapshot_dir: Path | None = None
     snapshot_resume: str = "auto"
@@ -321,15 +321,15 @@ def _recovery_policy(options: Options, *, several_nodes: bool) -> RecoveryPolicy
         on_hang=option_values.on_hang(options.on_hang),
         hang_limit_s=options.hang_limit,
         returns=options.returns and not options.no_protect,
-        snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
+        snapshot_every=snapshot_every(options, protects=_protects(options)),
         snapshot_parity=option_values.snapshot_parity(options.snapshot_parity),
         snapshots_on_disk=_snapshots(options).directory is not None,
     )
 
 
 def _snapshots(one: Options) -> SnapshotOptions:
-    every = option_values.snapshot_every(one.snapshot_every, protects=True)
-    found = snapshot_options(one.snapshot_dir, one.snapshot_resume, one.snapshot_memory, every)
+    every, memory = one.snapshot_every, one.snapshot_memory
+    found = snapshot_options(one.snapshot_dir, one.snapshot_resume, memory, every)
     return found if _protects(one) else SnapshotOptions()
 
 

@@ -1,11 +1,15 @@
-"""The options for snapshots on a disk: what is written, and whether a job goes on from it."""
+"""The options for snapshots: how often they are taken, what is written to a disk, and whether a job
+goes on from it.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
+from recoverrun.config import option_values
 from recoverrun.config.option_values import one_of, usage
 from rendezvous.bays.allowance import USUAL, Allowance, read
+from rendezvous.protocol.worker_env import IF_ALONE
 
 Resume = Literal["auto", "never", "must"]
 
@@ -19,16 +23,42 @@ class SnapshotOptions:
     memory: Allowance = USUAL
 
 
+class Wishes(Protocol):
+    """The options of the command line that tell how often snapshots are taken."""
+
+    @property
+    def snapshot_every(self) -> str: ...
+
+    @property
+    def snapshot_dir(self) -> Path | None: ...
+
+    @property
+    def nnodes(self) -> str: ...
+
+
+def snapshot_every(wishes: Wishes, *, protects: bool) -> str:
+    """Steps from one snapshot to the next, or what `RecoveryPolicy` has in their place. Without a
+    word of the user's: those that are to be in a directory are taken, others where nobody survives.
+    A job that goes on with fewer nodes waits for none to go back. Raises RecoverrunError.
+    """
+    if wishes.snapshot_every or wishes.snapshot_dir is not None:
+        return option_values.snapshot_every(wishes.snapshot_every or "auto", protects)
+    least, most = option_values.nnodes(wishes.nnodes)
+    return IF_ALONE if protects and least == most else "0"
+
+
 def snapshot_options(
     directory: Path | None, resume: str, memory: str, every: str
 ) -> SnapshotOptions:
-    """`every` is that of snapshots in memory. Raises RecoverrunError for what cannot be meant."""
+    """`every` is the user's word on those in memory, "" if none. Raises RecoverrunError for what
+    cannot be meant.
+    """
     known: dict[str, Resume] = {"auto": "auto", "never": "never", "must": "must"}
     found = known[one_of("--snapshot-resume", resume, known)]
     if directory is None and found == "must":
         raise usage("--snapshot-resume=must needs --snapshot-dir")
-    if directory is not None and every == "0":
-        raise usage("--snapshot-dir needs --snapshot-every: what is in memory is written there")
+    if directory is not None and every and not every.strip("0"):
+        raise usage("--snapshot-dir and --snapshot-every=0: what is in memory is written there")
     absolute = None if directory is None else directory.absolute()
     try:
         return SnapshotOptions(absolute, found, read(memory))

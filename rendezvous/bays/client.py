@@ -24,6 +24,7 @@ from rendezvous.protocol.keeper_messages import (
     Reserve,
     Room,
     Spoilt,
+    Unavailable,
 )
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
@@ -44,6 +45,10 @@ SILENT_S = 10.0
 
 class SnapshotMissed(Exception):
     """No snapshot can be taken now; the text is a sentence for the user. The next one may be."""
+
+
+class TooLittleMemory(SnapshotMissed):
+    """There is no memory for a snapshot."""
 
 
 class KeeperEnded(SnapshotMissed):
@@ -89,7 +94,7 @@ class Bay:
         try:
             memory.touch(self._fd, self._mapped)
         except OSError as error:
-            raise SnapshotMissed(f"no memory for a snapshot: {error.strerror}") from error
+            raise TooLittleMemory(f"no memory for a snapshot: {error.strerror}") from error
 
     def seal(self, attempt: int, step: int, table: bytes, scene: bytes) -> None:
         """The pieces are all there: from now on this is a part of snapshot (attempt, step).
@@ -224,7 +229,13 @@ class KeeperClient:
         self._fds: dict[int, int] = {}
 
     def reserve(
-        self, pieces: int, notes: int = 1 << 20, turn: int = 0, *, opened: int | None = None
+        self,
+        pieces: int,
+        notes: int = 1 << 20,
+        turn: int = 0,
+        *,
+        opened: int | None = None,
+        within_s: float = ANSWER_S,
     ) -> Bay:
         """A bay with room for `pieces` bytes of tensors, and `notes` bytes of table and scene.
 
@@ -235,13 +246,15 @@ class KeeperClient:
         short that the one before is not safe yet, ranks give that up at the same turns.
 
         Its content is lost, and the bay reserved before is void. The memory of a new one is not
-        taken yet: see `touch`. Raises SnapshotMissed.
+        taken yet: see `touch`. Raises SnapshotMissed, also without an answer `within_s` seconds.
         """
         wanted = Reserve(nbytes=bay_header.bay_bytes(pieces + notes), turn=turn)
         with self._lock:
-            answer, fd = self._ask(wanted, ANSWER_S)
+            answer, fd = self._ask(wanted, within_s)
             if fd is None:
-                raise SnapshotMissed(getattr(answer, "reason", "the keeper gave no memory"))
+                words = getattr(answer, "reason", "the keeper gave no memory")
+                full = isinstance(answer, Unavailable) and answer.full
+                raise TooLittleMemory(words) if full else SnapshotMissed(words)
             try:
                 return self._bay(answer, fd, wanted.nbytes, pieces, opened)
             except OSError as error:

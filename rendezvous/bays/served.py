@@ -205,13 +205,15 @@ class KeptBays:
         number = room.number
         if number is None:
             if words := self._refusal(nbytes):
-                packets.say(caller.line, Unavailable(reason=f"too little memory: {words}"))
+                packets.say(
+                    caller.line, Unavailable(reason=f"too little memory: {words}", full=True)
+                )
                 return
             try:
                 number = self._make(caller, nbytes)
             except OSError as error:
                 words = f"no memory for a snapshot: {error.strerror}"
-                packets.say(caller.line, Unavailable(reason=words))
+                packets.say(caller.line, Unavailable(reason=words, full=True))
                 return
         self._unsummed.pop(number, None)
         memory.take_header(self._fds[number])

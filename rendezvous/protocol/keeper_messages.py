@@ -76,9 +76,11 @@ class Spoilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """K -> W: not what was asked for; `reason` is a sentence for the user."""
+    """K -> W: not what was asked for; `reason` is a sentence for the user. `full`: there is too
+    little memory."""
 
     reason: str
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

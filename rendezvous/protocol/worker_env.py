@@ -11,6 +11,9 @@ from typing import Any
 
 from rendezvous.protocol.incarnations import birth_of
 
+IF_ALONE = "alone"
+"""The pace of snapshots that is "auto", but none where there are several replicas."""
+
 
 class EnvError(ValueError):
     """A variable holds what it cannot hold. The text names the variable."""
@@ -36,7 +39,9 @@ class WorkerEnv:
     digest_every: int = _variable("RECOVERRUN_DIGEST_EVERY", "steps between digests, 0: never")
     returns: bool = _variable("RECOVERRUN_RETURNS", "1: lost ranks come back")
     keeper: str = _variable("RECOVERRUN_KEEPER", "socket of this node's keeper, or empty")
-    snapshot_every: str = _variable("RECOVERRUN_SNAPSHOT_EVERY", "steps, auto, or 0: never")
+    snapshot_every: str = _variable(
+        "RECOVERRUN_SNAPSHOT_EVERY", f"steps, auto, {IF_ALONE}, or 0: never"
+    )
     restore: str = _variable("RECOVERRUN_RESTORE", "ATTEMPT:STEP of what to begin from, or empty")
     rank: int = _variable("RANK", "global rank")
     local_rank: int = _variable("LOCAL_RANK", "rank on this node")

@@ -39,4 +39,6 @@ class Row:
 
     @property
     def command(self) -> tuple[str, ...]:
-        return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
+        none = ("--snapshot-every=0",) if self.refused else ()
+        ranks = f"--nproc-per-node={self.ranks}"
+        return (*none, ranks, str(SCRIPTS / self.script), *self.arguments)

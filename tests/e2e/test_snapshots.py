@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from recoverrun.worker.snapshots.serving import UNASKED_AFTER_S
 from rendezvous.bays import memory
 from rendezvous.snapshots import bay_header
 from tests.e2e.judge import ended_well, nothing_left
@@ -57,6 +58,47 @@ def test_weights_are_those_of_a_run_without_a_loss(case: GoingBack, tmp_path: Pa
     for rank, theirs in expected.items():
         for name, tensor in theirs.items():
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [("single", 1)])
+def test_where_nobody_asked_the_only_replica_goes_back(
+    layout: str, ranks: int, tmp_path: Path
+) -> None:
+    """Its steps are long enough, and once it has promised to it does."""
+    case = GoingBack(shape="counting", layout=layout, ranks=ranks, dies="0@255", steps=260)
+    expected = undisturbed(case, tmp_path / "plain")
+    gate = tmp_path / "gate"
+    with running(
+        case,
+        tmp_path / "back",
+        arguments=(f"--dies={case.dies}", f"--awaits=250@{gate}", "--pace=0.03"),
+        bound_s=WITHIN_S,
+    ) as run:
+        run.await_record("promise.state")
+        gate.touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        first = run.records("promise.state", "snapshot.restored", "keeper.spawn")
+        begun = [record["ts"] for record in run.records("keeper.spawn", "worker.hello")]
+
+    assert [record["ev"] for record in first[:3]] == [
+        "keeper.spawn", "promise.state", "snapshot.restored",
+    ]  # fmt: skip
+    assert first[1]["promise"] == "rollback"
+    assert begun[ranks] > begun[0] + UNASKED_AFTER_S
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def test_where_nobody_asked_a_job_that_is_soon_over_has_no_keeper(tmp_path: Path) -> None:
+    case = GoingBack(shape="counting", layout="fsdp2", ranks=2, dies="", steps=4)
+    with running(case, tmp_path / "run", bound_s=WITHIN_S) as run:
+        ended_well(run)
+        told = run.records("keeper.spawn", "promise.state", "notice.give")
+
+    assert not told
 
 
 def test_a_replica_survives_and_once_none_is_left_all_go_back(tmp_path: Path) -> None:

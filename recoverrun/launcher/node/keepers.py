@@ -72,8 +72,10 @@ class NodeKeeper:
         record: Callable[[Record], None],
         directory: SnapshotDir | None = None,
         allowance: Allowance = USUAL,
+        at_once: bool = True,
     ) -> None:
-        """Listen at `path`, and start the first keeper. Raises OSError, RecoverrunError.
+        """Listen at `path`, and start the first keeper `at_once`, or else as somebody calls.
+        Raises OSError, RecoverrunError.
 
         `directory`: where snapshots are written to, and come from as a job begins;
         `allowance`: how much memory they may have.
@@ -96,7 +98,12 @@ class NodeKeeper:
         self._listener.bind(path)
         self._listener.listen(CALLERS)
         self._line: socket.socket | None = None
-        self._start(time.monotonic())
+        self.awaits = not at_once
+        """Nobody has called yet, and there is no keeper."""
+        if at_once:
+            self._start(time.monotonic())
+        else:
+            watch(self._listener.fileno())
 
     @property
     def pids(self) -> frozenset[int]:
@@ -118,6 +125,8 @@ class NodeKeeper:
     def read(self, ready: Collection[object]) -> list[Message]:
         """The messages of its descriptors in `ready`: for the coordinator, what is held here."""
         before, now = self.holding, time.monotonic()
+        if self.awaits and self._listener.fileno() in ready:
+            self._begin_to_serve(now)
         if self._line is not None and self._line.fileno() in ready:
             self._listen(now)
         if self._child is not None and self._child.pidfd in ready:
@@ -188,7 +197,22 @@ class NodeKeeper:
         for _, fd in self._bays.values():
             os.close(fd)
         self._bays.clear()
+        self._await_no_more()
         self._listener.close()
+
+    def _await_no_more(self) -> None:
+        if self.awaits:
+            self.awaits = False
+            self._unwatch(self._listener.fileno())
+
+    def _begin_to_serve(self, now: float) -> None:
+        """The first worker calls; it is answered by the keeper, which has the same listener."""
+        self._await_no_more()
+        try:
+            self._start(now)
+        except (OSError, RecoverrunError) as error:
+            self._record(notice(f"no keeper of snapshots can be started: {error}"))
+            self._listener.close()  # who has called is told so, and others are refused
 
     # --------------------------------------------------------------------------- the process
 

@@ -15,6 +15,7 @@ from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Circle, Held, Holding, Keep, Persist, Share
+from rendezvous.protocol.worker_env import IF_ALONE
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.station import Station
 
@@ -29,13 +30,15 @@ class NodeSnapshots:
         record: Callable[[Record], None],
         directory: SnapshotDir | None = None,
     ) -> None:
-        """Start the keeper, which listens at `path`. Raises OSError, RecoverrunError.
+        """Start the keeper, which listens at `path`; where snapshots go without saying, as soon as
+        a worker calls it. Raises OSError, RecoverrunError.
 
         `directory`: where snapshots are written to, and come from as a job begins.
         """
         self._config, self._key, self._station, self._record = config, key, station, record
         self._start: Start | None = None
         self._exchange: NodeExchange | None = None
+        self._parity = False
         self._keeper = NodeKeeper(
             path,
             watch=station.watch,
@@ -43,6 +46,7 @@ class NodeSnapshots:
             record=record,
             directory=directory,
             allowance=config.snapshots.memory,
+            at_once=config.recovery_policy.snapshot_every != IF_ALONE,
         )
 
     @property
@@ -82,10 +86,15 @@ class NodeSnapshots:
     def begin(self, start: Start) -> None:
         """An attempt begins here."""
         self._start = start
-        parity = bool(self._config.recovery_policy.snapshot_parity) and start.nnodes > 1
-        self._keeper.begin(start, parity=parity)
-        if parity and self._exchange is None:
-            self._exchange = self._employed(start)
+        self._parity = bool(self._config.recovery_policy.snapshot_parity) and start.nnodes > 1
+        self._keeper.begin(start, parity=self._parity)
+        self._employ()
+
+    def _employ(self) -> None:
+        """Start the exchange, if there is a use for it."""
+        wanted = self._parity and not self._keeper.awaits
+        if wanted and self._exchange is None and self._start is not None:
+            self._exchange = self._employed(self._start)
 
     def _employed(self, start: Start) -> NodeExchange | None:
         endpoint = self._config.endpoint
@@ -129,7 +138,10 @@ class NodeSnapshots:
 
     def read(self, ready: Collection[object]) -> list[Message]:
         """The messages for the coordinator."""
+        awaited = self._keeper.awaits
         told = self._keeper.read(ready)
+        if awaited:
+            self._employ()
         if self._exchange is None:
             return told
         said, start = self._exchange.read(ready), self._start

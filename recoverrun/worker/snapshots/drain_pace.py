@@ -35,6 +35,20 @@ class DrainPace:
         self._lead = 0 if alone else LEAD
         self._named = -1
 
+    @property
+    def waits(self) -> bool:
+        """True if it is not yet time to get ready for the first one."""
+        return self._usual.waits
+
+    @property
+    def over(self) -> str:
+        """The reason why nobody takes any more, "" as long as they do."""
+        return self._usual.over
+
+    def ends(self, why: str) -> None:
+        """This rank takes none any more."""
+        self._usual.ends(why)
+
     def begins_at(self, step: int) -> None:
         """All ranks go on at this step: from its snapshot, or with a replica that came back."""
         self._usual.begins_at(step)

@@ -4,9 +4,14 @@ All ranks have to take the same ones, and no vote joins them. With a fixed numbe
 `auto` one rank decides, in the step after a snapshot, which is the next one; the others ask in the
 step after that. Ranks that reduce gradients together cannot be two steps apart, so what they ask
 for is there; if the one that decides was lost before, they have heard of that.
+
+Where nobody has asked for snapshots the first one waits until training has lasted for a while. As
+ranks have clocks of their own, the one that decides names steps at which it looks at its clock
+again, in the same way.
 """
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable
 from statistics import median
@@ -26,9 +31,28 @@ SAID = "a snapshot every {} steps: one costs {:.1f} ms, a step {:.1f}"
 KEPT = 32
 """Steps whose times are looked at."""
 
+SHORTEST_S = 0.005
+"""What is noted of each step, some 0.05 ms, is more than SHARE of one that is shorter."""
+
+SHORT = "a step takes {:.1f} ms, and what is noted of each would be more than 1 % of that"
+
+ELSEWHERE = "another rank can take none"
+
+NEVER = 0
+"""Told as the step of the next snapshot: there is none. A step at which the clock is looked at
+again is told with a minus."""
+
 
 class Pace(Protocol):
     """The pace of one rank."""
+
+    @property
+    def waits(self) -> bool:
+        """True if it is not yet time to get ready for the first one."""
+
+    @property
+    def over(self) -> str:
+        """The reason why nobody takes any more, "" as long as they do."""
 
     def begins_at(self, step: int) -> None:
         """All ranks go on at this step: from its snapshot, or with a replica that came back."""
@@ -41,9 +65,14 @@ class Pace(Protocol):
         copied at once, to be `learning`, costs more than others.
         """
 
+    def ends(self, why: str) -> None:
+        """This rank takes none any more."""
+
 
 class FixedPace:
     """Every `every` steps, from the `every`-th on."""
+
+    waits, over = False, ""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -57,18 +86,34 @@ class FixedPace:
     def took(self, seconds: float, *, learning: bool) -> None:
         """It is the user's wish."""
 
+    def ends(self, why: str) -> None:
+        """The others take theirs in vain."""
+
 
 class AutoPace:
     """A pace that costs at most SHARE of the time."""
 
     def __init__(
-        self, tell: Callable[[int, int, str], None] | None, hear: Callable[[int], int]
+        self,
+        tell: Callable[[int, int, str], None] | None,
+        hear: Callable[[int], int],
+        *,
+        after_s: float = 0.0,
+        give_up: Callable[[str], None] = lambda why: None,
+        given_up: Callable[[], str] = lambda: "",
     ) -> None:
         """On the rank that decides, `tell` says which snapshot follows that of a step, and why. The
-        others `hear` it.
+        others `hear` it; if one of them takes none any more it says why (`give_up`), and the one
+        that decides learns it (`given_up`). None is taken in the first `after_s` seconds, and if
+        that is not 0 none where steps are too short.
         """
         self._tell = tell
         self._hear = hear
+        self._after_s = after_s
+        self._give_up, self._given_up = give_up, given_up
+        self._first: float | None = None  # when the first step that it was asked of began
+        self.waits = after_s > 0
+        self.over = ""
         self._newest = 0  # the step of the newest snapshot
         self._next = SOON
         self._every = 0  # as last decided
@@ -81,21 +126,41 @@ class AutoPace:
         self._beside: deque[float] = deque(maxlen=KEPT)  # with one, what it stood still left out
 
     def begins_at(self, step: int) -> None:
-        self._newest, self._next, self._began = step, step + SOON, None
+        self._newest, self._next, self._began, self.waits = step, step + SOON, None, False
 
     def is_due(self, step: int, now: float) -> bool:
+        if self.over:
+            return False
         self._note(now)
         if step == self._newest + 1 and self._tell is not None:
-            self._next, why = self._decided()
-            self._tell(self._newest, self._next, why)
+            following, why = self._decided(now)
+            self._tell(self._newest, following, why)
+            self._follow(following)
         if step == self._newest + 2 and self._tell is None:
-            self._next = self._hear(self._newest)
+            self._follow(self._hear(self._newest))
         if step < self._next:
             return False
         self._newest = step
         self._next = step + SOON
-        self._copied = True
-        return True
+        self._copied = not self.waits
+        return self._copied
+
+    def _follow(self, following: int) -> None:
+        self.waits = following < 0
+        self._next = abs(following)
+        if following == NEVER:
+            self.over, self._next = self.over or ELSEWHERE, sys.maxsize
+
+    def ends(self, why: str) -> None:
+        """The others would wait for what this rank decides, at the next snapshot if not now."""
+        if self.over or self._first is None:
+            return
+        self.over = why
+        if self._tell is None:
+            self._give_up(why)
+            return
+        for step in (self._newest, self._next):
+            self._tell(step, NEVER, "")
 
     def took(self, seconds: float, *, learning: bool) -> None:
         self._stood_s += seconds
@@ -103,6 +168,8 @@ class AutoPace:
 
     def _note(self, now: float) -> None:
         """The step before is over."""
+        if self._first is None:
+            self._first = now
         if self._began is not None:
             spent = now - self._began - self._stood_s
             (self._beside if self._copied else self._steps).append(spent)
@@ -110,8 +177,22 @@ class AutoPace:
                 self._costs.append(self._stood_s)
         self._began, self._copied, self._stood_s, self._learning = now, False, 0.0, False
 
-    def _decided(self) -> tuple[int, str]:
+    def _left_s(self, now: float) -> float:
+        """Seconds until it is time for the first one."""
+        return 0.0 if self._first is None else self._first + self._after_s - now
+
+    def _decided(self, now: float) -> tuple[int, str]:
         """The step of the next snapshot, and why; "" if the pace stays what it was."""
+        self.over = self._given_up()
+        if self.over:
+            return NEVER, ""
+        if self.waits and (left_s := self._left_s(now)) > 0:
+            step = median(self._steps) if self._steps else left_s
+            ahead = min(math.ceil(left_s / step) if step > 0 else SOON, self._newest)
+            return -(self._newest + max(SOON, ahead)), ""
+        if self.waits and median(self._steps) < SHORTEST_S:
+            self.over = SHORT.format(1000 * median(self._steps))
+            return NEVER, ""
         if not self._costs or not self._steps:
             return self._newest + SOON, ""
         step, cost = median(self._steps), median(self._costs)

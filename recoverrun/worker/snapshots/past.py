@@ -6,6 +6,7 @@ another one tells it.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -14,9 +15,17 @@ from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.outer_tops import OuterTops
+from recoverrun.worker.snapshots.pace import SHARE
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
+from rendezvous.protocol.worker_env import IF_ALONE
+
+MANY = "there are many loops that may train, and it takes too long to look around before each"
+
+LOOKS_S = 0.2
+"""Looks before loops that may train may take so long where nobody has asked for snapshots, and
+SHARE of the time since then."""
 
 UNTOLD = "the state cannot be captured: {!r}"
 
@@ -29,15 +38,25 @@ class Past:
         self._steps = steps
         self._outer = outer
         self.before: Before | None = None  # until the script is about to train
+        self.unseen = ""  # why it is not known
+        self._born, self._looked_s = time.monotonic(), 0.0
 
     def look_around(self) -> None:
         """The script may be about to train."""
         runtime = self._parts.worker.runtime
+        unasked = self._parts.worker.env.snapshot_every == IF_ALONE
+        began = time.monotonic()
+        if unasked and self._looked_s > LOOKS_S + SHARE * (began - self._born):
+            self.before, self.unseen = None, MANY
+            return
         frames = frames_of(runtime.stack, sys._getframe(1))
         try:
             self.before = Before.seen(frames, changing_modules(runtime))
         except Exception as error:  # protects a healthy run from what its objects say of themselves
-            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
+            self.before, self.unseen = None, UNTOLD.format(error)
+            if not unasked:
+                self._parts.worker.take_no_snapshots(self.unseen)
+        self._looked_s += time.monotonic() - began
 
     def step_begins(self, stack: Sequence[LoopFrame]) -> None:
         """Note the top of the last loop of `stack`."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -21,7 +22,14 @@ from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.incarnations import attempt_of
+from rendezvous.protocol.worker_env import IF_ALONE
 from rendezvous.snapshots.restore_plan import read
+
+UNASKED_AFTER_S = 3.0
+"""So long a script trains before the first snapshot that nobody has asked for: what is over sooner
+loses less than that costs."""
+
+PROMISED = "one is taken every {} steps; --snapshot-every=0 takes none"
 
 
 class Serving:
@@ -36,6 +44,7 @@ class Serving:
         self._outer = OuterTops(runtime)
         self.past = Past(parts, steps, self._outer)
         pace = _draining(worker, _pace(worker, attempt), attempt)
+        worker.on_no_snapshots = pace.ends
         self._taker = taker = Taker(
             parts, steps, self._client, pace=pace, attempt=attempt, past=self.past
         )
@@ -49,8 +58,9 @@ class Serving:
                 steps.trains(optimizer)
 
         runtime.also_tell(taker.begins)
-        register_optimizer_step_pre_hook(lambda *_: taker.fence())
-        register_optimizer_step_post_hook(updated)
+        # An optimizer may be compiled: that is none of its steps' business.
+        register_optimizer_step_pre_hook(_disable_dynamo(lambda *_: taker.fence()))
+        register_optimizer_step_post_hook(_disable_dynamo(updated))
 
     def go_back(self, gives: Gives | None) -> None:
         """Go on from a snapshot if this process is to, which `gives` lost ranks their places later.
@@ -98,19 +108,39 @@ def _draining(worker: WorkerState, usual: Pace, attempt: int) -> Pace:
 def _pace(worker: WorkerState, attempt: int) -> Pace:
     """The pace that the user has asked for."""
     env = worker.env
-    if env.snapshot_every != "auto":
+    if env.snapshot_every not in ("auto", IF_ALONE):
         return FixedPace(int(env.snapshot_every))
+
+    unasked, given_up = env.snapshot_every == IF_ALONE, f"snapshots/{attempt}/given-up"
+    most = 0  # steps from one to the next, as said
 
     def key(step: int) -> str:
         return f"snapshots/{attempt}/{step}"
 
     def tell(step: int, following: int, why: str) -> None:
-        if why:
+        nonlocal most
+        if why and not unasked:
             worker.reporter.notice(why, "snapshot.pace")
+        elif why and following - step > most:
+            if most:
+                worker.reporter.notice(why, "snapshot.pace")
+            most = following - step
+            worker.guarantee.tell(PROMISED.format(most))
         if env.world_size > 1:
             worker.store(0).set(key(step), str(following))
 
     def hear(step: int) -> int:
         return int(worker.store(0).get(key(step)))
 
-    return AutoPace(None if env.rank else tell, hear)
+    def reason() -> str:
+        store = worker.store(0)
+        told = env.world_size > 1 and store.check([given_up])
+        return store.get(given_up).decode() if told else ""
+
+    return AutoPace(
+        None if env.rank else tell,
+        hear,
+        after_s=UNASKED_AFTER_S if unasked else 0.0,
+        give_up=lambda why: worker.store(0).set(given_up, why),
+        given_up=reason,
+    )

@@ -7,16 +7,11 @@ that, so that one in which something moved is none.
 
 import gc
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.arrival.frame_variables import stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
@@ -27,7 +22,6 @@ from recoverrun.worker.snapshots.pace import Pace
 from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
-    Placed,
     Scene,
     packed_proof,
     packed_table,
@@ -35,9 +29,16 @@ from recoverrun.worker.snapshots.piece_table import (
 )
 from recoverrun.worker.snapshots.snapshot import NotRestored
 from recoverrun.worker.snapshots.stillness import Stillness
+from recoverrun.worker.snapshots.under_way import Taking, copy_now
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
-from rendezvous.bays.client import Bay, KeeperClient, SnapshotMissed
+from rendezvous.bays.client import (
+    ANSWER_S,
+    KeeperClient,
+    SnapshotMissed,
+    TooLittleMemory,
+)
+from rendezvous.protocol.worker_env import IF_ALONE
 
 SEALED_WITHIN_S = 1.0
 """So long a snapshot waits for the one before it, whose keeper may be slow to hear of it."""
@@ -53,33 +54,15 @@ UNTIL = "a replica is lost, and no snapshot is taken until it is back"
 OLD_ONE = ": if no replica is left whole all ranks go back to the newest one there is"
 AGAIN = "all replicas take part again, and snapshots are taken from step {} on"
 MISSED = "no snapshot of step {}: {}"
+UNSEEN = "what the script held before it trained was not seen"
+
+AWAY = "the model is on {}, where they are taken if --snapshot-every is given"
+
+KEEPER_WITHIN_S = 60.0
+"""So long a keeper that nobody has asked for may take to begin. Nobody waits for it."""
 
 TOGETHER_WITHIN = 10
 """Steps: a script may warm something up before its processes meet."""
-
-
-@dataclass(slots=True, eq=False)
-class _Taking:
-    """The snapshot that is being taken."""
-
-    step: int
-    bay: Bay
-    table: bytes
-    told: bytes
-    waiting: list[tuple[str, torch.Tensor, int, int]] = field(default_factory=list)
-    """Copied by the thread: name, tensor, and where it lay and how often it had changed."""
-    learns: bool = False
-    gradients: bool = True  # their values are in it
-    looked: bool = False  # at gradients, as the first backward began
-    proof: int | None = None  # of the losses of that backward
-
-    def moved(self) -> list[str]:
-        """Tensors that the thread copied and that are not where, or what, they were."""
-        return [
-            name
-            for name, tensor, address, version in self.waiting
-            if (tensor.data_ptr(), tensor._version) != (address, version)
-        ]
 
 
 class Taker:
@@ -109,12 +92,15 @@ class Taker:
         self._past = past
         self._stillness = Stillness()
         self._copier = Copier()
-        self._taking: _Taking | None = None
+        self._taking: Taking | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
         self._expected: tuple[int, int | None] = (0, None)  # step, and proof of its losses
         self._turn = 0  # snapshots that were due so far, at all ranks alike
         self._touched = False
+        self._ready = True  # no memory is being made for the first one
+        self._unasked = parts.worker.env.snapshot_every == IF_ALONE
+        self._begun = 0  # snapshots
         self._apart = 0  # updates of a process that has met no other one
         self._paused = parts.worker.env.birth > 0  # a replica is lost; this process came later
 
@@ -158,7 +144,9 @@ class Taker:
             self._go_on()
         if self._pace.is_due(self._steps.index, time.perf_counter()):
             self._take(top)
-        elif not self._touched:
+        elif self._pace.over:
+            worker.take_no_snapshots(self._pace.over)
+        elif not self._touched and not self._pace.waits:
             self._prepare()
 
     def _counts(self) -> bool:
@@ -226,6 +214,9 @@ class Taker:
     def _take(self, top: Top) -> None:
         step, began = self._steps.index, time.perf_counter()
         self._turn += 1
+        if self._unasked and not self._ready:
+            self._pace.took(0.0, learning=True)
+            return  # nobody waits for a keeper that begins
         collects = gc.isenabled()
         gc.disable()  # a collection takes longer than the scene
         try:
@@ -233,6 +224,9 @@ class Taker:
                 raise SnapshotMissed("the one before it is not sealed yet")
             self._begin(step, self._scene(top))
             self._missed = False
+            self._tell_begun()
+        except TooLittleMemory as why:
+            self._lack(step, str(why))
         except SnapshotMissed as why:
             self._miss(step, str(why))
         except NotReachable as why:
@@ -248,7 +242,7 @@ class Taker:
         parts = self._parts
         before = self._past.before
         if before is None:
-            raise NotReachable("what the script held before it trained was not seen")
+            raise NotReachable(self._past.unseen or UNSEEN)
         known = top.context  # where replicas follow each other there is one, at most
         context = known or parts.executor.captures.top(self._steps.index, 0, 0, top)
         top.context = known
@@ -279,7 +273,7 @@ class Taker:
         notes = len(table) + len(told) + PROOF_BYTES
         bay = self._client.reserve(nbytes, notes, self._turn, opened=first)
         self._stillness.begins()
-        taking = _Taking(step, bay, table, told, learns=learns)
+        taking = Taking(step, bay, table, told, learns=learns)
         taking.gradients = self._uses_gradients is not False
         at_once, copies = [], []
         memory = bay.memory
@@ -292,7 +286,7 @@ class Taker:
                 taking.waiting.append(
                     (place.piece.name, tensor, tensor.data_ptr(), tensor._version)
                 )
-        _copy_now(at_once, memory)
+        copy_now(at_once, memory)
         if learns:
             self._stillness.sum_up(found.names, found.tensors)
         strike = self._parts.worker.failpoints.strike
@@ -308,11 +302,20 @@ class Taker:
         """Let the thread take memory for the first snapshot: that takes longer than filling it."""
         self._touched = True
         frozen = held_tensors.frozen(self._parts.made)
+        away = next((one.device for one in frozen if one.device.type != "cpu"), None)
+        if self._unasked and away is not None:
+            self._parts.worker.take_no_snapshots(AWAY.format(away))
+            return
         nbytes = sum(one.nbytes for one in frozen)
 
         def touch() -> None:
-            self._client.reserve(nbytes + nbytes // 50).touch()
+            try:
+                within_s = KEEPER_WITHIN_S if self._unasked else ANSWER_S
+                self._client.reserve(nbytes + nbytes // 50, within_s=within_s).touch()
+            finally:
+                self._ready = True
 
+        self._ready = False
         self._copier.ask(touch)
 
     # --------------------------------------------------------------------------- what goes wrong
@@ -349,17 +352,25 @@ class Taker:
         self._pace.begins_at(self._steps.index)
         self._parts.worker.reporter.notice(AGAIN.format(self._steps.index))
 
+    def _lack(self, step: int, why: str) -> None:
+        """There is no memory. Where nobody has asked for snapshots, and none was taken, that is all
+        there is to say of them.
+        """
+        if self._unasked and self._begun < 2:
+            self._parts.worker.end_snapshots(why)
+        else:
+            self._miss(step, why)
+
+    def _tell_begun(self) -> None:
+        """One more is begun: all before it are kept. Rank 0 says how many steps there are between
+        them, once it knows.
+        """
+        self._begun += 1
+        if self._begun == 2 and self._parts.worker.env.rank:
+            self._parts.worker.guarantee.tell()
+
     def _miss(self, step: int, why: str) -> None:
         """There is none of this step: that is said once, until there is one again."""
         if not self._missed:
             self._parts.worker.reporter.notice(MISSED.format(step, why))
         self._missed = True
-
-
-def _copy_now(pieces: Sequence[tuple[Placed, torch.Tensor]], memory: memoryview) -> None:
-    departures = Departures(tensor for _, tensor in pieces)
-    for place, tensor in pieces:
-        at = place.offset
-        for part in departures.parts(tensor):
-            memory[at : at + part.nbytes] = part
-            at += part.nbytes

@@ -33,6 +33,7 @@ class Guarantee:
         self.promise: Promise | None = None  # not known yet
         self.steered = False
         self.refusal = ""  # why no step outlives a loss
+        self._untold: tuple[str, Extent] | None = None  # of a promise that is held back
 
     @property
     def exact(self) -> bool:
@@ -46,10 +47,23 @@ class Guarantee:
         """All ranks have found that the run promises this; `own` is what this rank has found."""
         if not self._lowers(promise):
             return
-        self.promise = promise
+        self.promise, self._untold = promise, None
         if not self.protects:
             self.refusal = reason
         self._reporter.promise(own or promise, self._shape(), reason, self._extent())
+
+    def hold_back(self, promise: Promise, reason: str) -> None:
+        """Let the run promise this once `tell` is called: until then it has nothing to keep it."""
+        if self._lowers(promise):
+            self.promise, self.refusal = promise, reason
+            self._untold = reason, self._extent()
+
+    def tell(self, words: str = "") -> None:
+        """Say what was held back, if anything was, in these `words` or for the reason known."""
+        if self._untold is None or self.promise is None:
+            return
+        (reason, extent), self._untold = self._untold, None
+        self._reporter.promise(self.promise, self._shape(), words or reason, extent)
 
     def adopt(self, promise: Promise, *, steered: bool) -> None:
         """Take the promise of the run in which this process takes a lost rank's place: others have

@@ -6,6 +6,7 @@ read it. It imports nothing of what is built upon it.
 
 import math
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 from ft_collectives.communicators.errors import RanksDiffer
@@ -27,7 +28,7 @@ from recoverrun.worker.tracking.loop_extent import extent
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.views import View
-from rendezvous.protocol.worker_env import WorkerEnv
+from rendezvous.protocol.worker_env import IF_ALONE, WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 
 NO_SNAPSHOTS = "snapshots are off:"
@@ -61,6 +62,7 @@ class WorkerState:
         self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
         self.returns = env.returns  # a lost replica may come back, as far as is known here
         self.failure = ""  # the exception that ended the script, while its process has not ended
+        self.on_no_snapshots: Callable[[str], None] = lambda why: None  # none is taken any more
         self.drains = False  # the job is about to be ended: it wants one snapshot more
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken
@@ -149,6 +151,8 @@ class WorkerState:
     def serve(self, strategy: Strategy, layout: Layout) -> None:
         """The script's model is replicated as `layout` says."""
         self.strategy, self.layout = strategy, layout
+        if self.env.snapshot_every == IF_ALONE and len(layout.replicas) > 1:
+            self.unvoted = None
         self.runtime.layout = layout
 
     def connect(self, fabric: Fabric) -> None:
@@ -192,6 +196,8 @@ class WorkerState:
         """
         if self.unvoted is None:
             self.refuse(reason)
+        elif not self.refusal and self.env.snapshot_every == IF_ALONE:
+            self.guarantee.hold_back("rollback", reason)
         elif not self.refusal:
             self.guarantee.state("rollback", reason)
 
@@ -199,7 +205,7 @@ class WorkerState:
         """None can be taken of this script any more: a loss ends the run from now on, or the loss
         of all replicas where there are several.
         """
-        self.unvoted = None
+        self._forget_snapshots(reason)
         if self.strategy is not None:
             self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")
             return
@@ -207,8 +213,16 @@ class WorkerState:
         self.guarantee.state("unprotected", f"{NO_SNAPSHOTS} {reason}")
 
     def take_no_snapshots(self, reason: str) -> None:
-        """They were asked for, but this script is treated otherwise."""
-        if self.unvoted is not None:
-            self.unvoted = None
-            if self.env.rank == 0:
-                self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")
+        """This script is treated otherwise. If they were asked for, or promised, that is said."""
+        if self.unvoted is None:
+            return
+        if self.guarantee.promise == "rollback":
+            self.end_snapshots(reason)
+            return
+        self._forget_snapshots(reason)
+        if self.env.rank == 0 and self.env.snapshot_every != IF_ALONE:
+            self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")
+
+    def _forget_snapshots(self, why: str) -> None:
+        self.unvoted = None
+        self.on_no_snapshots(why)

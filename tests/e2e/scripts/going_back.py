@@ -26,6 +26,7 @@ parser.add_argument("--dies", default="", help="RANK@STEP or all@STEP, with comm
 parser.add_argument("--halts", type=int, default=-1, help="all wait in it, if OUT/../halt is there")
 parser.add_argument("--waits", type=int, default=-1, help="until OUT/../go, a pipe, is opened")
 parser.add_argument("--awaits", default="", help="STEP@FILE: wait there until there is that file")
+parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step takes, at least")
 args = parser.parse_args()
 OUT, STEPS = Path(args.out), args.steps
 WIDTH, HIDDEN, BATCH = 16, 256, 4
@@ -109,6 +110,7 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     if average is not None:
         average.update_parameters(inner)
     done += 1
+    time.sleep(args.pace)
     return loss.item()
 
 

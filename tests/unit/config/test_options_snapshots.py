@@ -1,4 +1,4 @@
-"""How often snapshots are taken is the user's choice; by default never."""
+"""How often snapshots are taken is the user's choice; by default where there is one replica."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from recoverrun.config.run_config import parse_options
 from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.errors import RecoverrunError
 from rendezvous.bays.allowance import Allowance
+from rendezvous.protocol.worker_env import IF_ALONE
 
 
 def _every(line: str, **environ: str) -> str:
@@ -20,7 +21,12 @@ def _every(line: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     ("line", "every"),
     [
-        ("x.py", "0"),
+        ("x.py", IF_ALONE),
+        ("--nnodes=2 --rdzv-endpoint=a:1 x.py", IF_ALONE),
+        ("--nnodes=1:2 --rdzv-endpoint=a:1 x.py", "0"),
+        ("--snapshot-dir kept x.py", "auto"),
+        ("--no-protect x.py", "0"),
+        ("--no-python x", "0"),
         ("--snapshot-every 12 x.py", "12"),
         ("--snapshot-every=012 x.py", "12"),
         ("--snapshot-every auto x.py", "auto"),
@@ -32,7 +38,7 @@ def test_what_is_meant(line: str, every: str) -> None:
     assert _every(line) == every
 
 
-@pytest.mark.parametrize("text", ["-1", "1.5", "often", "1e3", "12345678901"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "often", IF_ALONE, "1e3", "12345678901"])
 def test_what_cannot_be_meant(text: str) -> None:
     with pytest.raises(RecoverrunError, match="--snapshot-every must be"):
         _every(f"--snapshot-every={text} x.py")
@@ -41,7 +47,7 @@ def test_what_cannot_be_meant(text: str) -> None:
 def test_a_launcher_within_a_worker_does_not_obey_what_that_was_told() -> None:
     inside = {"RECOVERRUN_ENDPOINT": "ipc://x", "RECOVERRUN_SNAPSHOT_EVERY": "3"}
 
-    assert _every("x.py", **inside) == "0"
+    assert _every("x.py", **inside) == IF_ALONE
     assert _every("x.py", RECOVERRUN_SNAPSHOT_EVERY="3") == "3"
 
 
@@ -88,8 +94,8 @@ def test_nothing_is_written_without_protection() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--snapshot-dir kept x.py", "--snapshot-dir needs --snapshot-every"),
-        ("--snapshot-dir kept --snapshot-every 0 x.py", "--snapshot-dir needs --snapshot-every"),
+        ("--snapshot-dir kept --snapshot-every 0 x.py", "--snapshot-dir and --snapshot-every=0"),
+        ("--snapshot-dir kept --snapshot-every 00 x.py", "--snapshot-dir and --snapshot-every=0"),
         ("--snapshot-every 5 --snapshot-resume must x.py", "must needs --snapshot-dir"),
         ("--snapshot-every 5 --snapshot-memory much x.py", "--snapshot-memory must be a size such"),
         ("--snapshot-every 5 --snapshot-resume often x.py", "--snapshot-resume must be one of"),

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,45 @@ def test_a_keeper_that_speaks_or_ends_without_workers_is_heard(tmp_path: Path) -
     station.close()
 
 
-def test_without_the_option_there_is_none(tmp_path: Path) -> None:
+def test_where_nobody_asked_there_is_a_keeper_once_a_worker_calls(tmp_path: Path) -> None:
+    bystanders, station = Bystanders(str(tmp_path / "s")), Station()
+    records: list[Record] = []
+    keeper = bystanders.begin(_config(), START, station, records.append)
+    assert keeper is not None
+    bystanders.read(station.wait(0.0))
+    assert (keeper.pids, records, keeper.deadline()) == (frozenset(), [], None)
+    client = KeeperClient(keeper.path, 0, 0, 1)
+    with ThreadPoolExecutor(1) as pool:
+        bay = pool.submit(client.reserve, 1 << 16, within_s=PATIENCE_S)
+        while not bay.done():
+            bystanders.read(station.wait(0.1))
+        bay.result().seal(0, 3, b"", b"")
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not bystanders.held:
+        assert time.monotonic() < give_up_at
+        bystanders.read(station.wait(0.1))
+
+    assert len(keeper.pids) == 1 and [record.event for record in records] == ["keeper.spawn"]
+    client.close()
+    bystanders.end()
+    station.close()
+
+
+def test_a_keeper_that_nobody_called_leaves_nothing(tmp_path: Path) -> None:
+    bystanders, station = Bystanders(str(tmp_path / "s")), Station()
+    before = set(os.listdir("/proc/self/fd"))
+    keeper = bystanders.begin(_config(), START, station, [].append)
+    bystanders.end()
+
+    assert keeper is not None and not keeper.pids
+    assert set(os.listdir("/proc/self/fd")) <= before
+    station.close()
+
+
+def test_with_0_there_is_none(tmp_path: Path) -> None:
     bystanders, station = Bystanders(str(tmp_path / "s")), Station()
 
-    assert bystanders.begin(_config(), START, station, [].append) is None
+    assert bystanders.begin(_config("--snapshot-every=0"), START, station, [].append) is None
     assert (bystanders.held, bystanders.read(set())) == ((), [])
     bystanders.end()
     station.close()

@@ -25,7 +25,7 @@ TWO_NODES = Start(
 class StandIn:
     """A keeper or an exchange."""
 
-    path = "path"
+    path, awaits = "path", False
 
     def __init__(self, *_: object, **__: object) -> None:
         self.told: list[Any] = []

@@ -86,7 +86,7 @@ def test_a_bay_beyond_what_is_allowed_is_refused_before_any_memory_is_taken() ->
     pair.close()
 
     assert refused == Unavailable(
-        reason="too little memory: 2.0 GiB are needed on this node, 0.1 GiB are to spare"
+        reason="too little memory: 2.0 GiB are needed on this node, 0.1 GiB are to spare", full=True
     )
     assert isinstance(served, Room)
 
@@ -107,7 +107,9 @@ def test_where_the_system_gives_no_memory_its_own_words_are_the_answer(
     served = pair.reserve(MIB, 2)
     pair.close()
 
-    assert refused == Unavailable(reason=f"no memory for a snapshot: {os.strerror(code)}")
+    assert refused == Unavailable(
+        reason=f"no memory for a snapshot: {os.strerror(code)}", full=True
+    )
     assert isinstance(served, Room)
 
 

@@ -2,15 +2,31 @@
 
 import pytest
 
-from recoverrun.worker.snapshots.pace import SHARE, SOON, AutoPace, FixedPace
+from recoverrun.worker.snapshots.pace import ELSEWHERE, SHARE, SOON, AutoPace, FixedPace
 
 
 class Rank:
     """One that trains, with a clock of its own."""
 
-    def __init__(self, told: dict[int, int], *, leads: bool, step_s: float, cost_s: float) -> None:
+    def __init__(
+        self,
+        told: dict[int, int],
+        *,
+        leads: bool,
+        step_s: float,
+        cost_s: float,
+        after_s: float = 0.0,
+        given_up: list[str] | None = None,
+    ) -> None:
         self.told, self.whys = told, list[str]()
-        self.pace = AutoPace(self._tell if leads else None, lambda step: told[step])
+        ended = [] if given_up is None else given_up
+        self.pace = AutoPace(
+            self._tell if leads else None,
+            lambda step: told[step],
+            after_s=after_s,
+            give_up=ended.append,
+            given_up=lambda: "".join(ended),
+        )
         self.now, self.step_s, self.cost_s = 0.0, step_s, cost_s
         self.taken: list[int] = []
 
@@ -94,3 +110,60 @@ def test_what_a_copy_slows_a_step_down_is_a_cost_too() -> None:
             rank.now += 0.02  # the copier takes the processor away
 
     assert rank.taken[-1] - rank.taken[-2] == pytest.approx(21, abs=1)
+
+
+@pytest.mark.parametrize("step_s", [0.02, 0.1, 9.0])
+def test_where_nobody_asked_training_lasts_a_while_before_the_first(step_s: float) -> None:
+    told: dict[int, int] = {}
+    one = Rank(told, leads=True, step_s=step_s, cost_s=0.001, after_s=3.0)
+    other = Rank(told, leads=False, step_s=3 * step_s, cost_s=0.5, after_s=3.0)
+
+    for step in range(1, 200):
+        one.trains(step)
+        other.trains(step)
+
+    assert 3.0 / step_s <= one.taken[0] <= 3.0 / step_s + 2 * SOON + 1
+    assert one.taken == other.taken and len(one.taken) > 1
+
+
+def test_where_nobody_asked_none_is_taken_of_steps_that_are_too_short() -> None:
+    told: dict[int, int] = {}
+    one = Rank(told, leads=True, step_s=0.001, cost_s=0.0001, after_s=3.0)
+    other = Rank(told, leads=False, step_s=0.001, cost_s=0.0001, after_s=3.0)
+
+    for step in range(1, 9000):
+        one.trains(step)
+        other.trains(step)
+
+    assert not one.taken and not other.taken
+    assert one.pace.over.startswith("a step takes 1.0 ms") and other.pace.over == ELSEWHERE
+
+
+def test_once_one_rank_takes_none_any_more_nobody_does() -> None:
+    told: dict[int, int] = {}
+    given_up: list[str] = []
+    one = Rank(told, leads=True, step_s=0.1, cost_s=0.001, given_up=given_up)
+    other = Rank(told, leads=False, step_s=0.1, cost_s=0.001, given_up=given_up)
+
+    for step in range(1, 40):
+        one.trains(step)
+        other.trains(step)
+        if step == 20:
+            other.pace.ends("no room")
+
+    assert one.pace.over == "no room" and one.taken[-1] <= 21
+
+
+@pytest.mark.parametrize("at", range(20, 27))
+def test_nobody_waits_for_a_rank_that_decides_no_more(at: int) -> None:
+    told: dict[int, int] = {}
+    one = Rank(told, leads=True, step_s=0.1, cost_s=0.001)
+    other = Rank(told, leads=False, step_s=0.1, cost_s=0.001)
+
+    for step in range(1, 60):
+        one.trains(step)
+        if step == at:
+            one.pace.ends("its own")
+        other.trains(step)
+
+    assert other.pace.over == ELSEWHERE and one.taken[-1] <= at

@@ -125,3 +125,23 @@ def test_what_is_not_protected_is_not_made_up_again_by_weakening() -> None:
     guarantee.weaken("numbers move")
 
     assert guarantee.promise == "unprotected" and len(link.sent) == 1
+
+
+def test_a_promise_that_is_held_back_is_said_once_it_can_be_kept() -> None:
+    guarantee, link = made()
+    guarantee.hold_back("rollback", "one process")
+    assert (guarantee.promise, guarantee.refusal, link.sent) == ("rollback", "one process", [])
+
+    guarantee.tell("every 5 steps")
+    guarantee.tell("every 9 steps")
+
+    assert [(one.promise, one.reason) for one in link.sent] == [("rollback", "every 5 steps")]
+
+
+def test_a_promise_that_was_held_back_and_cannot_be_kept_is_never_said() -> None:
+    guarantee, link = made()
+    guarantee.hold_back("rollback", "one process")
+    guarantee.state("unprotected", "no room")
+    guarantee.tell()
+
+    assert [(one.promise, one.reason) for one in link.sent] == [("unprotected", "no room")]
