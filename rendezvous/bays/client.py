@@ -24,7 +24,6 @@ from rendezvous.protocol.keeper_messages import (
     Reserve,
     Room,
     Spoilt,
-    Unavailable,
 )
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
@@ -227,6 +226,7 @@ class KeeperClient:
         self._silent_until = 0.0
         self._mapped: dict[int, mmap.mmap] = {}  # by the number of the memory
         self._fds: dict[int, int] = {}
+        self.keeper_worked_s = 0.0  # processor time, as last heard
 
     def reserve(
         self,
@@ -245,25 +245,24 @@ class KeeperClient:
         `turn`: how many snapshots were due in this attempt, at all ranks alike. Where steps are so
         short that the one before is not safe yet, ranks give that up at the same turns.
 
-        Its content is lost, and the bay reserved before is void. The memory of a new one is not
-        taken yet: see `touch`. Raises SnapshotMissed, also without an answer `within_s` seconds.
+        Its content is lost, the bay reserved before is void, the memory of a new one not taken yet
+        (`touch`). Raises SnapshotMissed, also without an answer `within_s` seconds.
         """
         wanted = Reserve(nbytes=bay_header.bay_bytes(pieces + notes), turn=turn)
         with self._lock:
             answer, fd = self._ask(wanted, within_s)
+            self.keeper_worked_s = getattr(answer, "worked_s", self.keeper_worked_s)
             if fd is None:
-                words = getattr(answer, "reason", "the keeper gave no memory")
-                full = isinstance(answer, Unavailable) and answer.full
-                raise TooLittleMemory(words) if full else SnapshotMissed(words)
+                kind = TooLittleMemory if getattr(answer, "full", False) else SnapshotMissed
+                raise kind(getattr(answer, "reason", "the keeper gave no memory"))
             try:
                 return self._bay(answer, fd, wanted.nbytes, pieces, opened)
             except OSError as error:
                 raise SnapshotMissed(f"no memory for a snapshot: {error.strerror}") from error
 
     def open(self, attempt: int, step: int) -> KeptBay:
-        """This rank's part of that snapshot. Raises SnapshotLost.
-
-        A keeper that ends meanwhile is followed by another, which has the same memory.
+        """This rank's part of that snapshot. Raises SnapshotLost. A keeper that ends meanwhile is
+        followed by another, which has the same memory.
         """
         with self._lock:
             try:

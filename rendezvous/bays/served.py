@@ -6,6 +6,7 @@ not read is let go. Checksums are made in slices between messages.
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -220,7 +221,8 @@ class KeptBays:
         self._announce()
         size = os.fstat(self._fds[number]).st_size
         mine = tuple(bay.number for bay in self._holdings.bays if bay.rank == caller.rank)
-        packets.say(caller.line, Room(nbytes=size, bays=mine), self._fds[number])
+        room_made = Room(nbytes=size, bays=mine, worked_s=time.process_time())
+        packets.say(caller.line, room_made, self._fds[number])
 
     def _refusal(self, nbytes: int) -> str:
         held = sum(os.fstat(fd).st_size for fd in self._fds.values())

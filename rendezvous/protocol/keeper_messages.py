@@ -32,10 +32,12 @@ class Room:
     """K -> W, with the descriptor of a bay: write there. It has no header.
 
     `bays` are the numbers of all memory that the rank has now; what else it had is of no use.
+    `worked_s`: processor time that the keeper has used so far.
     """
 
     nbytes: int
     bays: tuple[int, ...]
+    worked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

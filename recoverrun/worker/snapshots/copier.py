@@ -6,6 +6,7 @@ to do it does in the order in which it was asked.
 
 import ctypes
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Copier:
         self._busy = False
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
+        self.worked_s = 0.0  # processor time of the thread
 
     def ask(self, task: Task) -> None:
         """Let the thread do it after all that it was asked before."""
@@ -71,6 +73,7 @@ class Copier:
             except BaseException as error:  # the script's thread hears of it
                 with self._changed:
                     self._failed = self._failed or error
+            self.worked_s = time.thread_time()
 
 
 def copy_all(copies: Sequence[Copy], on_half: Callable[[], None] = lambda: None) -> None:

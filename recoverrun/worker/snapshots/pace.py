@@ -27,6 +27,7 @@ CHANGE = 1.5
 """By a smaller factor the pace is not changed."""
 
 SAID = "a snapshot every {} steps: one costs {:.1f} ms, a step {:.1f}"
+WORK = "a snapshot every {} steps: one takes {:.1f} ms of processor time, a step {:.1f}"
 
 KEPT = 32
 """Steps whose times are looked at."""
@@ -41,6 +42,10 @@ ELSEWHERE = "another rank can take none"
 NEVER = 0
 """Told as the step of the next snapshot: there is none. A step at which the clock is looked at
 again is told with a minus."""
+
+
+Work = tuple[float, float]
+"""Processor time in seconds: that of training, and that of others for its snapshots."""
 
 
 class Pace(Protocol):
@@ -101,11 +106,13 @@ class AutoPace:
         after_s: float = 0.0,
         give_up: Callable[[str], None] = lambda why: None,
         given_up: Callable[[], str] = lambda: "",
+        worked: Callable[[], Work] | None = None,
     ) -> None:
         """On the rank that decides, `tell` says which snapshot follows that of a step, and why. The
         others `hear` it; if one of them takes none any more it says why (`give_up`), and the one
         that decides learns it (`given_up`). None is taken in the first `after_s` seconds, and if
-        that is not 0 none where steps are too short.
+        that is not 0 none where steps are too short. `worked` is the sum of all work so far, of
+        which snapshots may take no more than SHARE, either.
         """
         self._tell = tell
         self._hear = hear
@@ -124,6 +131,9 @@ class AutoPace:
         self._costs: deque[float] = deque(maxlen=KEPT)
         self._steps: deque[float] = deque(maxlen=KEPT)  # without a snapshot
         self._beside: deque[float] = deque(maxlen=KEPT)  # with one, what it stood still left out
+        self._worked = worked
+        self._known: tuple[int, Work] | None = None  # step and work, as last decided
+        self._works: deque[Work] = deque(maxlen=KEPT)  # of a step, and for a snapshot
 
     def begins_at(self, step: int) -> None:
         self._newest, self._next, self._began, self.waits = step, step + SOON, None, False
@@ -186,6 +196,7 @@ class AutoPace:
         self.over = self._given_up()
         if self.over:
             return NEVER, ""
+        self._note_work()
         if self.waits and (left_s := self._left_s(now)) > 0:
             step = median(self._steps) if self._steps else left_s
             ahead = min(math.ceil(left_s / step) if step > 0 else SOON, self._newest)
@@ -200,9 +211,29 @@ class AutoPace:
         spread = median(abs(one - step) for one in self._steps)
         if slower > spread:
             cost += slower
-        every = max(SOON, math.ceil(cost / (SHARE * step))) if step > 0 else SOON
-        known, why = self._every, ""
-        if not known or not known / CHANGE < every < known * CHANGE:
-            self._every = every
-            why = SAID.format(every, 1000 * cost, 1000 * step)
-        return self._newest + self._every, why
+        every, known, why = _every(step, cost), self._every, SAID
+        if self._works:
+            trained, aside = (median(column) for column in zip(*self._works, strict=True))
+            if _every(trained, aside) > every:
+                every, step, cost, why = _every(trained, aside), trained, aside, WORK
+        if known and known / CHANGE < every < known * CHANGE:
+            return self._newest + known, ""
+        self._every = every
+        return self._newest + every, why.format(every, 1000 * cost, 1000 * step)
+
+    def _note_work(self) -> None:
+        """That since the last decision, if all of it belongs to snapshots as they usually are."""
+        if self._worked is None:
+            return
+        (trained, aside), before = self._worked(), self._known
+        self._known = self._newest, (trained, aside)
+        if before is None or not self._costs or self._newest <= before[0]:
+            return
+        since, (trained_before, aside_before) = before
+        each = (trained - trained_before) / (self._newest - since)
+        self._works.append((each, max(0.0, aside - aside_before)))
+
+
+def _every(step: float, cost: float) -> int:
+    """Steps from one snapshot to the next so that its cost is SHARE of theirs."""
+    return max(SOON, math.ceil(cost / (SHARE * step))) if step > 0 else SOON

@@ -1,5 +1,6 @@
 """Puts the worker's side of snapshots together."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch._compile import _disable_dynamo
@@ -13,7 +14,7 @@ from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.drain_pace import DrainPace
 from recoverrun.worker.snapshots.outer_tops import OuterTops
-from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
+from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace, Work
 from recoverrun.worker.snapshots.past import Past
 from recoverrun.worker.snapshots.restoring import Restoring, give_up
 from recoverrun.worker.snapshots.snapshot import Snapshot
@@ -25,7 +26,7 @@ from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.worker_env import IF_ALONE
 from rendezvous.snapshots.restore_plan import read
 
-UNASKED_AFTER_S = 3.0
+UNASKED_AFTER_S = 10.0
 """So long a script trains before the first snapshot that nobody has asked for: what is over sooner
 loses less than that costs."""
 
@@ -43,7 +44,7 @@ class Serving:
         attempt = attempt_of(env.incarnation)
         self._outer = OuterTops(runtime)
         self.past = Past(parts, steps, self._outer)
-        pace = _draining(worker, _pace(worker, attempt), attempt)
+        pace = _draining(worker, _pace(worker, attempt, lambda: taker.work), attempt)
         worker.on_no_snapshots = pace.ends
         self._taker = taker = Taker(
             parts, steps, self._client, pace=pace, attempt=attempt, past=self.past
@@ -105,8 +106,8 @@ def _draining(worker: WorkerState, usual: Pace, attempt: int) -> Pace:
     )
 
 
-def _pace(worker: WorkerState, attempt: int) -> Pace:
-    """The pace that the user has asked for."""
+def _pace(worker: WorkerState, attempt: int, work: Callable[[], Work]) -> Pace:
+    """The pace that the user has asked for. Where nobody has, `work` is bounded, too."""
     env = worker.env
     if env.snapshot_every not in ("auto", IF_ALONE):
         return FixedPace(int(env.snapshot_every))
@@ -143,4 +144,5 @@ def _pace(worker: WorkerState, attempt: int) -> Pace:
         after_s=UNASKED_AFTER_S if unasked else 0.0,
         give_up=lambda why: worker.store(0).set(given_up, why),
         given_up=reason,
+        worked=work if unasked else None,
     )

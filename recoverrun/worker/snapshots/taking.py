@@ -18,7 +18,7 @@ from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import scene
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
-from recoverrun.worker.snapshots.pace import Pace
+from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
@@ -111,6 +111,13 @@ class Taker:
         self._past.before = before
         self._expected = (step, proof)
         self._pace.begins_at(step)
+
+    @property
+    def work(self) -> Work:
+        """Processor time so far, of training in this process and of what snapshots take beside."""
+        copying_s, env = self._copier.worked_s, self._parts.worker.env
+        kept_s = self._client.keeper_worked_s / env.local_world_size
+        return time.process_time() - copying_s, copying_s + kept_s
 
     # --------------------------------------------------------------------------- what happens
 

@@ -17,6 +17,7 @@ class Rank:
         cost_s: float,
         after_s: float = 0.0,
         given_up: list[str] | None = None,
+        aside_s: float = 0.0,
     ) -> None:
         self.told, self.whys = told, list[str]()
         ended = [] if given_up is None else given_up
@@ -26,6 +27,7 @@ class Rank:
             after_s=after_s,
             give_up=ended.append,
             given_up=lambda: "".join(ended),
+            worked=lambda: (self.now, 0.2 + aside_s * len(self.taken)),
         )
         self.now, self.step_s, self.cost_s = 0.0, step_s, cost_s
         self.taken: list[int] = []
@@ -60,6 +62,20 @@ def test_snapshots_cost_no_more_than_their_share(cost_s: float, every: int) -> N
     gaps = [after - before for before, after in zip(rank.taken[4:], rank.taken[5:], strict=False)]
     assert set(gaps) == {every}
     assert cost_s / (every * rank.step_s) <= SHARE * 1.001
+
+
+@pytest.mark.parametrize(("aside_s", "every"), [(0.003, 10), (0.019, 19)])
+def test_what_is_done_beside_training_takes_no_more_than_its_share(
+    aside_s: float, every: int
+) -> None:
+    """Nor does what a keeper needs to begin, which comes before."""
+    rank = Rank({}, leads=True, step_s=0.1, cost_s=0.0095, aside_s=aside_s)
+
+    for step in range(1, 1500):
+        rank.trains(step)
+
+    assert rank.taken[-1] - rank.taken[-2] == every
+    assert rank.whys[-1].startswith(f"a snapshot every {every} steps: one ")
 
 
 def test_ranks_that_measure_otherwise_take_the_same_ones() -> None:
@@ -112,7 +128,7 @@ def test_what_a_copy_slows_a_step_down_is_a_cost_too() -> None:
     assert rank.taken[-1] - rank.taken[-2] == pytest.approx(21, abs=1)
 
 
-@pytest.mark.parametrize("step_s", [0.02, 0.1, 9.0])
+@pytest.mark.parametrize("step_s", [0.02, 0.1, 4.0])
 def test_where_nobody_asked_training_lasts_a_while_before_the_first(step_s: float) -> None:
     told: dict[int, int] = {}
     one = Rank(told, leads=True, step_s=step_s, cost_s=0.001, after_s=3.0)
