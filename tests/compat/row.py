@@ -39,6 +39,4 @@ class Row:
 
     @property
     def command(self) -> tuple[str, ...]:
-        none = ("--snapshot-every=0",) if self.refused else ()
-        ranks = f"--nproc-per-node={self.ranks}"
-        return (*none, ranks, str(SCRIPTS / self.script), *self.arguments)
+        return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)

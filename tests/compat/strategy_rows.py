@@ -64,11 +64,13 @@ HSDP = (
 UNCLEAN = "the script reduces its gradients by hand, but gradients are "
 
 
-def going_back(row: Row, *, ranks: int = 0, why: str) -> Row:
-    """The same job with snapshots, as its replica is the only one; with so many `ranks`, if any."""
+def going_back(row: Row, *, why: str, ranks: int = 0, name: str = "") -> Row:
+    """The same job, whose replica is the only one; under this `name` and with so many `ranks`, if
+    they are given. It is over before anybody takes snapshots without being asked.
+    """
     return replace(
         row,
-        name=f"{row.name}-snapshots",
+        name=name or row.name,
         ranks=ranks or row.ranks,
         promise="rollback",
         why=why,
@@ -134,7 +136,7 @@ FSDP1 = (
     fsdp1("no-sync", "r0@step:4:vote"),
     fsdp1("bf16", apart=1e-3),  # what half precision rounds away
     fsdp1("groups"),
-    fsdp1("full-shard", promise="unprotected", why="FSDP1 with FULL_SHARD is not served"),
+    going_back(fsdp1("full-shard"), why="FSDP1 with FULL_SHARD is not served"),
 )
 
 
@@ -157,9 +159,9 @@ FSDP2 = (
     fsdp2("ignored"),
     fsdp2("tp-ddp"),
     fsdp2("replicate"),
-    fsdp2("unlike", promise="unprotected", why="without a replicate dimension"),
+    going_back(fsdp2("unlike"), why="without a replicate dimension"),
     fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
-    fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
+    going_back(fsdp2("tp-sharded"), why="fully_shard without a replicate dimension"),
 )
 
 
@@ -189,9 +191,7 @@ MESHES = (
 
 
 ONE_REPLICA = (
-    going_back(DDP[0], ranks=1, why="the script has one replica"),
-    going_back(FSDP1[-1], why="FSDP1 with FULL_SHARD is not served"),
-    going_back(FSDP2[-1], why="fully_shard without a replicate dimension"),
+    going_back(DDP[0], name="ddp-plain-alone", ranks=1, why="the script has one replica"),
 )
 
 

@@ -34,8 +34,6 @@ line and with the package that its row names.
   [`--snapshot-every`](snapshots.md). Three kills, each in another step: all ranks go back to a
   snapshot, and their final parameters are, bit for bit, those of the run without a loss. Where
   nobody votes a kill of any phase strikes as the update of its step begins.
-- Rows that are `unprotected` are run with `--snapshot-every=0`: those of one replica would be
-  `rollback`.
 
 """
 BETWEEN = re.compile(r"(?<!\\)\|")
