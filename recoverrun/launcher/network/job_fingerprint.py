@@ -20,6 +20,7 @@ from recoverrun.version import __version__
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held, Share
+from rendezvous.protocol.worker_env import IF_ALONE
 
 TORCH_TRIED = ((2, 11), (2, 14))
 """The oldest and the newest minor version of torch with which our tests have passed."""
@@ -86,12 +87,13 @@ def join_message(
 def _common_options(config: RunConfig) -> tuple[str, ...]:
     """The options that decide what workers exchange, as far as they are given."""
     policy = config.recovery_policy
+    usual = IF_ALONE if config.protect and config.nnodes == config.nnodes_least else "0"
     given = {
         "--no-python" if config.no_python else "--no-protect": not config.protect,
         "--exact": config.exact,
         "--check-finite": config.check_finite,
         f"--check-params-every={config.digest_every}": config.digest_every > 0,
-        f"--snapshot-every={policy.snapshot_every}": policy.snapshot_every != "0",
+        f"--snapshot-every={policy.snapshot_every}": policy.snapshot_every != usual,
         "--no-return": config.protect and not policy.returns,
     }
     return tuple(option for option, is_given in given.items() if is_given)

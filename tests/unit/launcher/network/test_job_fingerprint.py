@@ -59,6 +59,9 @@ def test_arguments_that_differ_are_told() -> None:
             ("--check-finite", "--check-params-every=9", "--snapshot-every=5"),
         ),
         ("--no-protect train.py", ("--no-protect",)),
+        ("--snapshot-every 0 train.py", ("--snapshot-every=0",)),
+        ("--nnodes 1:2 --snapshot-every 0 train.py", ()),
+        ("--nnodes 1:2 --snapshot-every 5 train.py", ("--snapshot-every=5",)),
         ("--no-python train.sh", ("--no-python",)),
     ],
 )
