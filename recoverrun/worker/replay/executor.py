@@ -375,8 +375,9 @@ class Executor:
 
     def ends(self, losses: Any) -> None:
         """A backward begins, from these losses."""
-        digest = digest_of_losses(losses)
-        for evidence in self._evidence():
+        noted = self._evidence()
+        digest = digest_of_losses(losses) if noted else 0
+        for evidence in noted:
             evidence.ends(digest)
 
     def _evidence(self) -> list[Evidence]:
