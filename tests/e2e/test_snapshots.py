@@ -60,18 +60,22 @@ def test_weights_are_those_of_a_run_without_a_loss(case: GoingBack, tmp_path: Pa
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("single", 1)])
+@pytest.mark.parametrize(
+    ("shape", "layout", "dies"),
+    [("counting", "single", "0"), ("micro", "ddp", "0"), ("counting", "fsdp2", "1")],
+)
 def test_where_nobody_asked_the_only_replica_goes_back(
-    layout: str, ranks: int, tmp_path: Path
+    shape: str, layout: str, dies: str, tmp_path: Path
 ) -> None:
     """Its steps are long enough, and once it has promised to it does."""
-    case = GoingBack(shape="counting", layout=layout, ranks=ranks, dies="0@255", steps=260)
+    ranks = 2 if layout == "fsdp2" else 1
+    case = GoingBack(shape=shape, layout=layout, ranks=ranks, dies=f"{dies}@255", steps=260)
     expected = undisturbed(case, tmp_path / "plain")
     gate = tmp_path / "gate"
     with running(
         case,
         tmp_path / "back",
-        arguments=(f"--dies={case.dies}", f"--awaits=250@{gate}", "--pace=0.03"),
+        arguments=(f"--dies={case.dies}", f"--awaits=250@{gate}", "--pace=0.06"),
         bound_s=WITHIN_S,
     ) as run:
         run.await_record("promise.state")

@@ -204,6 +204,7 @@ def by_micro() -> None:
         optimizer.step()
         schedule.step()
         done += 1
+        time.sleep(args.pace)
 
 
 def by_overlapping() -> None:
