@@ -162,8 +162,10 @@ class AutoPace:
             self.over, self._next = self.over or ELSEWHERE, sys.maxsize
 
     def ends(self, why: str) -> None:
-        """The others would wait for what this rank decides, at the next snapshot if not now."""
-        if self.over or self._first is None:
+        """The others would wait for what this rank decides, at the next snapshot if not now; also
+        of one that ends before its first step.
+        """
+        if self.over:
             return
         self.over = why
         if self._tell is None:

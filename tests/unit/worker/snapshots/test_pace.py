@@ -183,3 +183,15 @@ def test_nobody_waits_for_a_rank_that_decides_no_more(at: int) -> None:
         other.trains(step)
 
     assert other.pace.over == ELSEWHERE and one.taken[-1] <= at
+
+
+def test_nobody_waits_for_a_rank_that_ends_before_its_first_step() -> None:
+    told: dict[int, int] = {}
+    one = Rank(told, leads=True, step_s=0.1, cost_s=0.001)
+    other = Rank(told, leads=False, step_s=0.1, cost_s=0.001)
+
+    one.pace.ends("its own")
+    for step in range(1, 10):
+        other.trains(step)
+
+    assert other.pace.over == ELSEWHERE and not other.taken[1:]
