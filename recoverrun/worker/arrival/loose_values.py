@@ -9,9 +9,9 @@ A snapshot holds all of them. A process that comes back is told the tensors alon
 that every process has made before it trained: the rest may be one rank's own.
 """
 
-import itertools
 import re
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from types import FrameType
@@ -42,7 +42,6 @@ GROWN = "{} has changed since the run began, and {}"
 SHARDED = "{} is a sharded tensor that was made while the script trained"
 GONE = "{}, which has changed since the run began, is not there"
 
-_calls = itertools.count()
 _FIRST = re.compile(r"[.\[]")
 
 Key = tuple[str, Any]
@@ -232,12 +231,11 @@ def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]
 def _mark_of_tensor(value: Any) -> Mark:
     """The mark of a tensor that may change in place; () for all else.
 
-    Nothing counts what `torch._foreach_lerp_` does to a sharded tensor: it has another mark in each
-    call.
+    Nothing counts what `torch._foreach_lerp_` does to a sharded tensor: its mark is the time.
     """
     number = -1
     if is_distributed(value) and not value.requires_grad:
-        value, number = value._local_tensor, next(_calls)
+        value, number = value._local_tensor, time.monotonic_ns()
     # Asking a view in a graph for its function may raise an error.
     if type(value) is torch.Tensor and not value.requires_grad:
         plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta

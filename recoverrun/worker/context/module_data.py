@@ -30,8 +30,8 @@ from recoverrun.worker.context.object_members import (
 from recoverrun.worker.context.values import is_kept
 from recoverrun.worker.instrumentation import Changes
 
-MOST = 256
-"""Variables of all modules that are looked at."""
+MOST = 64
+"""Variables of all modules that are looked at: each takes some 0.04 ms of a step."""
 
 
 class ModuleData:

@@ -375,9 +375,8 @@ class Executor:
 
     def ends(self, losses: Any) -> None:
         """A backward begins, from these losses."""
-        noted = self._evidence()
-        digest = digest_of_losses(losses) if noted else 0
-        for evidence in noted:
+        digest = digest_of_losses(losses) if self._evidence() else 0
+        for evidence in self._evidence():
             evidence.ends(digest)
 
     def _evidence(self) -> list[Evidence]:
