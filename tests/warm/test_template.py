@@ -18,8 +18,8 @@ from tests.warm.launchers import new_process
 
 pytestmark = pytest.mark.e2e
 
-OF_ONE_RUN = {"MASTER_PORT", "RECOVERRUN_CONTEXT", "RECOVERRUN_ENDPOINT", "RECOVERRUN_RUN_DIR",
-              "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID"}  # fmt: skip
+OF_ONE_RUN = {"MASTER_PORT", "RECOVERRUN_CONTEXT", "RECOVERRUN_ENDPOINT", "RECOVERRUN_KEEPER",
+              "RECOVERRUN_RUN_DIR", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
