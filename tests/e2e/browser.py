@@ -113,7 +113,7 @@ class Browser:
         return [event["params"] for event in self._events if event["method"] == method]
 
     def _ask(self, method: str, /, **params: Any) -> dict[str, Any]:
-        """What the browser answers, which may tell of other things before."""
+        """The answer of the browser, which may tell of other things before."""
         self._number += 1
         asked = {"id": self._number, "method": method, "params": params}
         if self._session:

@@ -82,7 +82,7 @@ class ModuleData:
 
 
 class _State:
-    """What may be state, as far as the texts of all modules tell."""
+    """Tells what may be state, as far as the texts of all modules show."""
 
     def __init__(self, own: Mapping[str, Changes]) -> None:
         every = [frozenset[str]().union(*part) for part in zip(*own.values(), strict=True)]

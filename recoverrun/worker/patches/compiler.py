@@ -1,4 +1,4 @@
-"""What `torch.compile` leaves alone: frames of ours below a compiled model.
+"""`torch.compile` leaves some frames alone: ours below a compiled model.
 
 While a compiled function runs, the compiler is asked about every frame that begins below it. Those
 of torch's own wrappers (DDP's forward, say) it passes over by their folders. Ours stand in the

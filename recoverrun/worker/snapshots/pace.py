@@ -33,7 +33,7 @@ KEPT = 32
 """Steps whose times are looked at."""
 
 SHORTEST_S = 0.005
-"""What is noted of each step, some 0.05 ms, is more than SHARE of one that is shorter."""
+"""Of a shorter step, more than SHARE is spent on notes, some 0.05 ms each."""
 
 SHORT = "a step takes {:.1f} ms, and what is noted of each would be more than 1 % of that"
 

@@ -1,4 +1,4 @@
-"""How often snapshots are taken is the user's choice; by default where there is one replica."""
+"""Snapshots are taken as often as the user says; by default where there is one replica."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ from recoverrun.config.option_table import TABLE, kind
 from recoverrun.config.options import read
 
 APART = ("help", "print_completion")
-"""What prints something and ends is no option of a run."""
+"""Options that print something and end: none of a run."""
 
 
 def _theirs() -> Iterator[argparse.Action]:
