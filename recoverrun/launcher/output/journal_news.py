@@ -1,6 +1,7 @@
 """The console lines about a disk that does not take the journal: at the beginning, and at the end.
 
-Training goes on meanwhile, so there is one line for each, however long it lasts.
+Training goes on meanwhile, so there is one line for each, however long it lasts. A disk that first
+was slow, and then has an error, has another one for that.
 """
 
 from recoverrun.text import plural, span
@@ -20,6 +21,7 @@ class JournalNews:
         self._since: float | None = None  # of the trouble that was told
         self._missing: Missing | None = None  # since then
         self._removed = False
+        self._named = False  # the trouble that was told is an error of the disk
 
     def removed(self) -> str:
         """The line to say, or "": nobody finds the journal any more."""
@@ -33,8 +35,11 @@ class JournalNews:
         if self._since is None:
             if not trouble and self._missing is None:
                 return ""
-            self._since = now
+            self._since, self._named = now, bool(trouble)
             return f"{REFUSAL}: {trouble or 'it is too slow'}; training goes on"
+        if trouble and not self._named:
+            self._named = True
+            return f"{REFUSAL}: {trouble}; training goes on"
         if trouble or behind:
             return ""
         return self._over(now - self._since)

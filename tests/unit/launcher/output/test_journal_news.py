@@ -34,6 +34,21 @@ def test_a_trouble_is_told_once_and_its_end_when_all_is_written() -> None:
     ]
 
 
+def test_an_error_of_a_disk_that_was_only_slow_is_told_once() -> None:
+    news = JournalNews()
+    said = [
+        news.heard("", _missing(1, 57), behind=9, now=1.0),
+        news.heard("No space left on device", None, behind=9, now=2.0),
+        news.heard("No space left on device", None, behind=9, now=3.0),
+    ]
+
+    assert said == [
+        "! the run directory does not take our journal: it is too slow; training goes on",
+        "! the run directory does not take our journal: No space left on device; training goes on",
+        "",
+    ]
+
+
 def test_what_is_missing_is_counted_from_its_first_step() -> None:
     news = JournalNews()
     news.heard("full", _missing(1, 57), behind=0, now=1.0)
