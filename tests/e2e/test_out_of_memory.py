@@ -49,8 +49,8 @@ def test_who_is_out_of_memory_is_told_and_takes_nobody_along(group: Path, tmp_pa
     run_dir, out = tmp_path / "run", tmp_path / "out"
     out.mkdir()
     command = (
-        sys.executable, "-m", "recoverrun", "--nproc-per-node=2", f"--run-dir={run_dir}",
-        str(SCRIPTS / "fatal.py"), str(out), "memory",
+        sys.executable, "-m", "recoverrun", "--nproc-per-node=2", "--no-return",
+        f"--run-dir={run_dir}", str(SCRIPTS / "fatal.py"), str(out), "memory",
     )  # fmt: skip
     within = ("sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(group), *command)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
