@@ -63,7 +63,7 @@ sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer s
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --witness
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --etcd
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --in-turn
-	$(BIN)/python -m tests.sim.seats --seeds 10000
+	$(BIN)/python -m tests.sim.coordinators --seeds 10000
 
 chaos: $(INSTALLED)  ## launchers killed, stopped, cut off (as root); ranks killed in every strategy
 	$(BIN)/python -m tests.chaos --trials $(TRIALS) --at-once $(AT_ONCE)

@@ -343,14 +343,14 @@ def evidence(root: RootCause) -> str:
 
 
 def also(root: RootCause) -> str:
-    """The other ranks: ties and twins of the root, or ""."""
+    """The other ranks: ties and equals of the root, or ""."""
     if root.same:
         own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
-        twins = f"the very same error on {ranks(root.same)}"
+        equals = f"the very same error on {ranks(root.same)}"
         whose = "a disk" if tells_of_a_disk(root.what) else SCRIPTS_OWN
         if root.alike_on:
             whose = f"of one node, {sanitize(root.alike_on, 60)}, or of the script"
-        return f"{twins}: {whose}{own}"
+        return f"{equals}: {whose}{own}"
     if root.others:
         return f"after it, errors of their own on {ranks(root.others)}"
     if root.tied:

@@ -75,7 +75,7 @@ class Bay:
 
     @property
     def room(self) -> int:
-        """Bytes that table and scene may have together."""
+        """Bytes that table and image may have together."""
         return bay_header.content_room(len(self._mapped)) - self._pieces
 
     def open(self) -> None:
@@ -95,24 +95,24 @@ class Bay:
         except OSError as error:
             raise TooLittleMemory(f"no memory for a snapshot: {error.strerror}") from error
 
-    def seal(self, attempt: int, step: int, table: bytes, scene: bytes) -> None:
+    def seal(self, attempt: int, step: int, table: bytes, image: bytes) -> None:
         """The pieces are all there: from now on this is a part of snapshot (attempt, step).
 
         Nothing may be written to `memory` any more: it is a fault. Raises SnapshotMissed, and then
         there is none.
         """
-        if len(table) + len(scene) > self.room:
-            raise SnapshotMissed(f"table and scene have more than {self.room} bytes")
+        if len(table) + len(image) > self.room:
+            raise SnapshotMissed(f"table and image have more than {self.room} bytes")
         self.open()
         header = BayHeader(
             rank=self._client.rank, world=self._client.world, id=SnapshotId(attempt, step),
-            pieces=self._pieces, table=len(table), scene=len(scene),
-            notes_sum=crc32(scene, crc32(table)),
+            pieces=self._pieces, table=len(table), image=len(image),
+            notes_sum=crc32(image, crc32(table)),
         )  # fmt: skip
         at = self._begin + self._pieces
         self._mapped[at : at + len(table)] = table
         at += len(table)
-        self._mapped[at : at + len(scene)] = scene
+        self._mapped[at : at + len(image)] = image
         self._mapped[: bay_header.HEADER_BYTES] = header.pack()
         memory.allow_writing(self._mapped, allowed=False)
         self._client.tell_filled(memory.number_of(self._fd))
@@ -143,10 +143,10 @@ class KeptBay:
         self._header = header
         self._begin = bay_header.content_begin(len(self._mapped))
         self._checked: set[int] = set()
-        notes = self._checked_bytes(header.pieces, header.table + header.scene)
+        notes = self._checked_bytes(header.pieces, header.table + header.image)
         if crc32(notes) != header.notes_sum:
             client.tell_spoilt(self._number)
-            raise SnapshotLost("table or scene of a kept snapshot are damaged")
+            raise SnapshotLost("table or image of a kept snapshot are damaged")
         self._notes = notes
 
     @property
@@ -164,7 +164,7 @@ class KeptBay:
         return self._notes[: self._header.table]
 
     @property
-    def scene(self) -> bytes:
+    def image(self) -> bytes:
         return self._notes[self._header.table :]
 
     def read(self, offset: int, into: memoryview) -> None:
@@ -237,7 +237,7 @@ class KeeperClient:
         opened: int | None = None,
         within_s: float = ANSWER_S,
     ) -> Bay:
-        """A bay with room for `pieces` bytes of tensors, and `notes` bytes of table and scene.
+        """A bay with room for `pieces` bytes of tensors, and `notes` bytes of table and image.
 
         The first `opened` bytes of the pieces may be written to at once, None: all; the others once
         it was opened (`Bay.open`), which takes long enough to be left to another thread.

@@ -77,7 +77,7 @@ class Generations:
         rest = self.members.without(loss.slot for loss in struck) - self.members.gone
         if layout is None or not self.beginning.serves(layout, rest):
             return self._stop(code_of(first), first.reason, first.root_rank)
-        twin = first.twin(
+        alike = first.alike(
             self.losses.values(), self.book.committed_at, several_nodes=self._several_nodes
         )
         effects: list[Effect] = []
@@ -96,8 +96,8 @@ class Generations:
         left = [slot for slot in self.members.live if layout.replicas[slot][0] not in leaving]
         if len(left) < self.min_replicas:
             return effects + self._stop(*too_few(self.book.root(), len(left), self.min_replicas))
-        if twin is not None:
-            return effects + self._stop(*done_twice(twin, first))
+        if alike is not None:
+            return effects + self._stop(*done_twice(alike, first))
         return effects + self._next_generation(first.reason, leaving)
 
     def _next_generation(self, reason: str, leaving: Iterable[int]) -> list[Effect]:

@@ -155,7 +155,7 @@ class Loss:
         reason = f"rank {ended[0]} exited with code 0 while its replica trained"
         return replace(self, root_rank=ended[0], code=0, error="", reason=reason)
 
-    def twin(
+    def alike(
         self, others: Iterable["Loss"], committed_at: float, *, several_nodes: bool
     ) -> "Loss | None":
         """A loss of another replica by the same exception, with no step committed since.

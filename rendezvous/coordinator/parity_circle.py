@@ -45,10 +45,10 @@ class ParityCircle:
         """An attempt has formed."""
         self._attempt, self._restored = attempt, restored or NONE
         self._number, self.brought = 0, ()
-        self.seat(ranks)
+        self.set_ranks(ranks)
         self.exposed = restored is not None and bool(self._share)
 
-    def seat(self, ranks: Mapping[str, range]) -> None:
+    def set_ranks(self, ranks: Mapping[str, range]) -> None:
         """These launchers have places from now on, some perhaps in the middle of the attempt."""
         self.names = sorted(ranks, key=lambda name: ranks[name].start)
         self._ranks = tuple(len(ranks[name]) for name in self.names)

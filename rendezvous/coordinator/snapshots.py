@@ -126,7 +126,7 @@ class SnapshotBook:
         words = f"all ranks go back to the top of step {restored.step}"
         return [Record("snapshot.plan", words, fields)]
 
-    def seat(self, ranks: Mapping[str, range]) -> list[Effect]:
+    def set_ranks(self, ranks: Mapping[str, range]) -> list[Effect]:
         """A launcher has the place of one that is lost, in the middle of the attempt: these have
         places now. Its ranks get their state from others; the part of what was kept that its node
         should have is rebuilt, if that can be.
@@ -135,7 +135,7 @@ class SnapshotBook:
         for launcher in self._holdings.keys() - ranks.keys():
             del self._holdings[launcher]
         self._count()
-        self._circle.seat(ranks)
+        self._circle.set_ranks(ranks)
         effects: list[Effect] = []
         if self._circle.exposed and self.newest != self.safe:
             self._circle.give_up()

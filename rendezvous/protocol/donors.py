@@ -1,6 +1,6 @@
 """The member that gives a newcomer its state, as both of them know by themselves.
 
-It stands at the top of the step, as all members do, and makes its parcel meanwhile. Nobody waits
+It stands at the top of the step, as all members do, and packs its state meanwhile. Nobody waits
 for that but who is to have it: the view may begin, and the others go on, before it is made. So the
 newcomer waits for a word of its donor. If that one is lost before, none comes: the wait ends with
 the first view that is without it.

@@ -2,11 +2,11 @@
 
     header   one page: whose it is, of which snapshot, and how long what follows is; written last
     sums     a checksum of each PART of the content; written by the keeper once the header is there
-    content  the pieces (tensors), then the table that says where each of them is, then the scene
+    content  the pieces (tensors), then the table that says where each of them is, then the image
 
 A bay counts only with a header whose own checksum agrees. Whoever is about to fill it takes the
 header away first: so a writer that is killed anywhere leaves a bay that is whole, or one that is
-none. What pieces, table and scene mean is their writer's business.
+none. What pieces, table and image mean is their writer's business.
 """
 
 import struct
@@ -41,19 +41,19 @@ class BayHeader:
     id: SnapshotId
     pieces: int
     table: int
-    scene: int
-    notes_sum: int  # of table and scene
+    image: int
+    notes_sum: int  # of table and image
 
     @property
     def content(self) -> int:
-        """Bytes of pieces, table and scene."""
-        return self.pieces + self.table + self.scene
+        """Bytes of pieces, table and image."""
+        return self.pieces + self.table + self.image
 
     def pack(self) -> bytes:
         """The HEADER_BYTES with which a bay begins."""
         packed = _FIELDS.pack(
             MAGIC, self.rank, self.world, self.id.attempt, self.id.step,
-            self.pieces, self.table, self.scene, self.notes_sum,
+            self.pieces, self.table, self.image, self.notes_sum,
         )  # fmt: skip
         return packed + _CHECK.pack(crc32(packed))
 
@@ -64,12 +64,12 @@ def parse(data: bytes, size: int) -> BayHeader | None:
         return None
     packed = data[: _FIELDS.size]
     (check,) = _CHECK.unpack_from(data, _FIELDS.size)
-    magic, rank, world, attempt, step, pieces, table, scene, notes = _FIELDS.unpack(packed)
+    magic, rank, world, attempt, step, pieces, table, image, notes = _FIELDS.unpack(packed)
     if magic != MAGIC or check != crc32(packed) or attempt < 0 or step < 0:
         return None
     header = BayHeader(
         rank=rank, world=world, id=SnapshotId(attempt, step),
-        pieces=pieces, table=table, scene=scene, notes_sum=notes,
+        pieces=pieces, table=table, image=image, notes_sum=notes,
     )  # fmt: skip
     return header if content_begin(size) + header.content <= size else None
 

@@ -17,11 +17,11 @@ class KeptShares:
         """Add a whole share that is here. Returns the numbers of the memory that is of no use any
         more.
         """
-        twin = tuple(other for other, one in self._shares.items() if one == share)
-        for other in twin:
+        same = tuple(other for other, one in self._shares.items() if one == share)
+        for other in same:
             del self._shares[other]
         self._shares[number] = share
-        return (*twin, *self._dropped())
+        return (*same, *self._dropped())
 
     def keep(self, order: Order) -> tuple[int, ...]:
         """Keep what `Keep` says; the numbers of the memory that is of no use any more."""

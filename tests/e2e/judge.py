@@ -102,10 +102,10 @@ def weights(run: Run, dead: frozenset[int], reference: dict[int, Any], bound: fl
     worst = 0.0
     for rank in run.job.survivors(dead):
         found = run.weights(rank)
-        twin = first.setdefault(rank % run.job.shards, found)
+        clone = first.setdefault(rank % run.job.shards, found)
         assert found.keys() == reference[rank].keys()
         for name, tensor in found.items():
-            same = torch.equal(tensor.view(torch.int64), twin[name].view(torch.int64))
+            same = torch.equal(tensor.view(torch.int64), clone[name].view(torch.int64))
             assert same, f"{name} of rank {rank} differs between survivors{run.story()}"
             difference = (tensor - reference[rank][name]).abs().nan_to_num(torch.inf)
             worst = max(worst, float(difference.max()))

@@ -156,9 +156,9 @@ def test_the_same_node_rank_twice_is_refused(launcher: Launcher) -> None:
     port = free_port()
     first = launcher.fake("*:exit=0", options=two_nodes(port)(0))
     first.expect("2 nodes meet at")
-    twin = ("--nnodes=2", "--node-rank=0", "--rdzv-backend=c10d")
+    common = ("--nnodes=2", "--node-rank=0", "--rdzv-backend=c10d")
 
-    second = launcher.fake("*:exit=0", options=(*twin, f"--rdzv-endpoint=127.0.0.1:{port}"))
+    second = launcher.fake("*:exit=0", options=(*common, f"--rdzv-endpoint=127.0.0.1:{port}"))
 
     assert second.finish() == 2
     assert "node rank 0 is already taken" in second.output

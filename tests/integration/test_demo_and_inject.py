@@ -191,16 +191,16 @@ def test_a_kill_that_never_struck_is_named(faulted: Trial) -> None:
 
 
 def test_of_ways_back_to_a_snapshot_each_kill_is_accounted_for(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.write("promise.state", "one replica", promise="rollback", microbatches=0)
+    story = journals.Story(tmp_path)
+    story.start()
+    story.write("promise.state", "one replica", promise="rollback", microbatches=0)
     for rank in range(2):
-        scene.exit(rank, signal=9)
-    scene.write("keeper.exit", "the keeper has ended", pid=1, code=-9)
-    scene.write("job.restart", "rank 0 was killed", attempt=1, restarts=0, root_rank=0)
-    scene.write("snapshot.plan", "", attempt=1, of=0, step=20, back=7)
-    scene.end()
-    found = trial(scene.close())
+        story.exit(rank, signal=9)
+    story.write("keeper.exit", "the keeper has ended", pid=1, code=-9)
+    story.write("job.restart", "rank 0 was killed", attempt=1, restarts=0, root_rank=0)
+    story.write("snapshot.plan", "", attempt=1, of=0, step=20, back=7)
+    story.end()
+    found = trial(story.close())
     kills = parse("all@step:27,keeper@step:20:restore,r1@step:20:restore,keeper@step:25")
 
     assert faults(kills, found.history).missed == kills[2:]
@@ -216,13 +216,13 @@ def test_of_ways_back_to_a_snapshot_each_kill_is_accounted_for(tmp_path: Path) -
 
 def test_losses_around_a_way_back_stand_side_by_side(reference: Trial, tmp_path: Path) -> None:
     (tmp_path / "back").mkdir()
-    scene = journals.Scene(tmp_path / "back")
-    scene.start()
-    scene.write("promise.state", "one replica", promise="rollback", microbatches=0)
-    scene.write("snapshot.plan", "", attempt=1, of=0, step=20, back=2)
-    scene.end()
+    story = journals.Story(tmp_path / "back")
+    story.start()
+    story.write("promise.state", "one replica", promise="rollback", microbatches=0)
+    story.write("snapshot.plan", "", attempt=1, of=0, step=20, back=2)
+    story.end()
     odd = {**LOSSES, 22: 9.0}
-    found = trial(scene.close(), odd)
+    found = trial(story.close(), odd)
     lines = drawn(back_table(reference, found, UNICODE))
 
     assert [line.split()[0] for line in lines[1:]] == [
@@ -253,11 +253,11 @@ def test_no_kill_that_struck_proves_nothing(reference: Trial) -> None:
 
 
 def test_a_ledger_with_a_missing_microbatch_is_broken(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.commit(0, {0: [(0, i) for i in range(4)], 1: [(1, i) for i in range(4)], 2: []})
-    scene.end()
-    point = ledger_point("the run", trial(scene.close()))
+    story = journals.Story(tmp_path)
+    story.start()
+    story.commit(0, {0: [(0, i) for i in range(4)], 1: [(1, i) for i in range(4)], 2: []})
+    story.end()
+    point = ledger_point("the run", trial(story.close()))
 
     assert exit_code([point]) == 85
     assert "in nobody's account" in point.text

@@ -125,12 +125,12 @@ def test_no_number_in_a_journal_costs_more_than_its_line(
 def test_many_steps_of_the_largest_numbers_are_counted_with(
     tmp_path: Path, bounded: None, field: str
 ) -> None:
-    scene = journals.two_steps(tmp_path)
+    story = journals.two_steps(tmp_path)
     most: Json = BOUNDS[field][1]
     if field == "quota":
         most = {str(slot): most for slot in range(SLOTS)}
     for step in range(2, 60):
-        scene.commit(step, **{field: most})
-    scene.close()
+        story.commit(step, **{field: most})
+    story.close()
 
     _all_reports(tmp_path)

@@ -188,12 +188,12 @@ def test_a_text_without_end_is_cut() -> None:
 
 
 def test_journal_text_is_never_taken_for_markup(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.exit(1, code=1, error="ValueError: [bold red]x[/] [link=http://a]")
-    scene.end(1, 1)
+    story = journals.Story(tmp_path)
+    story.start()
+    story.exit(1, code=1, error="ValueError: [bold red]x[/] [link=http://a]")
+    story.end(1, 1)
 
-    found = postmortem(read_run(scene.close()))
+    found = postmortem(read_run(story.close()))
     assert "[bold red]x[/]" in _print(postmortem_screen.render(found), 120)
 
 

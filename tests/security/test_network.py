@@ -283,15 +283,15 @@ def test_row_14_sending_to_a_full_queue_is_a_value(
 def test_row_31_a_routing_id_that_is_taken_stays_with_its_owner(arena: Arena) -> None:
     first = arena.peer()
     caller = first.station._caller
-    join = codec.encode(join_of(first.station.incarnation, "twin"))
+    join = codec.encode(join_of(first.station.incarnation, "clone"))
     with arena.attack():
         first.send(join)
         station = opened(arena.key)
         station._caller = caller  # A copy of the process, with its key.
-        twin = Peer(station, arena.port)
-        twin.send(join)
+        clone = Peer(station, arena.port)
+        clone.send(join)
 
-        assert twin.receive(0.5) == b""
+        assert clone.receive(0.5) == b""
         first.send(join)
 
 

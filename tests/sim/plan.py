@@ -77,7 +77,7 @@ class Plan:
     arrival_s: float = 30.0  # so long a newcomer has for its first step
     again_s: float = 0.1  # until a process that starts again has its hooks
     prologue_s: float = 0.05  # until it stands before its loop
-    parcel_s: float = 0.0  # until a member that stands still has made what a newcomer is given
+    packing_s: float = 0.0  # until a member that stands still has made what a newcomer is given
     transfer_s: float = 0.02  # until it has all of its state
     place_s: float = 0.0  # until another launcher is there for a lost one's place; 0: none comes
     heal_at: float = 0.0
@@ -181,7 +181,7 @@ def draw_arrivals(seed: int) -> Plan:
         arrival_s=rng.choice((30.0, 30.0, 4.0)),
         again_s=rng.choice((0.02, 0.2, 1.0)),
         prologue_s=rng.choice((0.01, 0.1, 0.5)),
-        parcel_s=random.Random(f"parcel {seed}").choice((0.0, 0.0, 0.0, 0.02, 0.2)),
+        packing_s=random.Random(f"parcel {seed}").choice((0.0, 0.0, 0.0, 0.02, 0.2)),
         transfer_s=rng.choice((0.002, 0.02, 0.3)),
         microbatch_s=rng.choice((0.02, 0.05)),
         split=rng.choice((0.02, 0.1, 0.4)),
@@ -247,15 +247,15 @@ def _draw_return_fault(rng: random.Random, plan: Plan, lost: tuple[int, ...]) ->
 
 
 def _draw_donor_loss(plan: Plan, lost: tuple[int, ...]) -> tuple[Fault, ...]:
-    """Where parcels take time, a member may end while the newcomer waits for one, or just before.
+    """Where packing takes time, a member may end while the newcomer waits for one, or just before.
 
     Drawn from a stream of its own: histories in which they take none stay what they are.
     """
     rng = random.Random(f"donor {plan.seed}")
-    if not plan.parcel_s or rng.random() < 0.4:
+    if not plan.packing_s or rng.random() < 0.4:
         return ()
     member = rng.choice([rank for rank in plan.world if rank not in lost])
-    point, delay_s = rng.choice((("held", 0.0), ("joined", plan.parcel_s * rng.random())))
+    point, delay_s = rng.choice((("held", 0.0), ("joined", plan.packing_s * rng.random())))
     trigger = member if point == "held" else rng.choice(lost)
     fault = Fault(kind="kill", ranks=(member,), trigger=trigger, point=point, delay_s=delay_s)
     return (fault,)

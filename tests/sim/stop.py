@@ -1,5 +1,5 @@
-"""A simulated rank that stands at the top of a step: until a newer view has come, and its parcel is
-made.
+"""A simulated rank that stands at the top of a step: until a newer view has come, and its state is
+packed.
 """
 
 from collections.abc import Callable
@@ -16,31 +16,31 @@ class Stop:
         self._rank = rank
         self._held: Callable[[], Held | None] | None = None
         self._go_on: Callable[[], None] = lambda: None
-        self._making = 0  # the generation of newcomers for whom it makes its parcel, 0 if for none
-        self._made = 0  # that of the newest parcel
+        self._making = 0  # the generation of newcomers for whom it packs its state, 0 if for none
+        self._made = 0  # that of the newest packed state
         self._waits: dict[int, list[Callable[[], None]]] = {}  # by generation: who is to have it
 
     def begin(
         self, held: Callable[[], Held | None], generation: int, go_on: Callable[[], None]
     ) -> None:
-        """Stand still, and say so again and again, as long as `held` has it; make a parcel for
+        """Stand still, and say so again and again, as long as `held` has it; pack its state for
         newcomers of `generation`, if that is not 0. Then `go_on`.
         """
         self._held, self._go_on, self._making = held, go_on, generation
         self._say()
-        if generation and self._wire.plan.parcel_s:
-            self._wire.on(self._rank, self._wire.plan.parcel_s, self._done)
+        if generation and self._wire.plan.packing_s:
+            self._wire.on(self._rank, self._wire.plan.packing_s, self._done)
         else:
             self._done()
 
     def heard(self) -> None:
-        """A newer view has come. Who stood still goes on, once its parcel is made."""
+        """A newer view has come. Who stood still goes on, once its state is packed."""
         stood, self._held = self._held is not None, None
         if stood and not self._making:
             self._go_on()
 
     def when_made(self, generation: int, call: Callable[[], None]) -> None:
-        """Call once the parcel for `generation` is made: never if this rank ends before."""
+        """Call once the state for `generation` is packed: never if this rank ends before."""
         if self._made == generation:
             call()
         else:

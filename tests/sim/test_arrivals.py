@@ -150,17 +150,17 @@ def test_a_donor_that_dies_while_it_sends_is_made_up_for_and_both_come_back() ->
     assert told(outcome, "replica.return") >= 3
 
 
-def test_a_donor_that_dies_before_its_parcel_is_made_keeps_nobody_waiting() -> None:
+def test_a_donor_that_dies_before_its_state_is_packed_keeps_nobody_waiting() -> None:
     """It has said that it stands there, so the view begins; its address is never told."""
     faults = (kill(1, step=2), kill(2, point="joined", by=1))
-    outcome = History(replace(plan(*faults), parcel_s=0.5)).run()
+    outcome = History(replace(plan(*faults), packing_s=0.5)).run()
 
     assert outcome.coverage["newcomer leaves: a view is without its donor"] == 1
     assert told(outcome, "replica.return") >= 2
 
 
-def test_only_who_is_to_have_it_waits_for_a_parcel() -> None:
-    long = replace(plan(kill(1, step=2)), parcel_s=2.0)
+def test_only_who_is_to_have_it_waits_for_packed_state() -> None:
+    long = replace(plan(kill(1, step=2)), packing_s=2.0)
     outcome = History(long, verbose=True).run()
 
     assert told(outcome, "replica.return") == 1

@@ -30,7 +30,7 @@ def signals_put_back() -> Iterator[None]:
 
 @pytest.fixture
 def exchanging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Survivors of one `survivors.Crew` tell each other, in the place of ranks."""
+    """Survivors of one `survivors.Team` tell each other, in the place of ranks."""
 
     def gather(fabric: Any, channel: Any, generation: int, mine: Any) -> dict[int, Any]:
         told: dict[int, Any] = channel.exchange.all(channel.env.rank, mine)

@@ -20,7 +20,7 @@ Account = Mapping[int, list[tuple[int, int]]]
 
 
 @dataclass
-class Scene:
+class Story:
     """One run directory being written; `now` is in seconds since the run began."""
 
     run_dir: Path
@@ -202,138 +202,138 @@ class Scene:
         self.write("run.end", reason, exit_code=code, root_rank=root)
 
 
-def _kill_replica_1(scene: Scene, step: int) -> None:
-    scene.wait(0.2)
-    scene.exit(3, signal=9)
-    scene.kill(2)
-    scene.lose(1, 3, "rank 3 was killed by SIGKILL")
-    scene.wait(0.02)
-    scene.exit(2, signal=9, ours=True)
-    scene.decide(step)
+def _kill_replica_1(story: Story, step: int) -> None:
+    story.wait(0.2)
+    story.exit(3, signal=9)
+    story.kill(2)
+    story.lose(1, 3, "rank 3 was killed by SIGKILL")
+    story.wait(0.02)
+    story.exit(2, signal=9, ours=True)
+    story.decide(step)
 
 
 def clean(run_dir: Path) -> Path:
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 39)
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 39)
     for rank in range(6):
-        scene.exit(rank)
-    scene.end()
-    return scene.close()
+        story.exit(rank)
+    story.end()
+    return story.close()
 
 
 def one_loss(run_dir: Path) -> Path:
-    scene = Scene(run_dir)
-    scene.start(inject="r3@step:12:backward")
-    scene.steps(0, 11)
-    _kill_replica_1(scene, 12)
-    scene.commit(12, redone=3, ms=785.0)
-    scene.recovered(12, {1: 3}, [(1, 0), (1, 1), (1, 2)])
-    scene.steps(13, 39)
-    scene.end()
-    return scene.close()
+    story = Story(run_dir)
+    story.start(inject="r3@step:12:backward")
+    story.steps(0, 11)
+    _kill_replica_1(story, 12)
+    story.commit(12, redone=3, ms=785.0)
+    story.recovered(12, {1: 3}, [(1, 0), (1, 1), (1, 2)])
+    story.steps(13, 39)
+    story.end()
+    return story.close()
 
 
 def live(run_dir: Path) -> Path:
     """A run in the middle of its steps, with one replica lost."""
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 11)
-    _kill_replica_1(scene, 12)
-    scene.commit(12, redone=3, ms=785.0)
-    scene.recovered(12, {1: 3}, [(1, 0), (1, 1), (1, 2)])
-    scene.steps(13, 20)
-    return scene.close()
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 11)
+    _kill_replica_1(story, 12)
+    story.commit(12, redone=3, ms=785.0)
+    story.recovered(12, {1: 3}, [(1, 0), (1, 1), (1, 2)])
+    story.steps(13, 20)
+    return story.close()
 
 
 def two_at_once(run_dir: Path) -> Path:
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 4)
-    scene.wait(0.1)
-    scene.exit(3, signal=9)
-    scene.kill(2)
-    scene.lose(1, 3, "rank 3 was killed by SIGKILL")
-    scene.wait(0.001)
-    scene.exit(4, signal=11)
-    scene.kill(5)
-    scene.lose(2, 4, "rank 4 was killed by SIGSEGV")
-    scene.wait(0.02)
-    scene.exit(2, signal=9, ours=True)
-    scene.exit(5, signal=9, ours=True)
-    scene.decide(5)
-    scene.commit(5, redone=4, ms=1600.0)
-    scene.recovered(5, {1: 3, 2: 4}, [(1, 0), (1, 1), (2, 0), (2, 1)])
-    scene.steps(6, 12)
-    scene.end()
-    return scene.close()
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 4)
+    story.wait(0.1)
+    story.exit(3, signal=9)
+    story.kill(2)
+    story.lose(1, 3, "rank 3 was killed by SIGKILL")
+    story.wait(0.001)
+    story.exit(4, signal=11)
+    story.kill(5)
+    story.lose(2, 4, "rank 4 was killed by SIGSEGV")
+    story.wait(0.02)
+    story.exit(2, signal=9, ours=True)
+    story.exit(5, signal=9, ours=True)
+    story.decide(5)
+    story.commit(5, redone=4, ms=1600.0)
+    story.recovered(5, {1: 3, 2: 4}, [(1, 0), (1, 1), (2, 0), (2, 1)])
+    story.steps(6, 12)
+    story.end()
+    return story.close()
 
 
 def loss_during_recovery(run_dir: Path) -> Path:
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 4)
-    _kill_replica_1(scene, 5)
-    scene.wait(0.15)
-    scene.exit(5, code=7)
-    scene.kill(4)
-    scene.lose(2, 5, "rank 5 exited with code 7")
-    scene.exit(4, signal=9, ours=True)
-    scene.decide(5)
-    scene.commit(5, redone=6, ms=1900.0)
-    scene.recovered(5, {1: 3, 2: 5}, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)])
-    scene.steps(6, 9)
-    scene.end()
-    return scene.close()
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 4)
+    _kill_replica_1(story, 5)
+    story.wait(0.15)
+    story.exit(5, code=7)
+    story.kill(4)
+    story.lose(2, 5, "rank 5 exited with code 7")
+    story.exit(4, signal=9, ours=True)
+    story.decide(5)
+    story.commit(5, redone=6, ms=1900.0)
+    story.recovered(5, {1: 3, 2: 5}, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)])
+    story.steps(6, 9)
+    story.end()
+    return story.close()
 
 
 def node_lost(run_dir: Path) -> Path:
     """Node gpu-02 hosts replica 1; its journal was on the machine that is gone."""
-    scene = Scene(run_dir)
-    scene.start(nodes=3)
-    scene.steps(0, 6)
-    scene.wait(2.1)
-    scene.write("node.lost", "gpu-02: silent for 2.1 s (limit 2.0 s)", ranks=[2, 3])
-    scene.lose(1, 2, "node gpu-02 is lost: silent for 2.1 s (limit 2.0 s)")
-    scene.decide(7)
-    scene.commit(7, redone=2, ms=800.0)
-    scene.recovered(7, {1: 2}, [(1, 0), (1, 1)])
-    scene.steps(8, 20)
-    scene.end()
-    scene.close()
+    story = Story(run_dir)
+    story.start(nodes=3)
+    story.steps(0, 6)
+    story.wait(2.1)
+    story.write("node.lost", "gpu-02: silent for 2.1 s (limit 2.0 s)", ranks=[2, 3])
+    story.lose(1, 2, "node gpu-02 is lost: silent for 2.1 s (limit 2.0 s)")
+    story.decide(7)
+    story.commit(7, redone=2, ms=800.0)
+    story.recovered(7, {1: 2}, [(1, 0), (1, 1)])
+    story.steps(8, 20)
+    story.end()
+    story.close()
     journal_path(run_dir, "gpu-02").unlink()
     return run_dir
 
 
 def outvoted(run_dir: Path) -> Path:
     """Rank 3 held other parameters than ranks 1 and 5, and left with its replica."""
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 6)
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 6)
     reason = "at step 6 the parameters of ranks [[1, 5], [3]] differed: rank 3 against all others"
-    scene.write("digest.differ", reason, step=6, ranks=[3], outvoted=True)
-    scene.lose(1, 3, "rank 3: its parameters differ from the others' (step 6)")
-    scene.decide(7)
-    scene.commit(7, redone=2, ms=800.0)
-    scene.recovered(7, {1: 3}, [(1, 0), (1, 1)])
-    scene.steps(8, 20)
-    scene.end()
-    return scene.close()
+    story.write("digest.differ", reason, step=6, ranks=[3], outvoted=True)
+    story.lose(1, 3, "rank 3: its parameters differ from the others' (step 6)")
+    story.decide(7)
+    story.commit(7, redone=2, ms=800.0)
+    story.recovered(7, {1: 3}, [(1, 0), (1, 1)])
+    story.steps(8, 20)
+    story.end()
+    return story.close()
 
 
 def user_exception(run_dir: Path) -> Path:
     """The same ValueError on all ranks, and two that only saw a closed connection."""
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 2)
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 2)
     for rank in (1, 0, 2, 3):
-        scene.exit(rank, code=1, error="ValueError: bad shard 8812")
-        scene.wait(0.001)
+        story.exit(rank, code=1, error="ValueError: bad shard 8812")
+        story.wait(0.001)
     for rank in (4, 5):
         error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312"
-        scene.exit(rank, code=1, error=error)
-    scene.end(1, 1, "rank 1 raised ValueError: bad shard 8812")
-    return scene.close()
+        story.exit(rank, code=1, error=error)
+    story.end(1, 1, "rank 1 raised ValueError: bad shard 8812")
+    return story.close()
 
 
 def cut_line(run_dir: Path) -> Path:
@@ -347,34 +347,34 @@ def cut_line(run_dir: Path) -> Path:
 
 def launcher_killed(run_dir: Path) -> Path:
     """Whole lines, then nothing, with a loss that nobody has made good."""
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 8)
-    _kill_replica_1(scene, 9)
-    return scene.close()
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 8)
+    _kill_replica_1(story, 9)
+    return story.close()
 
 
 def succession(run_dir: Path) -> Path:
     """The coordinator lost replica 1 and then its own machine: gpu-03 finishes the step."""
-    scene = Scene(run_dir)
-    scene.start(nodes=3)
-    scene.steps(0, 6)
-    scene.write("node.lost", why := "gpu-02: its launcher has ended", ranks=[2, 3], name="gpu-02")
-    scene.lose(1, 2, f"node {why}")
+    story = Story(run_dir)
+    story.start(nodes=3)
+    story.steps(0, 6)
+    story.write("node.lost", why := "gpu-02: its launcher has ended", ranks=[2, 3], name="gpu-02")
+    story.lose(1, 2, f"node {why}")
     loss = {"slot": 1, "root_rank": 2, "ranks": [2, 3], "generation": 2, "part": True}
-    scene.write("replica.lost", "as the coordinator told this node", "gpu-03", **loss)
-    scene.wait(0.2)
-    scene.write("leader.succeed", "node gpu-03 coordinates this run now", "gpu-03", tenure=2)
-    scene.write("replica.lost", f"node {why}", "gpu-03", **loss, inherited=True)
-    scene.node, scene.generation = "gpu-03", 1000
-    scene.write("node.lost", "gpu-01: its launcher has ended", ranks=[0, 1], name="gpu-01")
-    scene.lose(0, 0, "node gpu-01 is lost: its launcher has ended")
-    scene.decide(7)
-    scene.commit(7, redone=3, ms=900.0)
-    scene.recovered(7, {0: 0, 1: 2}, [(0, 0), (1, 0), (1, 1)])
-    scene.steps(8, 20)
-    scene.end()
-    return scene.close()
+    story.write("replica.lost", "as the coordinator told this node", "gpu-03", **loss)
+    story.wait(0.2)
+    story.write("leader.succeed", "node gpu-03 coordinates this run now", "gpu-03", tenure=2)
+    story.write("replica.lost", f"node {why}", "gpu-03", **loss, inherited=True)
+    story.node, story.generation = "gpu-03", 1000
+    story.write("node.lost", "gpu-01: its launcher has ended", ranks=[0, 1], name="gpu-01")
+    story.lose(0, 0, "node gpu-01 is lost: its launcher has ended")
+    story.decide(7)
+    story.commit(7, redone=3, ms=900.0)
+    story.recovered(7, {0: 0, 1: 2}, [(0, 0), (1, 0), (1, 1)])
+    story.steps(8, 20)
+    story.end()
+    return story.close()
 
 
 RUNS: Mapping[str, Callable[[Path], Path]] = {
@@ -392,9 +392,9 @@ RUNS: Mapping[str, Callable[[Path], Path]] = {
 }
 
 
-def two_steps(run_dir: Path) -> Scene:
+def two_steps(run_dir: Path) -> Story:
     """A run that has committed two steps, to be written on."""
-    scene = Scene(run_dir)
-    scene.start()
-    scene.steps(0, 2)
-    return scene
+    story = Story(run_dir)
+    story.start()
+    story.steps(0, 2)
+    return story

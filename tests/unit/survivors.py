@@ -257,7 +257,7 @@ class Survivor:
         self._run(count)
 
 
-class Crew:
+class Team:
     """Survivors, usually two, who share out what the lost rank did not do."""
 
     def __init__(

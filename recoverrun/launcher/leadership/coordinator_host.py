@@ -16,7 +16,7 @@ from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
 from recoverrun.launcher.leadership.attempts import Attempts, survives
 from recoverrun.launcher.leadership.first_failure import FirstFailure
-from recoverrun.launcher.leadership.host_voice import HostVoice
+from recoverrun.launcher.leadership.host_messages import HostMessages
 from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, verdict
 from recoverrun.launcher.leadership.newcomers import Newcomers
 from recoverrun.launcher.leadership.rollbacks import OF_SNAPSHOTS, Rollbacks
@@ -41,7 +41,7 @@ from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore
 
 
-class CoordinatorHost(HostVoice):
+class CoordinatorHost(HostMessages):
     """Everything of the job that exists once. Launchers are named by their incarnations."""
 
     def __init__(
@@ -183,7 +183,7 @@ class CoordinatorHost(HostVoice):
         envelopes: list[Envelope] = []
         for given in self._newcomers.give_places(self._coordinator.wants):
             taken = coordinator.PlaceTaken(ranks=given.ranks)
-            envelopes += [*given.told, *self._coordinate(taken, now), *self._rollbacks.seat()]
+            envelopes += [*given.told, *self._coordinate(taken, now), *self._rollbacks.set_ranks()]
         return envelopes
 
     def _open(self, formed: Formed, now: float) -> None:

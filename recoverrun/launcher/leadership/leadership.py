@@ -138,7 +138,7 @@ class Leadership:
         self.attempt.leave(attempt)
 
     def close(self) -> None:
-        """The job is over for us: others go on without our voice, or are over too."""
+        """The job is over for us: others go on without us, or are over too."""
         self._register = None
 
     def absent(self) -> set[str]:

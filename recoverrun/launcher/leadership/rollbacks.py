@@ -65,9 +65,9 @@ class Rollbacks:
         effects = self._opened(now).begin(start.attempt, self._ranks(), restored, now)
         self._done(effects if not known else ())
 
-    def seat(self) -> list[Envelope]:
+    def set_ranks(self) -> list[Envelope]:
         """A launcher has the place of one that is lost, in the middle of the attempt."""
-        return [] if self._book is None else self._done(self._book.seat(self._ranks()))
+        return [] if self._book is None else self._done(self._book.set_ranks(self._ranks()))
 
     def _ranks(self) -> dict[str, range]:
         return {name: member.ranks for name, member in self._members.known.items()}

@@ -7,7 +7,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class PackedState:
     """`manifest` is plain; its tensors are in `tensors`, by number."""
 
     manifest: dict[str, Any]

@@ -1,6 +1,6 @@
 """A newcomer's wait for its state ends with its donor.
 
-The donor tells where the state is only once it has made its parcel. If it is lost before, no word
+The donor tells where the state is only once it has packed it. If it is lost before, no word
 of it comes; and a connection to a node that is gone stays silent for long. So another thread
 fetches, while the script's own waits for that, or for a view without the donor.
 """

@@ -3,7 +3,7 @@
 The script runs from its first line, alone in all groups between replicas; collectives of its
 prologue are answered as they were answered to others (`prologue_record`). Before the outermost loop
 of the path it says `Ready` and waits for a view with it. Then loops are wound forward (`winding`),
-and at the top of the step's loop everything is put in place (`parcel`).
+and at the top of the step's loop everything is put in place (`packed_state`).
 """
 
 import sys
@@ -31,7 +31,7 @@ from recoverrun.worker.arrival import (
     published,
     rebound_variables,
 )
-from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.fetching import from_donor
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.kept_files import KeptFiles
@@ -92,7 +92,7 @@ class Newcomer:
         self.layout = self._way.layout
         _, shard = self.layout.place(worker.env.rank)
         record.answer_from(store.get(published.record_key(shard)), self.layout)
-        self._parcel: Parcel | None = None
+        self._packed: PackedState | None = None
         self._fetched_at = 0.0
         self.winding: Winding | None = None
         self._others: list[list[Any]] = []
@@ -150,7 +150,7 @@ class Newcomer:
         worker.timing.note("transfer", 1000 * (self._fetched_at - began))
         worker.timing.note("bytes", sum(one.nbytes for one in tensors))
         worker.timing.note("source", manifest["donor"])
-        self._parcel = Parcel(manifest, tensors)
+        self._packed = PackedState(manifest, tensors)
         self._record.answer_from(manifest["record"], self.layout)
         return Standing.unpack(manifest["standing"])
 
@@ -206,27 +206,27 @@ class Newcomer:
 
     def restore(self, index: int) -> None:
         """Restore the random streams of our slot as the iteration begins."""
-        assert self._parcel is not None, "fetched"
+        assert self._packed is not None, "fetched"
         self._parts.worker.failpoints.comes("wind")
-        packed = self._parcel.manifest["starts"][index]
+        packed = self._packed.manifest["starts"][index]
         if packed is not None:
             restore_streams(Context.unpack(packed).streams)
 
     def finds(self, loop_frame: LoopFrame) -> None:
         """Plain values as they are now, not as they were at each of the items."""
-        assert self._parcel is not None, "fetched"
+        assert self._packed is not None, "fetched"
         runtime = self._parts.worker.runtime
         frames = frames_of([*runtime.stack, loop_frame], sys._getframe(1))
         there = plain_values.found(frames, changing_modules(runtime))
-        plain_values.put_early(self._parcel.manifest["values"], there)
+        plain_values.put_early(self._packed.manifest["values"], there)
 
     def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
         """The body of an outer loop begins, with plain variables and iterators of the others."""
-        assert self._parcel is not None and self.winding is not None, "fetched, and wound to here"
+        assert self._packed is not None and self.winding is not None, "fetched, and wound to here"
         frame = find_frame(loop_frame.frame_id, sys._getframe(1))
         assert frame is not None, "its top was reached"
         passed_bodies.put(
-            self._parcel.manifest["passes"][index],
+            self._packed.manifest["passes"][index],
             frame,
             self.winding.sources.hold,
             self._parts.worker.runtime.module_data,
@@ -236,9 +236,9 @@ class Newcomer:
         self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
     ) -> None:
         """The script stands at the top of the step: put everything in place, and go on."""
-        assert self._parcel is not None, "fetched"
+        assert self._packed is not None, "fetched"
         try:
-            self._take(self._parcel, loop_frame, sys._getframe(1), global_)
+            self._take(self._packed, loop_frame, sys._getframe(1), global_)
         except (NotReachable, ValueError) as why:
             self.leave(str(why))
         self._files.release()
@@ -247,13 +247,13 @@ class Newcomer:
         timing = self._parts.worker.timing
         timing.note("place", 1000 * (time.monotonic() - self._fetched_at))
         timing.starts()
-        self._parcel = None
+        self._packed = None
         failpoints = self._parts.worker.failpoints
         failpoints.comes("place")
         failpoints.return_begins(self._parts.worker.step)
 
     def _take(
-        self, found: Parcel, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]
+        self, found: PackedState, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]
     ) -> None:
         parts, told = self._parts, found.manifest
         worker, streams = parts.worker, read_streams()

@@ -1,4 +1,4 @@
-"""Everything of a parcel is put in place: the newcomer's side of `parcel`."""
+"""Everything of a packed state is put in place: the newcomer's side of `packed_state`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
@@ -13,7 +13,7 @@ from recoverrun.worker.arrival import (
     plain_values,
     values_by_parameter,
 )
-from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
 from recoverrun.worker.arrival.learned import PlaceParts
@@ -31,12 +31,12 @@ from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 
-def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings, spaces: Spaces) -> None:
+def put_state(parts: PlaceParts, packed: PackedState, there: Holdings, spaces: Spaces) -> None:
     """Parameters, buffers, averages of weights, gradients, optimizers and the like.
 
     Raises NotReachable where they do not fit.
     """
-    told, tensors, donor = parcel.manifest, parcel.tensors, parcel.manifest["donor"]
+    told, tensors, donor = packed.manifest, packed.tensors, packed.manifest["donor"]
     strategy = parts.worker.protection.strategy
     with torch.no_grad():
         _fill(
@@ -57,14 +57,14 @@ def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings, spaces: Spaces
         (path, name, unpack(packed, tensors, here=own)) for path, name, packed in told["loose"]
     )
     loose_values.put_tensors(there, spaces, loose)
-    put_states(parts.made, parcel)
+    put_states(parts.made, packed)
 
 
-def put_states(made: MadeObjects, parcel: Parcel) -> None:
+def put_states(made: MadeObjects, packed: PackedState) -> None:
     """Put in place the states of optimizers, schedulers and scalers. Raises NotReachable where they
     do not fit.
     """
-    told, tensors = parcel.manifest, parcel.tensors
+    told, tensors = packed.manifest, packed.tensors
     held = _holders(made.of("optimizers"))
     for name in made.names():
         own = made.of(name)
@@ -113,30 +113,30 @@ def _refilled(present: dict[Any, Any], content: dict[Any, Any]) -> dict[Any, Any
     return present
 
 
-def put_constants(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
+def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings) -> None:
     """Place values in which other ranks differ outside of their loops. Raises NotReachable."""
     own = parts.worker.runtime.own_modules
-    missing = parts.executor.constants.learn(parcel.manifest["constants"], there, own)
+    missing = parts.executor.constants.learn(packed.manifest["constants"], there, own)
     if missing:
         raise NotReachable(f"{missing} differs between ranks, and this process has none")
 
 
-def put_shares(parts: PlaceParts, parcel: Parcel, visible: Mapping[str, Any]) -> None:
+def put_shares(parts: PlaceParts, packed: PackedState, visible: Mapping[str, Any]) -> None:
     """Place the shares of other ranks; this one has its own from its first lines. Raises
     NotReachable.
     """
-    told = unpack(parcel.manifest["shares"], parcel.tensors)
+    told = unpack(packed.manifest["shares"], packed.tensors)
     other = parts.executor.shares.learn(told, parts.worker.env.rank, visible)
     if other:
         raise NotReachable(f"{other} is another share of the data than it was in the lost process")
 
 
 def put_variables(
-    parcel: Parcel, stack: list[LoopFrame], frame: FrameType, here: Sequence[torch.Tensor]
+    packed: PackedState, stack: list[LoopFrame], frame: FrameType, here: Sequence[torch.Tensor]
 ) -> None:
     """Place the variables that the loops of each function bind. `here`: see `packing.unpack`."""
-    found, tensors = [], parcel.tensors
-    told = parcel.manifest["frames"]
+    found, tensors = [], packed.tensors
+    told = packed.manifest["frames"]
     for (loops, *values), mine in zip(told, frame_variables.read_all(stack, frame), strict=True):
         local, module = (
             {name: unpack(one, tensors, here=here) for name, one in names} for names in values
@@ -147,19 +147,19 @@ def put_variables(
     frame_variables.write_all(found, stack, frame)
 
 
-def put_iterators(parcel: Parcel, frames: list[FrameType], hold: Hold) -> None:
+def put_iterators(packed: PackedState, frames: list[FrameType], hold: Hold) -> None:
     """Those that variables and attributes hold have given as many items as there. Raises
     NotReachable.
     """
-    for told, frame in zip(parcel.manifest["iterators"], frames, strict=True):
-        for name, packed in told:
+    for told, frame in zip(packed.manifest["iterators"], frames, strict=True):
+        for name, iterator in told:
             visible = {**frame.f_globals, **frame.f_locals}
             if not isinstance(name, str):
                 present = at_path(tuple(name), visible)
-                hold(HeldIterator.unpack(packed), present, visible)
+                hold(HeldIterator.unpack(iterator), present, visible)
                 continue
             present = frame.f_locals.get(name)
-            held = hold(HeldIterator.unpack(packed), present, visible)
+            held = hold(HeldIterator.unpack(iterator), present, visible)
             if held is not present:
                 frame_variables.write(frame, {name: held})
 
@@ -201,11 +201,11 @@ def without_own_objects(
     return told.with_values(kept)
 
 
-def own_values(parcel: Parcel, visible: Mapping[str, Any]) -> dict[Key, Any]:
+def own_values(packed: PackedState, visible: Mapping[str, Any]) -> dict[Key, Any]:
     """The values in which the slot differed from others when it was lost, as this process has them:
     with other samples nobody knows more of them.
     """
-    keys = [key_of(said) for said in parcel.manifest["apart"]]
+    keys = [key_of(said) for said in packed.manifest["apart"]]
     found = ((key, shares.value_of(visible, key)) for key in keys)
     return {key: copied(value) for key, value in found if value is not None}
 

@@ -5,7 +5,7 @@
 | `arrival/path` | how the others train (`Way`) |
 | `arrival/record/SHARD` | results of collectives before these loops (`prologue_record`) |
 | `arrival/sources/RANK` | the code that this rank runs (`OwnSources`) |
-| `arrival/GENERATION/RANK` | where its parcel is in that generation, or why there is none |
+| `arrival/GENERATION/RANK` | where its packed state is in that generation, or why there is none |
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def unpacked(told: bytes) -> Way:
 
 
 def packed_word(word: Address | str) -> bytes:
-    """The words of a donor for its newcomer: where its parcel is, or why there is none."""
+    """The words of a donor for its newcomer: where its packed state is, or why there is none."""
     return bytes(msgpack.packb(word, use_bin_type=True))
 
 

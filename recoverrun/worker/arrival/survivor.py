@@ -3,7 +3,7 @@
 From the first transaction on a survivor tells where in the script the run is (`published`). When
 all members know of an invitation, as the vote of the step before has shown, all stop at the top of
 the next step, and say so. The view that begins then has the newcomers, and the step goes on: its
-vote needs them. One survivor for each newcomer makes its parcel as soon as it has said that it
+vote needs them. One survivor for each newcomer packs its state as soon as it has said that it
 stands there, and tells where it is; the others do not wait for that.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from recoverrun.worker.arrival import (
     loose_values,
-    parcel,
+    packed_state,
     plain_values,
     published,
     rebound_variables,
@@ -206,7 +206,7 @@ class Survivor:
         try:
             with _guarded():
                 standing(worker.runtime).pack()
-                parcel.common(self._parts, top, context, self._began)
+                packed_state.common(self._parts, top, context, self._began)
         except NotReachable as why:
             self._refuse(str(why))
 
@@ -221,7 +221,7 @@ class Survivor:
     def _hold(self, top: Top, context: Context) -> None:
         """All members stand here: others take part from this step on.
 
-        Nobody waits for parcels but who is to have them: where the lost ranks stand is found
+        Nobody waits for packed states but who is to have them: where the lost ranks stand is found
         first, as it may turn out that nobody can tell; all else once this rank has said that it is
         here. The view may begin meanwhile, and the other members go on.
         """
@@ -264,7 +264,7 @@ class Survivor:
         slots: dict[int, Context | None] = {}
         try:
             with _guarded():
-                slots = {rank: parcel.slot_of(self._parts, rank, context) for rank in ranks}
+                slots = {rank: packed_state.slot_of(self._parts, rank, context) for rank in ranks}
         except NotReachable as why:
             for rank in ranks:
                 self._decline(rank, generation, str(why))
@@ -277,7 +277,7 @@ class Survivor:
         worker = self._parts.worker
         worker.failpoints.welcomes("give", lambda: self._await_view(generation - 1, None))
         collects = gc.isenabled()
-        gc.disable()  # a collection takes longer than a parcel, and a newcomer waits for it
+        gc.disable()  # a collection takes longer than packing, and a newcomer waits for it
         try:
             with _guarded():
                 address = self._offer(rank, slot, generation, top, context)
@@ -301,7 +301,7 @@ class Survivor:
     def _offer(
         self, rank: int, slot: Context | None, generation: int, top: Top, context: Context
     ) -> Address:
-        """Offer `rank` its parcel. Raises NotReachable."""
+        """Offer `rank` its packed state. Raises NotReachable."""
         parts, worker = self._parts, self._parts.worker
         lost = parts.executor.lost.get(rank)
 
@@ -312,7 +312,7 @@ class Survivor:
 
         exact = parts.left.exact
         stands = standing(worker.runtime, origin_of, own_data=not exact)
-        found = parcel.made(parts, rank, slot, top, context, self._began)
+        found = packed_state.made(parts, rank, slot, top, context, self._began)
         record = self._record.pack(worker.protection.layout)
         before = [[*place, digest] for place, digest in (self._before or {}).items()]
         manifest = {

@@ -22,7 +22,7 @@ from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
 
-MOST_FEEDS = 64
+MOST_ITERATORS = 64
 """Iterators over loaders in a list of the script's."""
 
 
@@ -32,7 +32,7 @@ class TorchObserver:
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
         self._iterators: list[str] = []  # variables of the module
-        self._feeds: list[list[Any]] = []
+        self._iterator_lists: list[list[Any]] = []
 
     @aside
     def streams(self) -> Streams:
@@ -49,8 +49,8 @@ class TorchObserver:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
             self._iterators = list(plain_iterators(visible))
             spaces = [visible, *(contents(owner) for _, owner in self._owners)]
-            lists = {id(v): v for space in spaces for v in space.values() if _is_feeds(v)}
-            self._feeds = list(lists.values())
+            lists = {id(v): v for space in spaces for v in space.values() if _is_iterator_list(v)}
+            self._iterator_lists = list(lists.values())
         return states_of(self._owners)
 
     @aside
@@ -69,8 +69,8 @@ class TorchObserver:
             )
         return held
 
-    def feeds(self) -> list[tuple[list[Any], list[Any]]]:
-        return [(feeds, feeds[:]) for feeds in self._feeds]
+    def iterator_lists(self) -> list[tuple[list[Any], list[Any]]]:
+        return [(one, one[:]) for one in self._iterator_lists]
 
     @aside
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:
@@ -98,5 +98,5 @@ class TorchObserver:
         return value.copy() if type(value) in (list, dict, set) else value
 
 
-def _is_feeds(value: Any) -> bool:
-    return type(value) is list and any(isinstance(one, RankAware) for one in value[:MOST_FEEDS])
+def _is_iterator_list(value: Any) -> bool:
+    return type(value) is list and any(isinstance(one, RankAware) for one in value[:MOST_ITERATORS])

@@ -97,9 +97,9 @@ class Substitution:
         module = top.globals
         if top.loop.module_level:
             undo.globals = dict(module)
-        for feeds, then in top.feeds:  # the body may have made another iterator
-            undo.filled.append((feeds, feeds[:]))
-            feeds[:] = then
+        for one, then in top.iterator_lists:  # the body may have made another iterator
+            undo.filled.append((one, one[:]))
+            one[:] = then
         names = self.namespace(top)
         visible = {**module, **top.names}
         owners = [owner for _, owner in owners_of(visible, self._script.own_modules)]

@@ -1,4 +1,4 @@
-"""The parts of a snapshot of one rank: a scene, and tensors beside it by number."""
+"""The parts of a snapshot of one rank: an image, and tensors beside it by number."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class RankImage:
     """`manifest` is plain; its tensors are in `tensors`, by number."""
 
     manifest: Mapping[str, Any]
@@ -34,14 +34,14 @@ class Placed:
     offset: int
 
 
-def placed(scene: Scene, later: Collection[int] = ()) -> tuple[list[Placed], int, int]:
-    """The place of each tensor of `scene`; the bytes of all, and of those that come first. The ones
+def placed(image: RankImage, later: Collection[int] = ()) -> tuple[list[Placed], int, int]:
+    """The place of each tensor of `image`; the bytes of all, and of those that come first. The ones
     with these numbers come behind all others, as they are copied `later`.
     """
     found: dict[int, Placed] = {}
     end = first = 0
     for waits in (False, True):
-        for number, (name, tensor) in enumerate(zip(scene.names, scene.tensors, strict=True)):
+        for number, (name, tensor) in enumerate(zip(image.names, image.tensors, strict=True)):
             if (number in later) != waits:
                 continue
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -73,22 +73,22 @@ def unpacked_table(table: bytes) -> list[Placed]:
 
 
 PROOF_BYTES = 16
-"""At most, behind the scene."""
+"""At most, behind the image."""
 
 
 def packed_proof(proof: int | None) -> bytes:
-    """Behind a packed scene: what is known of the step only once it goes on."""
+    """Behind a packed image: what is known of the step only once it goes on."""
     return bytes(msgpack.packb(proof))
 
 
-def unpacked_scene(told: bytes) -> tuple[dict[str, Any], int | None]:
-    """The manifest of a scene, and its proof. Raises ValueError if `told` is none."""
+def unpacked_image(told: bytes) -> tuple[dict[str, Any], int | None]:
+    """The manifest of an image, and its proof. Raises ValueError if `told` is none."""
     reader = msgpack.Unpacker(raw=False, strict_map_key=False, max_buffer_size=len(told) or 1)
     reader.feed(told)
     try:
         manifest, proof = reader
     except (msgpack.UnpackException, TypeError) as error:
-        raise ValueError(f"not a scene: {error!r}") from error
+        raise ValueError(f"not an image: {error!r}") from error
     if not isinstance(manifest, dict) or not isinstance(proof, int | None):
-        raise ValueError("not a scene, or one without a proof")
+        raise ValueError("not an image, or one without a proof")
     return manifest, proof

@@ -21,7 +21,7 @@ from recoverrun.worker.arrival import (
     rebound_variables,
     values_by_parameter,
 )
-from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import unpack
@@ -34,7 +34,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.snapshots import rank_tensors, scene
+from recoverrun.worker.snapshots import rank_image, rank_tensors
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
@@ -124,7 +124,9 @@ class Restoring:
         parts, told, streams = self._parts, self._told, read_streams()
         runtime = parts.worker.runtime
         strike, step = parts.worker.failpoints.strike, self._snapshot.id.step
-        parcel = Parcel(dict(told), tensors_of(self._snapshot, lambda: strike(step, "restore")))
+        packed_state = PackedState(
+            dict(told), tensors_of(self._snapshot, lambda: strike(step, "restore"))
+        )
         stack = runtime.stack
         before = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime)).of(
             told["before"]
@@ -132,18 +134,18 @@ class Restoring:
         frames = frames_of(stack, frame)
         there = plain_values.found(frames, changing_modules(runtime))
         with torch.no_grad():
-            self._put_tensors(parcel, before, there)
-        placing.put_states(parts.made, parcel)
+            self._put_tensors(packed_state, before, there)
+        placing.put_states(parts.made, packed_state)
         own = held_tensors.in_every_process(parts.made)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         rebound_variables.put(told["rebound"], spaces, frames)
-        placing.put_variables(parcel, stack, frame, own)
-        placing.put_iterators(parcel, frames, self.winding.sources.hold)
+        placing.put_variables(packed_state, stack, frame, own)
+        placing.put_iterators(packed_state, frames, self.winding.sources.hold)
         loose_values.put(
             there,
             spaces,
             [
-                (path, name, unpack(packed, parcel.tensors, here=own))
+                (path, name, unpack(packed, packed_state.tensors, here=own))
                 for path, name, packed in told["loose"]
             ],
         )
@@ -159,14 +161,14 @@ class Restoring:
         here = Context.unpack(told["here"])
         visible = reachable(runtime.module_data, global_, at.f_locals)
         placing.put_context(visible, here, here, write, of_process=True)
-        scene.learn(parts, told["learned"])
+        rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._resumes(self._snapshot.id.step, before, self._snapshot.proof)
 
-    def _put_tensors(self, parcel: Parcel, before: Before, there: Holdings) -> None:
+    def _put_tensors(self, packed_state: PackedState, before: Before, there: Holdings) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""
-        parts, told, tensors = self._parts, parcel.manifest, parcel.tensors
+        parts, told, tensors = self._parts, packed_state.manifest, packed_state.tensors
         _fill("parameters", rank_tensors.trained(parts.made), unpack(told["trained"], tensors))
         others, later = before.names.others(parts.made, there)
         theirs = unpack(told["modules"], tensors)

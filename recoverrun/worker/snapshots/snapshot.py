@@ -8,7 +8,7 @@ import torch
 from recoverrun.worker.arrival.packing import DTYPES
 from recoverrun.worker.arrival.state_source import Piece, StateLost
 from recoverrun.worker.arrival.tensor_memory import memory_of
-from recoverrun.worker.snapshots.piece_table import Placed, unpacked_scene, unpacked_table
+from recoverrun.worker.snapshots.piece_table import Placed, unpacked_image, unpacked_table
 from rendezvous.bays.client import KeeperClient, SnapshotLost
 from rendezvous.snapshots.identity import SnapshotId
 
@@ -27,7 +27,7 @@ class Snapshot:
         """Raises StateLost."""
         try:
             self._kept = client.open(attempt, step)
-            self._manifest, self.proof = unpacked_scene(self._kept.scene)
+            self._manifest, self.proof = unpacked_image(self._kept.image)
             self._table: list[Placed] = unpacked_table(self._kept.table)
         except (SnapshotLost, ValueError) as error:
             raise StateLost(str(error)) from error

@@ -1,6 +1,6 @@
 """Takes snapshots: at the top of a step, beside its forward and backward, up to its fence.
 
-At the top the script's thread tells the scene and copies all that is not known to stand still. A
+At the top the script's thread tells its image and copies all that is not known to stand still. A
 thread copies the rest until the optimizer is about to write (`fence`). The snapshot is sealed after
 that, so that one in which something moved is none.
 """
@@ -15,14 +15,14 @@ from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.snapshots import scene
+from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
 from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
-    Scene,
+    RankImage,
     packed_proof,
     packed_table,
     placed,
@@ -225,11 +225,11 @@ class Taker:
             self._pace.took(0.0, learning=True)
             return  # nobody waits for a keeper that begins
         collects = gc.isenabled()
-        gc.disable()  # a collection takes longer than the scene
+        gc.disable()  # a collection takes longer than the image
         try:
             if not self._copier.rest(SEALED_WITHIN_S):
                 raise SnapshotMissed("the one before it is not sealed yet")
-            self._begin(step, self._scene(top))
+            self._begin(step, self._image(top))
             self._missed = False
             self._tell_begun()
         except TooLittleMemory as why:
@@ -244,7 +244,7 @@ class Taker:
         learning = self._taking is not None and self._taking.learns
         self._pace.took(time.perf_counter() - began, learning=learning)
 
-    def _scene(self, top: Top) -> Scene:
+    def _image(self, top: Top) -> RankImage:
         """Raises NotReachable."""
         parts = self._parts
         before = self._past.before
@@ -254,7 +254,7 @@ class Taker:
         context = known or parts.executor.captures.top(self._steps.index, 0, 0, top)
         top.context = known
         try:
-            return scene.made(
+            return rank_image.made(
                 parts,
                 top,
                 context,
@@ -267,7 +267,7 @@ class Taker:
         except Exception as error:  # protects a healthy run from what its objects say of themselves
             raise NotReachable(UNTOLD.format(error)) from error
 
-    def _begin(self, step: int, found: Scene) -> None:
+    def _begin(self, step: int, found: RankImage) -> None:
         """Copy what may change before the fence, and let the thread copy the rest.
 
         Raises SnapshotMissed.

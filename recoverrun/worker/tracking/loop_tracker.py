@@ -110,7 +110,7 @@ class LoopTracker:
             attributes=attributes,
             bulk=self.script.observer.bulk({name: names[name] for name in carried}),
             iterators=self.script.observer.iterators(global_, read),
-            feeds=self.script.observer.feeds(),
+            iterator_lists=self.script.observer.iterator_lists(),
             positions=[(source, source.count) for source in self.script.sources],
             draws=loop_frame.draws[:],
             ahead=loop_frame.ahead,

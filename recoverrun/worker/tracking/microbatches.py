@@ -50,7 +50,7 @@ class Top:
     made: Counter[str] = field(default_factory=Counter)  # generators, by place, before it
     evidence: "Evidence | None" = None  # of what the iteration does
     synced: tuple[int, ...] = ()  # see `ForwardSync.counts`
-    feeds: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
+    iterator_lists: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
     """Lists that hold iterators over loaders, and what they held."""
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
 

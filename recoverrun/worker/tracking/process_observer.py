@@ -33,7 +33,7 @@ class Observer(Protocol):
         last looked at, by reference.
         """
 
-    def feeds(self) -> list[tuple[list[Any], list[Any]]]:
+    def iterator_lists(self) -> list[tuple[list[Any], list[Any]]]:
         """The lists last looked at that hold iterators over loaders, and what they hold now."""
 
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":

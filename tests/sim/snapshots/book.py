@@ -66,7 +66,7 @@ class Book:
         if len(self._lost) > self._level or self.safe in self._bare:
             self.safe, self._void = NONE, True
 
-    def seated(self, step: int) -> None:
+    def ranks_set(self, step: int) -> None:
         """Nodes have the places of lost ones at the top of this step, in the middle of the attempt:
         what is taken from then on is on them, too.
         """

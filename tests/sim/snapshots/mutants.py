@@ -122,11 +122,11 @@ OF_RETURNS = (
         "if turn <= self._grid(rank).turn:", "if False:", "SNAP-L", 39,
     ),
     Mutant(
-        "what a lost node had is waited for", snapshots, "SnapshotBook.seat",
+        "what a lost node had is waited for", snapshots, "SnapshotBook.set_ranks",
         "if self._circle.exposed and self.newest != self.safe:", "if False:", "SNAP-L", 119,
     ),
     Mutant(
-        "a node that takes a place is unknown", snapshots, "SnapshotBook.seat",
+        "a node that takes a place is unknown", snapshots, "SnapshotBook.set_ranks",
         "self._ranks = dict(ranks)", "pass", "SNAP-L", 3,
     ),
 )  # fmt: skip

@@ -198,8 +198,8 @@ class World:
             self.nodes[place].begin(self.attempt, self._restored or NONE)
         if gone:
             self.coverage["on another node"] += 1
-            self.book.seated(step)
-            self._done(self.machine.seat({node.name: node.ranks for node in self.nodes}))
+            self.book.ranks_set(step)
+            self._done(self.machine.set_ranks({node.name: node.ranks for node in self.nodes}))
         came, birth = self._replicas.come()
         self._say(f"ranks {sorted(came)} come back at the top of step {step}")
         number = incarnation(self.attempt, birth)

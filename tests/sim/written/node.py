@@ -129,7 +129,7 @@ class Node:
 def _bay(rank: int, world: int, found: SnapshotId, state: State) -> int:
     content = _STATE.pack(state)
     header = BayHeader(
-        rank=rank, world=world, id=found, pieces=len(content), table=0, scene=0,
+        rank=rank, world=world, id=found, pieces=len(content), table=0, image=0,
         notes_sum=crc32(b""),
     )  # fmt: skip
     fd = memory.make(bay_header.bay_bytes(len(content)))

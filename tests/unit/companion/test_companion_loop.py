@@ -9,7 +9,7 @@ import pytest
 
 from recoverrun.companion.companion_loop import follow
 from recoverrun.companion.companion_order import CompanionOrder, to_json
-from tests.unit.journals import Scene
+from tests.unit.journals import Story
 from tests.unit.otlp_receiver import receiving
 
 PID = 77
@@ -47,16 +47,16 @@ def test_what_was_written_until_the_end_is_told(
     writer, ended = pipe
     heard = tmp_path / "heard"
     order = CompanionOrder(classes=("loss", "end"), command=f"cat >> {heard}; echo >> {heard}")
-    scene = Scene(tmp_path)
+    story = Story(tmp_path)
     say(writer, to_json(order), str(tmp_path))
 
-    scene.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
+    story.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
                 version="0.1.0", inject="", pid=PID)  # fmt: skip
-    scene.write("node.join", "gpu-01 joined", nproc=1)
-    scene.write("replica.lost", "it is gone", slot=1, root_rank=1, ranks=[1], generation=2)
-    scene.write("hang.stick", "nobody asked for this", lag_s=9.0)
-    scene.write("run.end", "done", exit_code=0, root_rank=-1)
-    scene.close()
+    story.write("node.join", "gpu-01 joined", nproc=1)
+    story.write("replica.lost", "it is gone", slot=1, root_rank=1, ranks=[1], generation=2)
+    story.write("hang.stick", "nobody asked for this", lag_s=9.0)
+    story.write("run.end", "done", exit_code=0, root_rank=-1)
+    story.close()
     ended()
 
     lines = heard.read_text().splitlines()
@@ -82,14 +82,14 @@ def test_a_trace_of_the_run_is_sent_by_the_node_that_coordinates(
     writer, ended = pipe
     with receiving() as receiver:
         say(writer, to_json(CompanionOrder(otlp=receiver.address)), str(tmp_path))
-        scene = Scene(tmp_path)
-        scene.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
+        story = Story(tmp_path)
+        story.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
                     version="0.1.0", inject="", pid=PID)  # fmt: skip
-        scene.write("node.join", "gpu-01 joined", nproc=1)
-        scene.recovered(3, {1: 2}, [])
-        scene.wait(1.0)
-        scene.end()
-        scene.close()
+        story.write("node.join", "gpu-01 joined", nproc=1)
+        story.recovered(3, {1: 2}, [])
+        story.wait(1.0)
+        story.end()
+        story.close()
         ended()
 
     assert [span.name for span in receiver.spans] == ["recovery in step 3", "run train.py"]
@@ -102,12 +102,12 @@ def test_a_trace_that_nobody_takes_is_noted_and_holds_nobody_up(
     writer, ended = pipe
     with receiving(status=400) as receiver:
         say(writer, to_json(CompanionOrder(otlp=receiver.address)), str(tmp_path))
-        scene = Scene(tmp_path)
-        scene.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
+        story = Story(tmp_path)
+        story.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
                     version="0.1.0", inject="", pid=PID)  # fmt: skip
-        scene.write("node.join", "gpu-01 joined", nproc=1)
-        scene.end()
-        scene.close()
+        story.write("node.join", "gpu-01 joined", nproc=1)
+        story.end()
+        story.close()
         ended()
 
     assert "the span 'run train.py' was not taken" in (tmp_path / "events.log").read_text()

@@ -6,22 +6,22 @@ import pytest
 
 from recoverrun.companion.told_events import TellingNode, Told
 from rendezvous.journal.reader import read_run
-from tests.unit.journals import Scene
+from tests.unit.journals import Story
 
 PIDS = {"gpu-01": 100, "gpu-02": 200}
 
 
-def scene(tmp_path: Path) -> Scene:
+def story(tmp_path: Path) -> Story:
     """Two nodes, of which the first coordinates, and a loss."""
-    scene = Scene(tmp_path)
+    story = Story(tmp_path)
     for node, pid in PIDS.items():
-        scene.write("run.start", "", node, run_id="job", argv=["train.py"], world_size=2,
+        story.write("run.start", "", node, run_id="job", argv=["train.py"], world_size=2,
                     nnodes=2, version="0.1.0", inject="", pid=pid)  # fmt: skip
-    scene.write("node.join", "gpu-02 joined", nproc=1, name="gpu-02")
+    story.write("node.join", "gpu-02 joined", nproc=1, name="gpu-02")
     lost = {"slot": 1, "root_rank": 1, "ranks": [1], "generation": 2}
-    scene.write("replica.lost", "rank 1 was ended by signal 9", **lost)
-    scene.write("replica.lost", "rank 1 was ended by signal 9", "gpu-02", **lost, part=True)
-    return scene
+    story.write("replica.lost", "rank 1 was ended by signal 9", **lost)
+    story.write("replica.lost", "rank 1 was ended by signal 9", "gpu-02", **lost, part=True)
+    return story
 
 
 def told(tmp_path: Path, node: str) -> list[Told]:
@@ -29,7 +29,7 @@ def told(tmp_path: Path, node: str) -> list[Told]:
 
 
 def test_a_loss_is_told_once_by_the_node_that_coordinates(tmp_path: Path) -> None:
-    scene(tmp_path).close()
+    story(tmp_path).close()
 
     (loss,), others = told(tmp_path, "gpu-01"), told(tmp_path, "gpu-02")
 
@@ -47,7 +47,7 @@ def test_a_loss_is_told_once_by_the_node_that_coordinates(tmp_path: Path) -> Non
 def test_the_end_is_told_once_although_all_nodes_record_it(
     tmp_path: Path, code: int, words: str
 ) -> None:
-    run = scene(tmp_path)
+    run = story(tmp_path)
     for node in PIDS:
         run.write("run.end", "rank 1 was ended by signal 9", node, exit_code=code, root_rank=1)
     run.close()
@@ -59,7 +59,7 @@ def test_the_end_is_told_once_although_all_nodes_record_it(
 
 
 def test_after_a_takeover_the_new_coordinator_tells(tmp_path: Path) -> None:
-    run = scene(tmp_path)
+    run = story(tmp_path)
     run.write("leader.succeed", "gpu-02 coordinates", "gpu-02", tenure=2)
     run.write("run.end", "done", "gpu-02", exit_code=0, root_rank=-1)
     run.close()
@@ -68,7 +68,7 @@ def test_after_a_takeover_the_new_coordinator_tells(tmp_path: Path) -> None:
 
 
 def test_a_loss_of_a_lost_coordinator_is_told_again_by_its_successor(tmp_path: Path) -> None:
-    run = scene(tmp_path)
+    run = story(tmp_path)
     run.write("leader.succeed", "gpu-02 coordinates", "gpu-02", tenure=2)
     lost = {"slot": 1, "root_rank": 1, "ranks": [1], "generation": 2}
     run.write("replica.lost", "gone", "gpu-02", **lost, part=True, inherited=True)
@@ -80,7 +80,7 @@ def test_a_loss_of_a_lost_coordinator_is_told_again_by_its_successor(tmp_path: P
 
 
 def test_a_reason_cannot_break_a_line(tmp_path: Path) -> None:
-    run = scene(tmp_path)
+    run = story(tmp_path)
     run.write("hang.stick", "rank\x1b[31m 0\nhangs", lag_s=9.0)
     run.close()
 
@@ -88,6 +88,6 @@ def test_a_reason_cannot_break_a_line(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_an_earlier_run_in_the_same_directory_is_not_told(tmp_path: Path) -> None:
-    scene(tmp_path).close()
+    story(tmp_path).close()
 
     assert list(TellingNode(999).events(read_run(tmp_path).entries)) == []

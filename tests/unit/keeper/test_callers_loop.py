@@ -46,7 +46,7 @@ def _fill(client: KeeperClient, step: int, nbytes: int = MIB, attempt: int = 0) 
     bay = client.reserve(nbytes, notes=4096)
     content = bytes([step + 1, client.rank + 1]) * (nbytes // 2)
     bay.memory[:] = content
-    bay.seal(attempt, step, b"table", b"scene %d" % step)
+    bay.seal(attempt, step, b"table", b"image %d" % step)
     return content
 
 
@@ -54,7 +54,7 @@ def _read(client: KeeperClient, step: int, nbytes: int = MIB) -> bytes:
     kept = client.open(0, step)
     into = bytearray(nbytes)
     kept.read(0, memoryview(into))
-    assert (kept.table, kept.scene) == (b"table", b"scene %d" % step)
+    assert (kept.table, kept.image) == (b"table", b"image %d" % step)
     kept.close()
     return bytes(into)
 
@@ -67,7 +67,7 @@ for step in (3, 5):
     bay = client.reserve(1 << 20, notes=4096)
     bay.memory[:] = bytes([step]) * (1 << 20)
     if step == 3:
-        bay.seal(0, 3, b"table", b"scene 3")
+        bay.seal(0, 3, b"table", b"image 3")
 print(flush=True)
 sys.stdin.read()
 """
@@ -102,7 +102,7 @@ def test_memory_that_is_written_to_in_two_parts_is_a_part_of_a_snapshot_as_any(
     bay.memory[:100] = bytes(100)
     bay.open()
     bay.memory[100:] = bytes([7]) * (MIB - 100)
-    bay.seal(0, 3, b"table", b"scene 3")
+    bay.seal(0, 3, b"table", b"image 3")
     keeper.holding((0, 0, 2), (0, 0, 3))
 
     assert _read(client, 3) == bytes(100) + bytes([7]) * (MIB - 100)
@@ -134,7 +134,7 @@ def test_a_bay_that_nobody_had_summed_counts_once_the_next_keeper_has(
     client = KeeperClient(place[0], 0, 0, 1)
     bay = client.reserve(MIB)
     keeper.kill(signal.SIGSTOP)
-    bay.seal(0, 3, b"table", b"scene 3")
+    bay.seal(0, 3, b"table", b"image 3")
     keeper.kill()
     assert keeper.ended()
     keeper.drain()

@@ -32,7 +32,7 @@ class Kept:
         bay = self.client.reserve(MIB, notes=4096)
         content = bytes([step, 7]) * (MIB // 2)
         bay.memory[:] = content
-        bay.seal(0, step, b"table", b"scene")
+        bay.seal(0, step, b"table", b"image")
         return content
 
     def write(self, directory: Path, step: int, start: int, keep: int = 0) -> WrittenOut:

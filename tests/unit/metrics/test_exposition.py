@@ -11,7 +11,7 @@ from recoverrun.config.option_values import Endpoint
 from recoverrun.errors import RecoverrunError
 from recoverrun.metrics.exposition import Meter, buckets, serve, text, write
 from tests.unit import journals
-from tests.unit.journals import Scene
+from tests.unit.journals import Story
 
 
 def samples(content: str) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -33,7 +33,7 @@ def test_the_text_says_what_the_journal_says(tmp_path: Path) -> None:
 
 
 def test_a_scrape_sees_what_was_written_since_the_last(tmp_path: Path) -> None:
-    scene = journals.two_steps(tmp_path)
+    story = journals.two_steps(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     end = serve(Endpoint(host="127.0.0.1", port=port), Meter(tmp_path).series)
@@ -44,8 +44,8 @@ def test_a_scrape_sees_what_was_written_since_the_last(tmp_path: Path) -> None:
 
     try:
         before = scrape()
-        scene.end()
-        scene.close()
+        story.end()
+        story.close()
 
         assert (before, scrape()) == (0, 1)
     finally:
@@ -79,15 +79,15 @@ def test_a_file_appears_whole_and_nothing_beside_it(tmp_path: Path) -> None:
 
 
 def test_another_run_in_the_same_directory_begins_with_zero(tmp_path: Path) -> None:
-    meter, scene = Meter(tmp_path), Scene(tmp_path)
-    scene.start()
-    scene.commit(0)
+    meter, story = Meter(tmp_path), Story(tmp_path)
+    story.start()
+    story.commit(0)
     before = samples(text(meter.series()).decode())
-    scene.wait(5.0)
-    scene.write("run.start", "", run_id="next", argv=["next.py"], world_size=6, nnodes=1,
+    story.wait(5.0)
+    story.write("run.start", "", run_id="next", argv=["next.py"], world_size=6, nnodes=1,
                 version="0.1.0", inject="")  # fmt: skip
     after = samples(text(meter.series()).decode())
-    scene.close()
+    story.close()
 
     assert before["recoverrun_steps_total", ()] == 1
     assert after["recoverrun_steps_total", ()] == 0

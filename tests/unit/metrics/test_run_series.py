@@ -61,12 +61,12 @@ def test_workers_are_counted_by_node(tmp_path: Path) -> None:
 
 
 def test_what_hangs_or_is_slow_is_counted(tmp_path: Path) -> None:
-    scene = journals.two_steps(tmp_path)
-    scene.write("hang.stick", "all have joined", lag_s=9.0)
-    scene.write(
+    story = journals.two_steps(tmp_path)
+    story.write("hang.stick", "all have joined", lag_s=9.0)
+    story.write(
         "straggler.find", "rank 1 is slow", step=3, rank=1, score=0.2, lag_ms=90, kind="data"
     )
-    scene.close()
+    story.close()
 
     found = of(tmp_path)
 
@@ -85,18 +85,18 @@ def test_time_is_what_reports_say_of_it(tmp_path: Path) -> None:
     assert value(found["goodput_ratio"], "wall") == goodput.ratio > 0
 
 
-SCENES: list[Callable[[Path], Path]] = [
+STORIES: list[Callable[[Path], Path]] = [
     journals.clean, journals.one_loss, journals.live, journals.two_at_once,
     journals.loss_during_recovery, journals.node_lost, journals.user_exception,
     journals.launcher_killed,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_counters_never_fall_and_labels_are_few(
-    scene: Callable[[Path], Path], tmp_path: Path
+    story: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    entries = read_run(scene(tmp_path)).entries
+    entries = read_run(story(tmp_path)).entries
     run = MeteredRun(Watch(run_dir=str(tmp_path)))
     before: dict[tuple[str, tuple[str, ...]], float] = {}
     for entry in entries:

@@ -21,13 +21,13 @@ def test_steps_on_short_lines_share_their_account(tmp_path: Path) -> None:
 def test_a_step_after_a_whole_one_is_judged_by_itself_if_it_says_anything_else(
     tmp_path: Path,
 ) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.steps(0, 3)
-    scene.commit(4, {0: [(0, 0)] * 4, 1: [(1, i) for i in range(4)], 2: [(2, i) for i in range(4)]})
-    scene.steps(5, 6)
-    scene.commit(7, total=11)
-    log = read_run(scene.close())
+    story = journals.Story(tmp_path)
+    story.start()
+    story.steps(0, 3)
+    story.commit(4, {0: [(0, 0)] * 4, 1: [(1, i) for i in range(4)], 2: [(2, i) for i in range(4)]})
+    story.steps(5, 6)
+    story.commit(7, total=11)
+    log = read_run(story.close())
 
     proof = prove(history(log), log)
 
@@ -36,10 +36,10 @@ def test_a_step_after_a_whole_one_is_judged_by_itself_if_it_says_anything_else(
 
 
 def test_short_lines_of_an_impossible_record_are_refused_with_it(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.steps(0, FULL_EVERY + 3)
-    path = journal_path(scene.close(), "gpu-01")
+    story = journals.Story(tmp_path)
+    story.start()
+    story.steps(0, FULL_EVERY + 3)
+    path = journal_path(story.close(), "gpu-01")
     first = f'"total":{journals.TOTAL},'.encode()
     damaged = path.read_bytes().replace(first, b'"total":4000000000000,', 1)
     path.write_bytes(damaged)

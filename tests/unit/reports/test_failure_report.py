@@ -11,7 +11,7 @@ from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
 from tests.unit import journals
-from tests.unit.journals import Scene
+from tests.unit.journals import Story
 
 
 @pytest.mark.parametrize("name", sorted(journals.RUNS))
@@ -71,24 +71,24 @@ ValueError: bad shard 8812"""
 @pytest.mark.parametrize("world_size", [4, 8, 64])
 def test_one_exception_among_many_ranks_is_a_short_report(tmp_path: Path, world_size: int) -> None:
     """Check 4 of the user experience: 12 lines at most, at 4, 8 and 64 ranks."""
-    scene = Scene(tmp_path)
-    scene.write(
+    story = Story(tmp_path)
+    story.write(
         "run.start", "", run_id="r", argv=["x.py"], world_size=world_size, nnodes=1, version="1",
         inject="",
     )  # fmt: skip
-    scene.write("node.join", "", name="gpu-01", nproc=world_size)
+    story.write("node.join", "", name="gpu-01", nproc=world_size)
     closed = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312"
     root = world_size // 2
-    scene.exit(0, code=1, error=closed)  # A victim may even be gone before its cause.
-    scene.exit(root, code=1, error="ValueError: bad shard 8812")
+    story.exit(0, code=1, error=closed)  # A victim may even be gone before its cause.
+    story.exit(root, code=1, error="ValueError: bad shard 8812")
     for rank in set(range(1, world_size)) - {root}:
-        scene.wait(0.001)
-        scene.exit(rank, code=1, error=closed if rank % 2 else "", ours=not rank % 2)
+        story.wait(0.001)
+        story.exit(rank, code=1, error=closed if rank % 2 else "", ours=not rank % 2)
     cause = f"rank {root} exited with code 1: ValueError: bad shard 8812"
-    scene.end(1, root, cause)
+    story.end(1, root, cause)
 
     text = failure_report(
-        read_run(scene.close()), 1, tmp_path, traceback=['  File "a", line 1, in f']
+        read_run(story.close()), 1, tmp_path, traceback=['  File "a", line 1, in f']
     )
 
     assert text.splitlines()[0] == f"FAILED: {cause}"
@@ -98,27 +98,27 @@ def test_one_exception_among_many_ranks_is_a_short_report(tmp_path: Path, world_
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGTERM", "SIGINT"])
 def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
+    story = Story(tmp_path)
+    story.start()
     code = 128 + getattr(signal, name)
-    scene.end(code, -1)
+    story.end(code, -1)
 
-    text = failure_report(read_run(scene.close()), code, tmp_path)
+    text = failure_report(read_run(story.close()), code, tmp_path)
 
     assert text.startswith("STOPPED: ")
 
 
 def test_how_a_node_left_that_came_back_is_not_how_the_run_ended(tmp_path: Path) -> None:
-    scene, stopped = Scene(tmp_path), 128 + signal.SIGINT
+    story, stopped = Story(tmp_path), 128 + signal.SIGINT
     known = {"run_id": "r", "nnodes": 2, "version": "1", "inject": "", "folder": "x/1"}
     for node in ("gpu-01", "gpu-02"):
-        scene.write("run.start", "", node, argv=["x.py"], world_size=2, **known)
-    scene.write("run.end", "cut off", "gpu-02", exit_code=86, root_rank=-1)
-    scene.wait(1)
-    scene.write("run.start", "", "gpu-02", argv=["x.py"], world_size=2, **known)
+        story.write("run.start", "", node, argv=["x.py"], world_size=2, **known)
+    story.write("run.end", "cut off", "gpu-02", exit_code=86, root_rank=-1)
+    story.wait(1)
+    story.write("run.start", "", "gpu-02", argv=["x.py"], world_size=2, **known)
     for node in ("gpu-01", "gpu-02"):
-        scene.write("run.end", "SIGINT was sent", node, exit_code=stopped, root_rank=-1)
-    log = read_run(scene.close())
+        story.write("run.end", "SIGINT was sent", node, exit_code=stopped, root_rank=-1)
+    log = read_run(story.close())
 
     assert failure_report(log, stopped, tmp_path).startswith("STOPPED: SIGINT was sent")
     assert postmortem(log).exit_code == stopped
@@ -128,17 +128,17 @@ def test_how_a_node_left_that_came_back_is_not_how_the_run_ended(tmp_path: Path)
 def test_a_run_whose_steps_nobody_votes_on_is_not_said_to_have_done_none(
     rolls_back: bool, tmp_path: Path
 ) -> None:
-    scene = Scene(tmp_path)
-    scene.write(
+    story = Story(tmp_path)
+    story.write(
         "run.start", "", run_id="r", argv=["x.py"], world_size=1, nnodes=1, version="1", inject=""
     )
-    scene.write("node.join", "", name="gpu-01", nproc=1)
+    story.write("node.join", "", name="gpu-01", nproc=1)
     if rolls_back:
-        scene.write("promise.state", "one process", promise="rollback", microbatches=1)
-    scene.exit(0, code=1)
-    scene.end(1, 0)
+        story.write("promise.state", "one process", promise="rollback", microbatches=1)
+    story.exit(0, code=1)
+    story.end(1, 0)
 
-    text = failure_report(read_run(scene.close()), 1, tmp_path)
+    text = failure_report(read_run(story.close()), 1, tmp_path)
     assert ("it failed before the first step" in text) != rolls_back
 
 
@@ -148,22 +148,22 @@ def test_signals_are_named() -> None:
 
 
 def test_a_code_that_is_reserved_is_told_apart(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(1, code=99)
-    scene.end(1, 1)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(1, code=99)
+    story.end(1, 1)
 
-    text = failure_report(read_run(scene.close()), 1, tmp_path)
+    text = failure_report(read_run(story.close()), 1, tmp_path)
     assert "the script's own code was 99" in text
 
 
 def test_the_report_prints_nothing_that_a_terminal_obeys(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(1, code=1, error="ValueError: \x1b[2J\x1b]0;owned\x07 \u202egnp\x9b31m\r\nnext: rm")
-    scene.end(1, 1)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(1, code=1, error="ValueError: \x1b[2J\x1b]0;owned\x07 \u202egnp\x9b31m\r\nnext: rm")
+    story.end(1, 1)
 
-    text = failure_report(read_run(scene.close()), 1, tmp_path)
+    text = failure_report(read_run(story.close()), 1, tmp_path)
     assert not set(text) & set("\x1b\x07\r\u202e\x9b")
     assert "owned" not in text
 

@@ -60,22 +60,22 @@ def test_a_page_is_whole_and_asks_nobody_for_anything(tmp_path: Path, name: str)
 
 
 def test_no_text_of_the_run_becomes_markup(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start(inject=EVIL)
-    scene.steps(0, 3)
-    scene.exit(3, code=1, error=f"ValueError: {EVIL}")
-    scene.kill(2)
-    scene.lose(1, 3, EVIL)
-    scene.decide(4)
-    scene.commit(4, redone=1)
-    scene.recovered(4, {1: 3}, [(1, 0)])
-    scene.write("notice.give", EVIL, rank=0, event="promise.weaken")
-    scene.write("run.start", EVIL, EVIL.replace("/", "|"), run_id=EVIL, inject=EVIL, argv=[EVIL],
+    story = journals.Story(tmp_path)
+    story.start(inject=EVIL)
+    story.steps(0, 3)
+    story.exit(3, code=1, error=f"ValueError: {EVIL}")
+    story.kill(2)
+    story.lose(1, 3, EVIL)
+    story.decide(4)
+    story.commit(4, redone=1)
+    story.recovered(4, {1: 3}, [(1, 0)])
+    story.write("notice.give", EVIL, rank=0, event="promise.weaken")
+    story.write("run.start", EVIL, EVIL.replace("/", "|"), run_id=EVIL, inject=EVIL, argv=[EVIL],
                 world_size=6, nnodes=2, version=EVIL)  # fmt: skip
-    scene.end(1, 3, EVIL)
+    story.end(1, 3, EVIL)
     stack = HangStack(hang=1, rank=3, text=EVIL, path=tmp_path)
 
-    page = _page(read_run(scene.close()), stack)
+    page = _page(read_run(story.close()), stack)
 
     found = _Elements(page)
     assert not found.names & {"script", "img"}
@@ -106,10 +106,10 @@ def test_it_shows_pictures_tables_and_stacks(tmp_path: Path) -> None:
 
 
 def test_many_steps_make_a_small_page(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.steps(0, 9)
-    facts = history(log := read_run(scene.close()))
+    story = journals.Story(tmp_path)
+    story.start()
+    story.steps(0, 9)
+    facts = history(log := read_run(story.close()))
     found = judged(facts, log)
     step = facts.commits[-1]
     began = time.process_time()

@@ -10,38 +10,38 @@ from recoverrun.reports.status import Status, status_of
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
 from rendezvous.protocol.records import Json
-from tests.unit.journals import WALL, Scene
+from tests.unit.journals import WALL, Story
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")
 """Replica n is on the nth; the first coordinates."""
 
 
-def _begin(run_dir: Path) -> Scene:
-    scene = Scene(run_dir)
-    scene.start(nodes=3)
+def _begin(run_dir: Path) -> Story:
+    story = Story(run_dir)
+    story.start(nodes=3)
     shown: list[Json] = [[0, 1], [2, 3], [4, 5]]
     for node in NODES[1:]:
-        scene.write("topology.learn", "", node, strategy="fsdp2", replicas=shown, part=True)
-        scene.write(
+        story.write("topology.learn", "", node, strategy="fsdp2", replicas=shown, part=True)
+        story.write(
             "promise.state", "its own", node, promise="exact-samples", microbatches=4, part=True
         )
-    return scene
+    return story
 
 
-def _part(scene: Scene, slot: int, step: int, generation: int = 1, **changes: Json) -> None:
+def _part(story: Story, slot: int, step: int, generation: int = 1, **changes: Json) -> None:
     fields: dict[str, Json] = {
         "step": step, "generation": generation, "quota": {str(slot): 4}, "redone": 0,
         "microbatches": 4, "total": 12, "ms": 400.0,
     }  # fmt: skip
     reason = f"step {step}: 4 of 12 microbatches"
-    scene.write("step.part", reason, NODES[slot], **{**fields, **changes})
+    story.write("step.part", reason, NODES[slot], **{**fields, **changes})
 
 
-def _steps(scene: Scene, *steps: int) -> None:
+def _steps(story: Story, *steps: int) -> None:
     for step in steps:
-        _part(scene, 1, step)
-        scene.commit(step)
-        _part(scene, 2, step)
+        _part(story, 1, step)
+        story.commit(step)
+        _part(story, 2, step)
 
 
 def _without(run_dir: Path, *nodes: str) -> Path:
@@ -66,11 +66,11 @@ def _status(run_dir: Path) -> Status:
 def test_each_step_is_recounted_from_the_journals_that_are_left(
     tmp_path: Path, gone: tuple[str, ...], note: str
 ) -> None:
-    scene = _begin(tmp_path)
-    _steps(scene, *range(30))
+    story = _begin(tmp_path)
+    _steps(story, *range(30))
     for node in NODES:
-        scene.write("run.end", "the end", node, exit_code=0, root_rank=-1)
-    log = read_run(_without(scene.close(), *gone))
+        story.write("run.end", "the end", node, exit_code=0, root_rank=-1)
+    log = read_run(_without(story.close(), *gone))
 
     facts = history(log)
     proof = prove(facts, log)
@@ -84,22 +84,22 @@ def test_each_step_is_recounted_from_the_journals_that_are_left(
 def test_a_node_that_has_left_does_not_decide_how_the_job_ended(
     tmp_path: Path, codes: tuple[int, ...]
 ) -> None:
-    scene = _begin(tmp_path)
-    _steps(scene, *range(3))
+    story = _begin(tmp_path)
+    _steps(story, *range(3))
     for node, code in zip(NODES, codes, strict=True):
-        scene.write("run.end", "the end", node, exit_code=code, root_rank=-1)
+        story.write("run.end", "the end", node, exit_code=code, root_rank=-1)
 
-    assert history(read_run(scene.close())).exit_code == 0
+    assert history(read_run(story.close())).exit_code == 0
 
 
 def test_a_step_without_the_coordinators_record_is_not_proved_where_its_journal_is(
     tmp_path: Path,
 ) -> None:
-    scene = _begin(tmp_path)
-    _steps(scene, 0, 1)
-    _part(scene, 1, 2)
-    _part(scene, 2, 2)
-    log = read_run(scene.close())
+    story = _begin(tmp_path)
+    _steps(story, 0, 1)
+    _part(story, 1, 2)
+    _part(story, 2, 2)
+    log = read_run(story.close())
 
     proof = prove(history(log), log)
 
@@ -113,13 +113,13 @@ def test_the_step_in_which_a_run_was_ended_is_known_by_its_vote(
     tmp_path: Path, last: int, kept: bool, code: int, verdict: str
 ) -> None:
     """A signal to all launchers leaves no time to write it down; an earlier step has had it."""
-    scene = _begin(tmp_path)
-    _steps(scene, 0, 1)
-    _part(scene, 2, 2)
-    _steps(scene, *range(3, last + 1))
+    story = _begin(tmp_path)
+    _steps(story, 0, 1)
+    _part(story, 2, 2)
+    _steps(story, *range(3, last + 1))
     for node in NODES:
-        scene.write("run.end", "SIGTERM", node, exit_code=code, root_rank=-1)
-    log = read_run(scene.close())
+        story.write("run.end", "SIGTERM", node, exit_code=code, root_rank=-1)
+    log = read_run(story.close())
 
     proof = prove(history(log), log)
 
@@ -139,13 +139,13 @@ def test_the_step_in_which_a_run_was_ended_is_known_by_its_vote(
 def test_a_part_that_contradicts_the_coordinators_record_is_a_violation(
     tmp_path: Path, changes: dict[str, Json], words: str, first: str
 ) -> None:
-    scene = _begin(tmp_path)
+    story = _begin(tmp_path)
     if first == "part":
-        _part(scene, 1, 0, **changes)
-    scene.commit(0)
+        _part(story, 1, 0, **changes)
+    story.commit(0)
     if first == "whole":
-        _part(scene, 1, 0, **changes)
-    log = read_run(scene.close())
+        _part(story, 1, 0, **changes)
+    log = read_run(story.close())
 
     proof = prove(history(log), log)
 
@@ -155,10 +155,10 @@ def test_a_part_that_contradicts_the_coordinators_record_is_a_violation(
 
 
 def test_two_nodes_that_claim_one_microbatch_are_a_violation(tmp_path: Path) -> None:
-    scene = _begin(tmp_path)
-    _part(scene, 1, 0)
-    _part(scene, 2, 0, done={"2": [[2, 0], [1, 1]]}, quota={"2": 2}, microbatches=2)
-    log = read_run(_without(scene.close(), NODES[0]))
+    story = _begin(tmp_path)
+    _part(story, 1, 0)
+    _part(story, 2, 0, done={"2": [[2, 0], [1, 1]]}, quota={"2": 2}, microbatches=2)
+    log = read_run(_without(story.close(), NODES[0]))
 
     proof = prove(history(log), log)
 
@@ -166,18 +166,18 @@ def test_two_nodes_that_claim_one_microbatch_are_a_violation(tmp_path: Path) -> 
 
 
 def test_a_loss_is_one_loss_however_many_nodes_tell_of_it(tmp_path: Path) -> None:
-    scene = _begin(tmp_path)
-    _steps(scene, 0)
+    story = _begin(tmp_path)
+    _steps(story, 0)
     for node in NODES[1:]:
-        scene.write(
+        story.write(
             "replica.lost", "as told", node, slot=0, root_rank=0, ranks=[0, 1], generation=2,
             part=True,
         )  # fmt: skip
-        scene.write(
+        story.write(
             "view.change", "", node, generation=2, live=[1, 2], lost_ranks=[0, 1], part=True
         )
-    scene.lose(0, 0, "rank 0 was killed by SIGKILL")
-    log = read_run(scene.close())
+    story.lose(0, 0, "rank 0 was killed by SIGKILL")
+    log = read_run(story.close())
 
     facts = history(log)
 
@@ -189,9 +189,9 @@ def test_a_loss_is_one_loss_however_many_nodes_tell_of_it(tmp_path: Path) -> Non
 
 
 def test_the_status_of_any_node_shows_how_far_the_run_is(tmp_path: Path) -> None:
-    scene = _begin(tmp_path)
-    _steps(scene, *range(7))
-    scene.close()
+    story = _begin(tmp_path)
+    _steps(story, *range(7))
+    story.close()
 
     whole = _status(tmp_path)
     alone = _status(_without(tmp_path, *NODES[:2]))
@@ -204,12 +204,12 @@ def test_the_status_of_any_node_shows_how_far_the_run_is(tmp_path: Path) -> None
 
 
 def test_steps_that_another_node_tells_later_are_not_counted_twice(tmp_path: Path) -> None:
-    scene = _begin(tmp_path)
-    scene.steps(0, 399)
-    scene.now = 0.0
+    story = _begin(tmp_path)
+    story.steps(0, 399)
+    story.now = 0.0
     for step in range(400):
-        _part(scene, 1, step)
-    scene.close()
+        _part(story, 1, step)
+    story.close()
 
     found = _status(tmp_path)
 

@@ -41,10 +41,10 @@ def test_work_that_survivors_do_from_a_loss_on_is_not_told_as_redone(tmp_path: P
 
 
 def test_a_run_that_was_not_protected_is_not_told_as_one_of_no_steps(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start()
-    scene.end()
-    scene.close()
+    story = journals.Story(tmp_path)
+    story.start()
+    story.end()
+    story.close()
 
     words = verdict(_found(tmp_path))
 
@@ -82,25 +82,25 @@ def test_any_damage_gives_a_page_and_never_a_traceback(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_held_is_not_weakened(tmp_path: Path) -> None:
-    scene = two_steps(tmp_path)
-    scene.write("notice.give", "something else", rank=0, event="notice.give")
+    story = two_steps(tmp_path)
+    story.write("notice.give", "something else", rank=0, event="notice.give")
 
-    assert to_json(_found(scene.close()))["weakened"] is None
+    assert to_json(_found(story.close()))["weakened"] is None
 
 
-def _filled_up(run_dir: Path) -> journals.Scene:
+def _filled_up(run_dir: Path) -> journals.Story:
     """Two steps, then a disk that takes nothing but the word that it does not."""
-    scene = two_steps(run_dir)
-    since = journals.WALL + scene.now
-    scene.write("journal.drop", "the disk took no records: full", records=5, since=since, step=3)
-    return scene
+    story = two_steps(run_dir)
+    since = journals.WALL + story.now
+    story.write("journal.drop", "the disk took no records: full", records=5, since=since, step=3)
+    return story
 
 
 def test_records_that_are_missing_are_told_with_their_first_step(tmp_path: Path) -> None:
-    scene = _filled_up(tmp_path)
-    scene.end()
+    story = _filled_up(tmp_path)
+    story.end()
 
-    found = _found(scene.close())
+    found = _found(story.close())
 
     assert verdict(found) == (
         "completed 3 recorded steps; "
@@ -119,26 +119,26 @@ def test_a_run_whose_disk_was_full_is_not_called_dead(tmp_path: Path) -> None:
 
 
 def test_steps_that_a_drop_swallowed_are_not_skipped_ones(tmp_path: Path) -> None:
-    scene = _filled_up(tmp_path)
-    scene.commit(9)
-    scene.end()
+    story = _filled_up(tmp_path)
+    story.commit(9)
+    story.end()
 
-    proof = _found(scene.close()).proof
+    proof = _found(story.close()).proof
 
     assert not proof.violations
     assert any("steps 3-8 missing" in doubt for doubt in proof.unproved)
 
 
 def test_the_first_missing_step_is_known_also_where_no_record_names_it(tmp_path: Path) -> None:
-    scene = two_steps(tmp_path)
-    scene.write("journal.drop", "the disk took no records", records=1)
+    story = two_steps(tmp_path)
+    story.write("journal.drop", "the disk took no records", records=1)
 
-    assert _found(scene.close()).missing_from == 3
+    assert _found(story.close()).missing_from == 3
 
 
 def test_a_silence_is_told_with_what_the_disk_did(tmp_path: Path) -> None:
-    scene = _filled_up(tmp_path)
-    scene.close()
+    story = _filled_up(tmp_path)
+    story.close()
 
     now = status_of(read_run(tmp_path), journals.WALL + 3600)
 

@@ -14,7 +14,7 @@ from recoverrun.reports.single_end import is_cascade
 from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
-from tests.unit.journals import Scene
+from tests.unit.journals import Story
 
 
 def _root(run_dir: Path) -> RootCause:
@@ -38,34 +38,34 @@ def test_the_rank_that_we_killed_is_a_victim_never_a_cause(tmp_path: Path) -> No
 def test_the_kill_ledger_counts_even_where_the_exit_record_does_not_say_ours(
     tmp_path: Path,
 ) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.kill(2)
-    scene.exit(2, signal=9)
-    scene.exit(3, signal=11)
+    story = Story(tmp_path)
+    story.start()
+    story.kill(2)
+    story.exit(2, signal=9)
+    story.exit(3, signal=11)
 
-    assert _root(scene.close()).rank == 3
+    assert _root(story.close()).rank == 3
 
 
 def test_a_fault_that_our_signal_only_followed_is_not_ours(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.write("worker.kill", "", ranks=[2], signal="SIGKILL")
-    scene.exit(2, signal=11)
+    story = Story(tmp_path)
+    story.start()
+    story.write("worker.kill", "", ranks=[2], signal="SIGKILL")
+    story.exit(2, signal=11)
 
-    assert _root(scene.close()).cause == "sigsegv"
+    assert _root(story.close()).cause == "sigsegv"
 
 
 def test_an_end_with_code_0_is_the_cause_of_the_loss_that_came_of_it(tmp_path: Path) -> None:
-    scene = journals.two_steps(tmp_path)
-    scene.exit(3)
-    scene.lose(1, 3, "rank 3 exited with code 0 before the end of step 3")
-    scene.exit(2, signal=9, ours=True)
-    scene.recovered(3, {1: 3}, [(1, 0)])
+    story = journals.two_steps(tmp_path)
+    story.exit(3)
+    story.lose(1, 3, "rank 3 exited with code 0 before the end of step 3")
+    story.exit(2, signal=9, ours=True)
+    story.recovered(3, {1: 3}, [(1, 0)])
     for rank in (0, 1, 4, 5):
-        scene.exit(rank)
-    scene.end()
-    log = read_run(scene.close())
+        story.exit(rank)
+    story.end()
+    log = read_run(story.close())
 
     (loss,) = losses(log)
 
@@ -75,12 +75,12 @@ def test_an_end_with_code_0_is_the_cause_of_the_loss_that_came_of_it(tmp_path: P
 
 
 def test_where_all_errors_tell_of_another_end_it_was_the_one_with_code_0(tmp_path: Path) -> None:
-    scene = journals.two_steps(tmp_path)
-    scene.exit(3)
-    scene.exit(0, code=1, error="RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312")
-    scene.end(1, 0, "rank 0 exited with code 1")
+    story = journals.two_steps(tmp_path)
+    story.exit(3)
+    story.exit(0, code=1, error="RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312")
+    story.end(1, 0, "rank 0 exited with code 1")
 
-    root = root_cause(read_run(scene.close()))
+    root = root_cause(read_run(story.close()))
 
     assert root is not None
     assert (root.rank, root.confidence, root.cascades) == (3, "likely", 1)
@@ -128,32 +128,32 @@ def test_the_same_exception_everywhere_is_the_script_and_not_a_machine(tmp_path:
 
 
 def test_the_same_exception_on_one_node_of_several_may_be_the_nodes(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start(nodes=3)
+    story = Story(tmp_path)
+    story.start(nodes=3)
     for rank in (2, 3):
-        scene.exit(
+        story.exit(
             rank,
             code=1,
             error="ValueError: bad shard 8812",
             node="gpu-02",
         )
-    scene.end(1, 2, "rank 2 exited with code 1: ValueError: bad shard 8812")
+    story.end(1, 2, "rank 2 exited with code 1: ValueError: bad shard 8812")
 
     words = "the very same error on rank 3: of one node, gpu-02, or of the script"
-    assert also(_root(scene.close())) == words
+    assert also(_root(story.close())) == words
 
 
 def test_who_failed_by_its_own_error_was_not_healthy_even_if_we_ended_it(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(2, code=1, error="ValueError: bad shard 8812")
-    scene.exit(4, code=1, error="ValueError: bad shard 8812", ours=True)
-    scene.exit(0, code=1, error="KeyError: 'rank0'", ours=True)
-    scene.exit(1, code=1, error="RuntimeError: Connection closed by peer [10.0.0.2]:4411")
-    scene.exit(3, signal=15, ours=True)
-    scene.end(1, 2, "rank 2 exited with code 1: ValueError: bad shard 8812")
+    story = Story(tmp_path)
+    story.start()
+    story.exit(2, code=1, error="ValueError: bad shard 8812")
+    story.exit(4, code=1, error="ValueError: bad shard 8812", ours=True)
+    story.exit(0, code=1, error="KeyError: 'rank0'", ours=True)
+    story.exit(1, code=1, error="RuntimeError: Connection closed by peer [10.0.0.2]:4411")
+    story.exit(3, signal=15, ours=True)
+    story.end(1, 2, "rank 2 exited with code 1: ValueError: bad shard 8812")
 
-    root = _root(scene.close())
+    root = _root(story.close())
     assert (root.same, root.others, root.victims) == ((4,), (0,), (1, 3))
     assert "errors of their own on rank 0" in also(root)
 
@@ -161,26 +161,26 @@ def test_who_failed_by_its_own_error_was_not_healthy_even_if_we_ended_it(tmp_pat
 def test_whoever_failed_earlier_comes_first_even_if_its_process_ended_later(
     tmp_path: Path,
 ) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(0, code=1, error="ValueError: at 0")
-    scene.wait(0.1)
-    scene.exit(3, code=1, error="ValueError: at 3", age_ms=180.0)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(0, code=1, error="ValueError: at 0")
+    story.wait(0.1)
+    story.exit(3, code=1, error="ValueError: at 3", age_ms=180.0)
 
-    root = _root(scene.close())
+    root = _root(story.close())
     assert (root.rank, root.others) == (3, (0,))
     assert root.why_first == "80 ms before the next fault, rank 0"
 
 
 def test_the_root_is_the_rank_that_the_coordinator_named_as_the_run_ended(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(0, code=1, error="ValueError: at 0")
-    scene.wait(0.1)
-    scene.exit(3, code=1, error="ValueError: at 3")
+    story = Story(tmp_path)
+    story.start()
+    story.exit(0, code=1, error="ValueError: at 0")
+    story.wait(0.1)
+    story.exit(3, code=1, error="ValueError: at 3")
     reason = "rank 3 exited with code 1: ValueError: at 3; 0 of at least 1 replicas are left"
-    scene.end(1, 3, reason)
-    log = read_run(scene.close())
+    story.end(1, 3, reason)
+    log = read_run(story.close())
 
     found = postmortem(log)
     assert found.root is not None and found.root.rank == 3
@@ -189,12 +189,12 @@ def test_the_root_is_the_rank_that_the_coordinator_named_as_the_run_ended(tmp_pa
 
 
 def test_a_root_on_another_node_is_named_where_its_journal_is_not(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(0, signal=15, ours=True)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(0, signal=15, ours=True)
     reason = "rank 3 was ended by signal 11"
-    scene.write("run.end", reason, exit_code=139, root_rank=3, root_node="gpu-02")
-    log = read_run(scene.close())
+    story.write("run.end", reason, exit_code=139, root_rank=3, root_node="gpu-02")
+    log = read_run(story.close())
 
     root = _root(tmp_path)
     assert (root.rank, root.node, root.victims) == (3, "gpu-02", (0,))
@@ -204,59 +204,59 @@ def test_a_root_on_another_node_is_named_where_its_journal_is_not(tmp_path: Path
 
 
 def test_a_lost_node_is_named_by_every_node_in_the_same_words(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start(nodes=3)
-    scene.write("node.lost", "gpu-02: its launcher has ended", ranks=[2, 3])
+    story = Story(tmp_path)
+    story.start(nodes=3)
+    story.write("node.lost", "gpu-02: its launcher has ended", ranks=[2, 3])
     reason = "node gpu-02 is lost: its launcher has ended"
-    scene.write("run.end", reason, exit_code=137, root_rank=2, root_node="gpu-02")
-    log = read_run(scene.close())
+    story.write("run.end", reason, exit_code=137, root_rank=2, root_node="gpu-02")
+    log = read_run(story.close())
 
     assert failure_report(log, 137, tmp_path).splitlines()[0] == f"FAILED: {reason}"
     assert _root(tmp_path).cause == "node-lost"
 
 
 def test_a_cascade_that_is_first_in_the_journal_is_not_the_cause(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(0, code=1, error="RuntimeError: Connection closed by peer [10.0.0.2]:4411")
-    scene.wait(0.5)
-    scene.exit(5, signal=11)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(0, code=1, error="RuntimeError: Connection closed by peer [10.0.0.2]:4411")
+    story.wait(0.5)
+    story.exit(5, signal=11)
 
-    root = _root(scene.close())
+    root = _root(story.close())
     assert (root.rank, root.cascades) == (5, 1)
 
 
 def test_with_nothing_but_cascades_the_verdict_says_that_it_is_unknown(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(0, code=1, error="RuntimeError: Connection reset by peer")
+    story = Story(tmp_path)
+    story.start()
+    story.exit(0, code=1, error="RuntimeError: Connection reset by peer")
 
-    assert _root(scene.close()).confidence == "unknown"
+    assert _root(story.close()).confidence == "unknown"
 
 
 def test_faults_of_two_nodes_within_the_clocks_error_are_tied(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start(nodes=3)
-    scene.exit(0, signal=11)
-    scene.wait(0.01)
-    scene.exit(5, signal=11, node="gpu-03")
+    story = Story(tmp_path)
+    story.start(nodes=3)
+    story.exit(0, signal=11)
+    story.wait(0.01)
+    story.exit(5, signal=11, node="gpu-03")
 
-    root = _root(scene.close())
+    root = _root(story.close())
     assert (root.rank, root.tied, root.confidence) == (0, (5,), "likely")
 
 
 def test_a_fault_that_was_made_good_is_not_why_the_run_failed_later(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(3, signal=9)
-    scene.lose(1, 3, "rank 3 was killed by SIGKILL")
-    scene.commit(0)
-    scene.recovered(0, {1: 3}, [])
-    scene.commit(1)
-    scene.exit(4, code=1, error="ValueError: late")
-    scene.end(1, 4)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(3, signal=9)
+    story.lose(1, 3, "rank 3 was killed by SIGKILL")
+    story.commit(0)
+    story.recovered(0, {1: 3}, [])
+    story.commit(1)
+    story.exit(4, code=1, error="ValueError: late")
+    story.end(1, 4)
 
-    root = _root(scene.close())
+    root = _root(story.close())
     assert root.rank == 4
     assert "rank 3" not in root.why_first  # it came before, not next
 
@@ -264,33 +264,33 @@ def test_a_fault_that_was_made_good_is_not_why_the_run_failed_later(tmp_path: Pa
 def test_a_loss_without_an_end_in_the_journal_names_what_the_coordinator_said(
     tmp_path: Path,
 ) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.lose(2, 5, "rank 5 was killed by SIGKILL")
+    story = Story(tmp_path)
+    story.start()
+    story.lose(2, 5, "rank 5 was killed by SIGKILL")
 
-    (loss,) = losses(read_run(scene.close()))
+    (loss,) = losses(read_run(story.close()))
     assert (loss.root.rank, loss.root.cause, loss.root.confidence) == (5, "unknown", "unknown")
 
 
 def test_a_slot_that_is_lost_twice_has_two_causes(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(3, signal=9)
-    scene.lose(1, 3, "rank 3 was killed by SIGKILL")
-    scene.commit(0)
-    scene.recovered(0, {1: 3}, [])
+    story = Story(tmp_path)
+    story.start()
+    story.exit(3, signal=9)
+    story.lose(1, 3, "rank 3 was killed by SIGKILL")
+    story.commit(0)
+    story.recovered(0, {1: 3}, [])
     for rank in (2, 3):
-        scene.write("worker.spawn", "", rank=rank, pid=9000 + rank, incarnation=1)
-    scene.live = [0, 1, 2]
-    scene.write("replica.return", "replica 1 is back", slot=1, ranks=[2, 3], step=1)
-    scene.commit(1)
-    scene.write(
+        story.write("worker.spawn", "", rank=rank, pid=9000 + rank, incarnation=1)
+    story.live = [0, 1, 2]
+    story.write("replica.return", "replica 1 is back", slot=1, ranks=[2, 3], step=1)
+    story.commit(1)
+    story.write(
         "worker.exit", "rank 3 exited with code 5", rank=3, pid=9003, code=5, signal=0,
         ours=False, error="",
     )  # fmt: skip
-    scene.lose(1, 3, "rank 3 exited with code 5")
+    story.lose(1, 3, "rank 3 exited with code 5")
 
-    first, second = losses(read_run(scene.close()))
+    first, second = losses(read_run(story.close()))
     assert (first.root.cause, second.root.cause) == ("sigkill", "exit")
 
 
@@ -305,22 +305,22 @@ def test_a_slot_that_is_lost_twice_has_two_causes(tmp_path: Path) -> None:
     ],
 )
 def test_cascades_are_told_by_their_words(tmp_path: Path, error: str, cascade: bool) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(0, code=1, error=error)
+    story = Story(tmp_path)
+    story.start()
+    story.exit(0, code=1, error=error)
 
-    (death,) = history(read_run(scene.close())).deaths
+    (death,) = history(read_run(story.close())).deaths
     assert is_cascade(death) is cascade
 
 
 def test_the_end_of_a_rank_that_hung_is_not_what_came_after_it(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.write("hang.condemn", "rank 3 hangs", hang=1, rank=3, step=0,
+    story = Story(tmp_path)
+    story.start()
+    story.write("hang.condemn", "rank 3 hangs", hang=1, rank=3, step=0,
                 phase="microbatch", lag_s=3.0, where="data.py:131 load", proof="same")  # fmt: skip
-    scene.exit(3, signal=9, ours=True)
+    story.exit(3, signal=9, ours=True)
 
-    assert _root(scene.close()).why_first == "the only fault in the journal"
+    assert _root(story.close()).why_first == "the only fault in the journal"
 
 
 def test_evidence_that_says_what_is_said_already_is_none(tmp_path: Path) -> None:
@@ -333,10 +333,10 @@ def test_evidence_that_says_what_is_said_already_is_none(tmp_path: Path) -> None
 
 
 def test_the_kernels_want_of_memory_is_named(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(3, signal=9, oom=True)
-    run_dir = scene.close()
+    story = Story(tmp_path)
+    story.start()
+    story.exit(3, signal=9, oom=True)
+    run_dir = story.close()
 
     root = _root(run_dir)
 

@@ -7,7 +7,7 @@ import pytest
 from recoverrun.reports.run_list import END_BYTES, Run, prunable, runs_below, size, table
 from rendezvous.journal.writer import journal_path
 from tests.unit import journals
-from tests.unit.journals import WALL, Scene
+from tests.unit.journals import WALL, Story
 
 HOST = "gpu-01"
 
@@ -46,11 +46,11 @@ def test_each_run_has_its_script_its_steps_and_its_verdict(tmp_path: Path) -> No
 def test_a_journal_of_any_length_is_told_from_its_ends(tmp_path: Path) -> None:
     place = tmp_path / "long"
     place.mkdir()
-    scene = Scene(place)
-    scene.start()
-    scene.steps(0, 9999)
-    scene.end()
-    scene.close()
+    story = Story(place)
+    story.start()
+    story.steps(0, 9999)
+    story.end()
+    story.close()
     assert journal_path(place, "gpu-01").stat().st_size > 3 * END_BYTES
 
     (run,) = _runs(tmp_path).values()
@@ -61,14 +61,14 @@ def test_a_journal_of_any_length_is_told_from_its_ends(tmp_path: Path) -> None:
 
 def test_a_lost_node_does_not_tell_how_far_the_run_is(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    scene = Scene(tmp_path / "train")
-    scene.start(nodes=2)
-    scene.write("step.part", "", "gpu-02", step=50, generation=1, quota={"1": 4}, redone=0,
+    story = Story(tmp_path / "train")
+    story.start(nodes=2)
+    story.write("step.part", "", "gpu-02", step=50, generation=1, quota={"1": 4}, redone=0,
                 microbatches=4, total=12, ms=400.0)  # fmt: skip
-    scene.write("node.lost", "it is silent", name="gpu-02", ranks=[3, 4, 5])
-    scene.steps(0, 9)  # All ranks have begun again without it.
-    scene.end()
-    scene.close()
+    story.write("node.lost", "it is silent", name="gpu-02", ranks=[3, 4, 5])
+    story.steps(0, 9)  # All ranks have begun again without it.
+    story.end()
+    story.close()
 
     (run,) = _runs(tmp_path).values()
     assert (run.last_step, run.nodes) == (9, 2)
@@ -85,13 +85,13 @@ def test_a_run_that_a_launcher_holds_lives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_run_has_ended_when_all_of_its_nodes_have(tmp_path: Path, lost: bool) -> None:
     (tmp_path / "1").mkdir()
-    scene = Scene(tmp_path / "1")
-    scene.start(nodes=3)
+    story = Story(tmp_path / "1")
+    story.start(nodes=3)
     for node in ("gpu-01", "gpu-03"):
-        scene.write("run.end", "", node, exit_code=0, root_rank=-1)
+        story.write("run.end", "", node, exit_code=0, root_rank=-1)
     if lost:
-        scene.write("node.lost", "gpu-02: silent", name="gpu-02", ranks=[2, 3])
-    scene.close()
+        story.write("node.lost", "gpu-02: silent", name="gpu-02", ranks=[2, 3])
+    story.close()
 
     run = _runs(tmp_path)["1"]
 
@@ -163,16 +163,16 @@ def test_sizes_are_said_as_people_do(count: int, words: str) -> None:
 @pytest.mark.parametrize("steps", [3, 3000])
 def test_of_two_runs_in_one_directory_the_newest_is_told(tmp_path: Path, steps: int) -> None:
     """Also where the second one's beginning is at neither end of the file."""
-    scene = Scene(tmp_path / "1")
-    scene.run_dir.mkdir()
+    story = Story(tmp_path / "1")
+    story.run_dir.mkdir()
     for number, (name, code) in enumerate((("old.py", 1), ("new.py", 0))):
-        scene.wait(100.0)
-        scene.write("run.start", "", run_id="none", folder=f"t/{number}", argv=[name], nnodes=1,
+        story.wait(100.0)
+        story.write("run.start", "", run_id="none", folder=f"t/{number}", argv=[name], nnodes=1,
                     world_size=1, version="1", inject="")  # fmt: skip
         for step in range(steps):
-            scene.write("notice.give", f"words of step {step}", rank=0, event="said")
-        scene.write("run.end", "", exit_code=code, root_rank=-1)
-    scene.close()
+            story.write("notice.give", f"words of step {step}", rank=0, event="said")
+        story.write("run.end", "", exit_code=code, root_rank=-1)
+    story.close()
 
     run = _runs(tmp_path)["1"]
 

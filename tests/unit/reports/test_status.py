@@ -12,10 +12,10 @@ from tests.unit import journals
 
 
 def test_what_a_launcher_notes_is_said_by_no_rank(tmp_path: Path) -> None:
-    scene = journals.two_steps(tmp_path)
-    scene.write("notice.give", "the witness answers again", rank=-1)
-    scene.write("notice.give", "the data cannot be replayed", rank=3)
-    scene.close()
+    story = journals.two_steps(tmp_path)
+    story.write("notice.give", "the witness answers again", rank=-1)
+    story.write("notice.give", "the data cannot be replayed", rank=3)
+    story.close()
 
     texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings[-2:]]
 
@@ -32,10 +32,10 @@ def test_the_pids_of_workers_that_live_are_told(tmp_path: Path) -> None:
 
 
 def test_before_replicas_are_known_workers_have_pids_too(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
+    story = journals.Story(tmp_path)
     for rank in range(4):
-        scene.write("worker.spawn", "", rank=rank, pid=77 + rank, incarnation=0)
-    scene.close()
+        story.write("worker.spawn", "", rank=rank, pid=77 + rank, incarnation=0)
+    story.close()
 
     lines = plain_lines(status_of(read_run(tmp_path), journals.WALL))
 
@@ -70,9 +70,9 @@ def test_a_run_that_goes_beyond_what_was_said_is_complete(tmp_path: Path) -> Non
 
 
 def test_events_name_signals_as_the_console_does(tmp_path: Path) -> None:
-    scene = journals.two_steps(tmp_path)
-    scene.lose(1, 3, "rank 3 was ended by signal 9")
-    scene.close()
+    story = journals.two_steps(tmp_path)
+    story.lose(1, 3, "rank 3 was ended by signal 9")
+    story.close()
 
     texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings]
 

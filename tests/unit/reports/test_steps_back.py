@@ -19,21 +19,21 @@ from tests.unit import journals
 
 def _went_back(run_dir: Path) -> RunLog:
     """Killed at step 27, seven steps after the newest snapshot; then it ends well."""
-    scene = journals.Scene(run_dir)
-    scene.start()
-    scene.wait(10.0)
-    scene.write("snapshot.whole", "", attempt=0, step=20, bytes=100)
-    scene.write("snapshot.safe", "the snapshot of step 20 is safe", attempt=0, step=20)
-    scene.wait(3.0)
-    scene.write("job.restart", "rank 0 was killed", attempt=1, restarts=0, root_rank=0)
+    story = journals.Story(run_dir)
+    story.start()
+    story.wait(10.0)
+    story.write("snapshot.whole", "", attempt=0, step=20, bytes=100)
+    story.write("snapshot.safe", "the snapshot of step 20 is safe", attempt=0, step=20)
+    story.wait(3.0)
+    story.write("job.restart", "rank 0 was killed", attempt=1, restarts=0, root_rank=0)
     words = "all ranks go back to the top of step 20"
-    scene.write("snapshot.plan", words, attempt=1, of=0, step=20, back=7)
-    scene.wait(6.0)
+    story.write("snapshot.plan", words, attempt=1, of=0, step=20, back=7)
+    story.wait(6.0)
     times = {"away_ms": 6400.0, "end_ms": 300.0, "state_ms": 1900.0, "rebuilt": 0}
-    scene.write("snapshot.restored", "", attempt=1, of=0, step=20, **times)
-    scene.wait(5.0)
-    scene.end()
-    return read_run(scene.close())
+    story.write("snapshot.restored", "", attempt=1, of=0, step=20, **times)
+    story.wait(5.0)
+    story.end()
+    return read_run(story.close())
 
 
 def test_a_postmortem_counts_steps_that_were_done_again(tmp_path: Path) -> None:

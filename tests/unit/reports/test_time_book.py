@@ -311,14 +311,14 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
 
 
 def _spending(tmp_path: Path, *, long_ms: float, **spent: float) -> dict[str, int]:
-    scene = journals.Scene(tmp_path)
-    scene.start()
+    story = journals.Story(tmp_path)
+    story.start()
     for step in range(60):
-        scene.commit(step, ms=long_ms if step == 40 else 400.0)
+        story.commit(step, ms=long_ms if step == 40 else 400.0)
     told: dict[str, Json] = {f"{name}_ms": spent.get(name, 0.0) for name in SPENT}
-    scene.write("time.spend", "", step=59, steps=60, **told)
-    scene.end()
-    found = history(read_run(scene.close())).time.goodput()
+    story.write("time.spend", "", step=59, steps=60, **told)
+    story.end()
+    found = history(read_run(story.close())).time.goodput()
     assert sum(found.buckets.values()) == found.wall_us
     return {str(bucket): us for bucket, us in found.buckets.items()}
 

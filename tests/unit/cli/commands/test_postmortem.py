@@ -13,7 +13,7 @@ from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
-from tests.unit.journals import Scene, two_steps
+from tests.unit.journals import Story, two_steps
 
 
 def _app() -> typer.Typer:
@@ -36,10 +36,10 @@ def test_verify_leaves_with_the_verdict(tmp_path: Path, name: str, code: int) ->
 
 
 def test_verify_prints_the_violated_invariant_and_leaves_with_85(tmp_path: Path) -> None:
-    scene = two_steps(tmp_path)
+    story = two_steps(tmp_path)
     home = {slot: [(slot, index) for index in range(4)] for slot in range(3)}
-    scene.commit(3, {**home, 1: home[1][:3]}, microbatches=12)
-    scene.close()
+    story.commit(3, {**home, 1: home[1][:3]}, microbatches=12)
+    story.close()
 
     result = CliRunner().invoke(_app(), ["postmortem", str(tmp_path), "--verify"])
 
@@ -54,12 +54,12 @@ def test_a_run_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_came_down_is_told_with_its_first_step(tmp_path: Path) -> None:
-    scene = two_steps(tmp_path)
+    story = two_steps(tmp_path)
     for rank in (0, 2):
         reason = f"from here on equal-count: rank {rank} says why"
-        scene.write("notice.give", reason, rank=rank, event="promise.weaken")
-    scene.steps(3, 4)
-    run_dir = scene.close()
+        story.write("notice.give", reason, rank=rank, event="promise.weaken")
+    story.steps(3, 4)
+    run_dir = story.close()
 
     found = postmortem(read_run(run_dir))
     page = CliRunner().invoke(_app(), ["postmortem", str(run_dir)]).output
@@ -77,26 +77,26 @@ def _of_two_nodes(tmp_path: Path, *, folders: tuple[str, str]) -> tuple[Path, Pa
     places = tmp_path / "a", tmp_path / "b"
     for node, (place, folder) in enumerate(zip(places, folders, strict=True)):
         place.mkdir()
-        scene = Scene(place)
+        story = Story(place)
         name = f"gpu-0{node + 1}"
-        scene.write(
+        story.write(
             "run.start", "", name, run_id="none", argv=["/home/me/train.py"], world_size=2,
             nnodes=2, version="1", inject="", nodes=["gpu-01", "gpu-02"], folder=folder,
         )  # fmt: skip
-        scene.write("worker.spawn", "", name, rank=node, pid=7, incarnation=0)
-        scene.write("topology.learn", "", name, strategy="ddp", replicas=[[0], [1]], part=node > 0)
+        story.write("worker.spawn", "", name, rank=node, pid=7, incarnation=0)
+        story.write("topology.learn", "", name, strategy="ddp", replicas=[[0], [1]], part=node > 0)
         promise = {"promise": "exact-samples", "microbatches": 1, "part": node > 0}
-        scene.write("promise.state", "", name, **promise)
+        story.write("promise.state", "", name, **promise)
         for step in range(3):
-            scene.wait(0.1)
+            story.wait(0.1)
             quota = {"1": 1} if node else {"0": 1, "1": 1}
             event = "step.part" if node else "step.commit"
-            scene.write(
+            story.write(
                 event, "", name, step=step, generation=1, quota=quota, redone=0,
                 microbatches=len(quota), total=2, ms=100.0,
             )  # fmt: skip
-        scene.write("run.end", "the end", name, exit_code=0, root_rank=-1)
-        scene.close()
+        story.write("run.end", "the end", name, exit_code=0, root_rank=-1)
+        story.close()
     return places
 
 

@@ -27,7 +27,7 @@ def _write(opened: SnapshotDir, step: int, start: int, world: int = 2) -> None:
     order = opened.order(Persist(attempt=0, step=step, start=start), world)
     for rank in range(world):
         header = BayHeader(
-            rank=rank, world=world, id=SnapshotId(0, step), pieces=0, table=0, scene=0, notes_sum=0
+            rank=rank, world=world, id=SnapshotId(0, step), pieces=0, table=0, image=0, notes_sum=0
         )
         fd = memory.make(bay_header.bay_bytes(0))
         os.pwrite(fd, bay_header.pack_sums([], header.id), PAGE)

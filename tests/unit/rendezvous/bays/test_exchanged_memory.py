@@ -61,7 +61,7 @@ def _fill(node: Node, rank: int) -> KeeperClient:
     client = KeeperClient(node.path, rank, 0, 2)
     bay = client.reserve(MIB, notes=4096)
     bay.memory[:] = CONTENT
-    bay.seal(OF.attempt, OF.step, b"table", b"scene")
+    bay.seal(OF.attempt, OF.step, b"table", b"image")
     return client
 
 

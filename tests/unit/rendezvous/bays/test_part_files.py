@@ -32,7 +32,7 @@ def _content(rank: int) -> bytes:
 def _bay(rank: int) -> int:
     content = _content(rank)
     header = BayHeader(
-        rank=rank, world=2, id=SnapshotId(3, 41), pieces=len(content) - 30, table=10, scene=20,
+        rank=rank, world=2, id=SnapshotId(3, 41), pieces=len(content) - 30, table=10, image=20,
         notes_sum=crc32(content[-30:]),
     )  # fmt: skip
     size = bay_header.bay_bytes(len(content) + PAGE)

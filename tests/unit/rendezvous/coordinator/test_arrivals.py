@@ -284,7 +284,7 @@ def test_a_microbatch_that_ends_a_newcomer_and_a_survivor_ends_the_job() -> None
     assert stop.exit_code == 1 and "an error of the script itself" in stop.reason
 
 
-def test_a_loss_long_before_is_no_twin_of_another_after_the_return() -> None:
+def test_a_loss_long_before_is_not_alike_to_another_after_the_return() -> None:
     job = ReturningJob()
     job.kill(1, error="ValueError: bad row", code=1)
     job.redo()

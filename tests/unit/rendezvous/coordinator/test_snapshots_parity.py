@@ -66,7 +66,7 @@ def test_what_a_lost_node_had_is_not_waited_for_where_it_cannot_be_rebuilt() -> 
         book.has(name, one)
     book.lose("b")
 
-    order = book.seat({"a": range(2), "c": range(2, 4)})[0]
+    order = book.set_ranks({"a": range(2), "c": range(2, 4)})[0]
 
     assert isinstance(order, ToKeepers) and order.message.order == (1, 1, NONE, NONE)
 
@@ -78,7 +78,7 @@ def test_what_a_lost_node_had_is_rebuilt_for_the_one_that_has_its_place() -> Non
     book.has("a", one, parity=(one,))
     book.lose("b")
 
-    assert book.seat({"a": range(2), "c": range(2, 4)}) == []
+    assert book.set_ranks({"a": range(2), "c": range(2, 4)}) == []
     assert book.newest == SnapshotId(*one)
 
 

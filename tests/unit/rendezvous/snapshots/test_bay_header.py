@@ -25,7 +25,7 @@ HEADER = BayHeader(
     id=SnapshotId(1, 41),
     pieces=5 * PART + 1,
     table=10,
-    scene=20,
+    image=20,
     notes_sum=7,
 )
 SIZE = bay_bytes(HEADER.content)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival import placing, plain_values
-from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import holdings
@@ -17,13 +17,13 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 
 
-def apart(*keys: Any) -> Parcel:
-    return Parcel({"apart": list(keys)}, [])
+def apart(*keys: Any) -> PackedState:
+    return PackedState({"apart": list(keys)}, [])
 
 
-def kept_through(parcel: Parcel, visible: dict[str, Any], change: Any) -> None:
+def kept_through(packed: PackedState, visible: dict[str, Any], change: Any) -> None:
     """Values of others are put in place between."""
-    own: dict[Key, Any] = placing.own_values(parcel, visible)
+    own: dict[Key, Any] = placing.own_values(packed, visible)
     change()
     placing.put_values(visible, own, visible.__setitem__)
 
@@ -157,7 +157,7 @@ def test_optimizers_that_share_their_groups_and_state_share_them_afterwards() ->
     told = [packing.pack(one.state_dict()) for one in (there, there.inner)]
     groups, group, state = here.param_groups, here.param_groups[0], here.state
 
-    placing.put_states(made, Parcel({"optimizers": told}, packing.tensors))
+    placing.put_states(made, PackedState({"optimizers": told}, packing.tensors))
 
     assert here.param_groups is here.inner.param_groups is groups
     assert groups == [group], "the very one, which the script may hold"

@@ -12,7 +12,9 @@ def test_how_the_others_train_comes_back() -> None:
 
 
 @pytest.mark.parametrize("word", [Address("::1", 7, b"\xff" * 16), "x cannot travel"])
-def test_the_word_of_a_donor_is_where_a_parcel_is_or_why_there_is_none(word: Address | str) -> None:
+def test_the_word_of_a_donor_is_where_packed_state_is_or_why_there_is_none(
+    word: Address | str,
+) -> None:
     assert published.unpacked_word(published.packed_word(word)) == word
 
 

@@ -1,4 +1,4 @@
-"""In which order a member stops for others, makes a parcel for one of them, and goes on."""
+"""In which order a member stops for others, packs its state for one of them, and goes on."""
 
 import threading
 from types import SimpleNamespace
@@ -59,7 +59,7 @@ class Standing:
         patch.setattr(survivor, "standing", lambda *_, **__: SimpleNamespace(pack=dict))
         patch.setattr(survivor, "node_address", lambda: "127.0.0.1")
         patch.setattr(survivor, "Offer", lambda *_, **__: SimpleNamespace(address=ADDRESS))
-        patch.setattr(survivor, "parcel", self)
+        patch.setattr(survivor, "packed_state", self)
         patch.setattr(survivor, "donor_of", lambda *_: HERE)
 
     def hold(self) -> None:
@@ -104,7 +104,7 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Standing:
     return Standing(monkeypatch)
 
 
-def test_others_go_on_before_the_parcel_is_made(member: Standing) -> None:
+def test_others_go_on_before_the_state_is_packed(member: Standing) -> None:
     member.hold()
 
     assert member.did == ["found", "renewed", "held", "made", "told"]
@@ -150,7 +150,7 @@ def test_where_a_lost_rank_stands_is_found_before_anybody_comes(
         (KeyError("x"), "its state cannot be sent: KeyError('x')"),
     ],
 )
-def test_a_newcomer_is_told_if_its_parcel_cannot_be_made(
+def test_a_newcomer_is_told_if_its_state_cannot_be_packed(
     error: Exception, reason: str, member: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The view may have begun by then: it would wait for a word that never comes."""

@@ -13,8 +13,8 @@ class Feed(RankAware):
 
 
 class Trainer:
-    def __init__(self, **feeds: Any) -> None:
-        self.__dict__.update(feeds)
+    def __init__(self, **iterator_lists: Any) -> None:
+        self.__dict__.update(iterator_lists)
 
 
 def looking_at(**visible: Any) -> TorchObserver:
@@ -34,11 +34,16 @@ def test_an_iterator_in_an_attribute_or_a_dict_is_noted_by_reference() -> None:
 
 def test_a_list_of_iterators_is_noted_with_what_it_holds_then() -> None:
     one, two = Feed(), Feed()
-    feeds, others = [one], [two]
-    observer = looking_at(feeds=feeds, trainer=Trainer(its=others), again=feeds, rows=[1, 2])
+    iterator_lists, others = [one], [two]
+    observer = looking_at(
+        iterator_lists=iterator_lists,
+        trainer=Trainer(its=others),
+        again=iterator_lists,
+        rows=[1, 2],
+    )
 
-    noted = observer.feeds()
-    feeds[0] = two
+    noted = observer.iterator_lists()
+    iterator_lists[0] = two
 
-    assert sorted(map(id, (live for live, _ in noted))) == sorted(map(id, (feeds, others)))
-    assert {id(live): then for live, then in noted}[id(feeds)] == [one]
+    assert sorted(map(id, (live for live, _ in noted))) == sorted(map(id, (iterator_lists, others)))
+    assert {id(live): then for live, then in noted}[id(iterator_lists)] == [one]

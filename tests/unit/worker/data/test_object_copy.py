@@ -89,9 +89,9 @@ MOVING: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 def test_what_moves_in_a_copy_stays_where_it_is(kind: str) -> None:
     make, move = MOVING[kind]
     owner, untouched = Holder(inner=Holder(held=make())), make()
-    twin = copied(owner)
+    clone = copied(owner)
 
-    moved = [move(twin.inner.held) for _ in range(1)]
+    moved = [move(clone.inner.held) for _ in range(1)]
 
     assert moved == [move(owner.inner.held)] == [move(untouched)]
 
@@ -100,10 +100,10 @@ def test_what_is_shared_within_is_shared_within_the_copy() -> None:
     reader = Reader()
     owner = Holder(reader=reader, also=[reader])
     vars(owner)["self"] = owner
-    twin = copied(owner)
+    clone = copied(owner)
 
-    assert twin.also[0] is twin.reader is not reader
-    assert vars(twin)["self"] is twin
+    assert clone.also[0] is clone.reader is not reader
+    assert vars(clone)["self"] is clone
 
 
 @pytest.mark.parametrize(
@@ -124,19 +124,19 @@ def test_what_is_no_place_is_shared(held: Any) -> None:
 
 def test_rows_are_shared_and_their_list_is_not() -> None:
     owner = Holder(rows=[[number] for number in range(MAX_ITEMS + 1)])
-    twin = copied(owner)
-    twin.rows.pop()
+    clone = copied(owner)
+    clone.rows.pop()
 
     assert len(owner.rows) == MAX_ITEMS + 1
-    assert twin.rows[0] is owner.rows[0]
+    assert clone.rows[0] is owner.rows[0]
 
 
 def test_those_that_others_put_back_are_shared() -> None:
     owner = Holder(reader=Reader())
-    twin = Copier(strict=False, seen={id(owner.reader)}).of(owner)
+    clone = Copier(strict=False, seen={id(owner.reader)}).of(owner)
 
-    assert twin is not owner
-    assert twin.reader is owner.reader
+    assert clone is not owner
+    assert clone.reader is owner.reader
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_a_file_is_opened_again_where_it_stands(tmp_path: Path, mode: str) -> No
     with open(path, mode) as file:
         owner = Holder(file=file)
         file.readline()
-        with copied(owner).file as twin:
-            assert twin.readline().strip() in ("two", b"two")
-            assert twin.readline().strip() in ("three", b"three")
+        with copied(owner).file as clone:
+            assert clone.readline().strip() in ("two", b"two")
+            assert clone.readline().strip() in ("three", b"three")
         assert file.readline().strip() in ("two", b"two")
 
 

@@ -12,7 +12,7 @@ from recoverrun.worker.make_up.audits import (
     WHAT,
 )
 from recoverrun.worker.make_up.noted_evidence import OWN
-from tests.unit.survivors import LOST, STEP, Crew, left_at_top
+from tests.unit.survivors import LOST, STEP, Team, left_at_top
 from tests.unit.worker.make_up.test_audits import GENERATION, Rank, alone
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -34,45 +34,45 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 # --------------------------------------------------------------------------- all survivors
 
 
-def crew_of(
-    change: Callable[[Crew], None],
+def team_of(
+    change: Callable[[Team], None],
     after: int,
     shares: tuple[tuple[int, ...], ...] = ((0,), (1,)),
-) -> Crew:
+) -> Team:
     """One rank of three was lost; transactions later, what the others execute changes."""
-    crew = Crew(program=lambda x: x, survivors=len(shares), audits=True)
-    crew.inherit(left_at_top())
-    crew.makes_up(shares)
+    team = Team(program=lambda x: x, survivors=len(shares), audits=True)
+    team.inherit(left_at_top())
+    team.makes_up(shares)
     for number in range(1, 5):
-        crew.commit()
+        team.commit()
         if number == after:
-            change(crew)
-        for one in crew.survivors:
+            change(team)
+        for one in team.survivors:
             one.executions.clear()
-        crew.makes_up(shares)
-        if not all(one.guarantee.exact for one in crew.survivors):
+        team.makes_up(shares)
+        if not all(one.guarantee.exact for one in team.survivors):
             break
-    return crew
+    return team
 
 
-def otherwise(rank: int) -> Callable[[Crew], None]:
-    def change(crew: Crew) -> None:
-        crew.survivors[rank].mark = (99, 12)
+def otherwise(rank: int) -> Callable[[Team], None]:
+    def change(team: Team) -> None:
+        team.survivors[rank].mark = (99, 12)
 
     return change
 
 
-def not_itself(rank: int) -> Callable[[Crew], None]:
+def not_itself(rank: int) -> Callable[[Team], None]:
     """What this rank does itself comes out otherwise; what it executes for others does not."""
 
-    def change(crew: Crew) -> None:
-        crew.survivors[rank].own = (99, 22)
+    def change(team: Team) -> None:
+        team.survivors[rank].own = (99, 22)
 
     return change
 
 
-def refusing(crew: Crew) -> None:
-    crew.survivors[1].refuses = {0}
+def refusing(team: Team) -> None:
+    team.survivors[1].refuses = {0}
 
 
 WHOLE = {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
@@ -86,11 +86,11 @@ CHANGES = pytest.mark.parametrize(("after", "audited", "since"), [(1, 1, 0), (2,
 
 @exchanging
 def test_survivors_who_agree_keep_their_promise() -> None:
-    crew = crew_of(lambda crew: None, 1)
+    team = team_of(lambda team: None, 1)
 
-    assert (crew.promises, crew.said) == (EXACT, [])
-    assert crew.executions == [[(0, 5)], [(1, 5), (0, 5)]], "in an audited transaction"
-    assert crew.gradients == WHOLE, "what was executed twice is in the sum once"
+    assert (team.promises, team.said) == (EXACT, [])
+    assert team.executions == [[(0, 5)], [(1, 5), (0, 5)]], "in an audited transaction"
+    assert team.gradients == WHOLE, "what was executed twice is in the sum once"
 
 
 @exchanging
@@ -99,10 +99,10 @@ def test_survivors_who_agree_keep_their_promise() -> None:
 def test_an_execution_that_comes_out_otherwise_costs_the_promise_in_the_next_audit(
     after: int, audited: int, since: int, rank: int
 ) -> None:
-    crew = crew_of(otherwise(rank), after)
+    team = team_of(otherwise(rank), after)
 
-    assert crew.promises == EQUAL and crew.survivors[0].step == STEP + audited
-    assert crew.said == [
+    assert team.promises == EQUAL and team.survivors[0].step == STEP + audited
+    assert team.said == [
         UNLIKE.format(
             rank=LOST, index=0, step=STEP + audited, by="0 and 1", what=WHAT[0], since=STEP + since
         )
@@ -112,26 +112,26 @@ def test_an_execution_that_comes_out_otherwise_costs_the_promise_in_the_next_aud
 @exchanging
 def test_what_nobody_can_believe_is_made_up_with_fresh_data() -> None:
     """The transaction has all its microbatches, each of them once."""
-    crew = crew_of(otherwise(1), 1)
+    team = team_of(otherwise(1), 1)
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("own", 5)}
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("own", 5)}
 
 
 @exchanging
 def test_who_cannot_execute_what_another_one_has_costs_no_promise() -> None:
-    crew = crew_of(refusing, 1)
+    team = team_of(refusing, 1)
 
-    assert (crew.promises, crew.said, crew.gradients) == (EXACT, [], WHOLE)
+    assert (team.promises, team.said, team.gradients) == (EXACT, [], WHOLE)
 
 
 @exchanging
 def test_nothing_is_audited_unless_all_find_that_it_is_due() -> None:
-    def unaware(crew: Crew) -> None:
-        crew.survivors[0].machine = None
+    def unaware(team: Team) -> None:
+        team.survivors[0].machine = None
 
-    crew = crew_of(unaware, 1)
+    team = team_of(unaware, 1)
 
-    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert team.executions == [[(0, 5)], [(1, 5)]]
 
 
 # --------------------------------------------------------------------------- each of itself
@@ -146,10 +146,10 @@ def said_of(rank: int, audited: int, since: int) -> str:
 def test_each_survivor_executes_its_own_once_more_in_every_audit_and_in_no_other_transaction() -> (
     None
 ):
-    crew = crew_of(lambda crew: None, 1)
+    team = team_of(lambda team: None, 1)
 
     first, *audits = [(STEP + number, 0) for number in (0, 1, 2, 4)]
-    assert [one.recalled for one in crew.survivors] == [[first, *audits]] * 2
+    assert [one.recalled for one in team.survivors] == [[first, *audits]] * 2
 
 
 @exchanging
@@ -158,35 +158,35 @@ def test_each_survivor_executes_its_own_once_more_in_every_audit_and_in_no_other
 def test_one_that_is_not_what_it_was_costs_the_promise_in_the_next_audit(
     after: int, audited: int, since: int, rank: int
 ) -> None:
-    crew = crew_of(not_itself(rank), after)
+    team = team_of(not_itself(rank), after)
 
-    assert crew.promises == EQUAL and crew.survivors[0].step == STEP + audited
-    assert crew.said == [said_of(rank, audited, since)]
+    assert team.promises == EQUAL and team.survivors[0].step == STEP + audited
+    assert team.said == [said_of(rank, audited, since)]
 
 
 @exchanging
 @pytest.mark.parametrize("rank", [0, 1])
 def test_then_nothing_that_anybody_made_up_is_believed(rank: int) -> None:
-    crew = crew_of(not_itself(rank), 1)
+    team = team_of(not_itself(rank), 1)
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
 
 
 @exchanging
 @CHANGES
 def test_a_survivor_that_is_alone_audits_itself(after: int, audited: int, since: int) -> None:
-    crew = crew_of(not_itself(0), after, ((0, 1),))
+    team = team_of(not_itself(0), after, ((0, 1),))
 
-    assert crew.promises == EQUAL[:1] and crew.said == [said_of(0, audited, since)]
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 0)}
+    assert team.promises == EQUAL[:1] and team.said == [said_of(0, audited, since)]
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 0)}
 
 
 @exchanging
 def test_a_survivor_that_is_alone_and_what_it_was_keeps_its_promise() -> None:
-    crew = crew_of(lambda crew: None, 1, ((0, 1),))
+    team = team_of(lambda team: None, 1, ((0, 1),))
 
-    assert (crew.promises, crew.said, crew.gradients) == (EXACT[:1], [], WHOLE)
-    assert crew.executions == [[(0, 5), (1, 5)]], "nothing of the lost rank's once more"
+    assert (team.promises, team.said, team.gradients) == (EXACT[:1], [], WHOLE)
+    assert team.executions == [[(0, 5), (1, 5)]], "nothing of the lost rank's once more"
 
 
 # --------------------------------------------------------------------------- what are guesses
@@ -232,11 +232,11 @@ def test_each_rank_is_asked_for_guesses_once_it_has_executed_its_own(
 def test_a_guess_of_one_survivor_costs_the_promise_of_all_in_the_next_audit(
     after: int, audited: int, since: int, rank: int
 ) -> None:
-    def change(crew: Crew) -> None:
-        crew.survivors[rank].make_up._guessed = lambda: GUESS  # type: ignore[method-assign]
+    def change(team: Team) -> None:
+        team.survivors[rank].make_up._guessed = lambda: GUESS  # type: ignore[method-assign]
 
-    crew = crew_of(change, after)
+    team = team_of(change, after)
 
-    assert crew.promises == EQUAL and crew.survivors[0].step == STEP + audited
-    assert crew.said == [NOT_ITSELF.format(why=GUESS, since=STEP + since)]
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert team.promises == EQUAL and team.survivors[0].step == STEP + audited
+    assert team.said == [NOT_ITSELF.format(why=GUESS, since=STEP + since)]
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}

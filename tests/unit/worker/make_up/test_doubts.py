@@ -20,7 +20,7 @@ from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at
-from tests.unit.survivors import LAYOUT, LOST, STEP, Crew, Survivor
+from tests.unit.survivors import LAYOUT, LOST, STEP, Survivor, Team
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
@@ -87,7 +87,7 @@ class Tries:
         return found
 
 
-class Unknowing(Crew):
+class Unknowing(Team):
     """Survivors of a rank whose `moved` nobody knows: they moved since it left something."""
 
     def __init__(self, moved: str, differs: Differs = never, **more: Any) -> None:
@@ -120,58 +120,58 @@ class Unknowing(Crew):
 
 @pytest.mark.parametrize("immaterial", ["", "y"], ids=["not proved", "proved to be no matter"])
 def test_in_the_struck_transaction_it_is_executed_with_our_own_value_too(immaterial: str) -> None:
-    crew = Unknowing("y")
-    for survivor in crew.survivors:
+    team = Unknowing("y")
+    for survivor in team.survivors:
         survivor.executor.influence.immaterial = frozenset(immaterial)
 
-    crew.makes_up(FIRST_DOES_ALL)
+    team.makes_up(FIRST_DOES_ALL)
 
-    assert crew.taken() == [["", "y"], []]
-    assert (crew.promises, crew.said) == (EXACT, [])
-    assert crew.gradients == {(LOST, 0): ("own", 5)}
+    assert team.taken() == [["", "y"], []]
+    assert (team.promises, team.said) == (EXACT, [])
+    assert team.gradients == {(LOST, 0): ("own", 5)}
 
 
 def test_what_differs_with_it_is_made_up_with_fresh_data_and_told() -> None:
-    crew = Unknowing("y", with_y)
+    team = Unknowing("y", with_y)
 
-    crew.makes_up(FIRST_DOES_ALL)
+    team.makes_up(FIRST_DOES_ALL)
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
-    assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("y differs", "s")])
+    assert team.gradients == {(LOST, 0): ("fresh", 0)}
+    assert (team.promises, team.said) == (EQUAL, [TOLD.format("y differs", "s")])
 
 
 def test_where_all_is_known_it_is_executed_once() -> None:
-    crew = Unknowing("", always)
+    team = Unknowing("", always)
 
-    crew.makes_up(FIRST_DOES_ALL)
+    team.makes_up(FIRST_DOES_ALL)
 
-    assert crew.taken() == [[""], []]
-    assert crew.promises == EXACT
+    assert team.taken() == [[""], []]
+    assert team.promises == EXACT
 
 
 def test_it_is_asked_again_once_more_is_unknown_and_in_no_other_transaction() -> None:
-    crew, tried = Unknowing("y"), []
+    team, tried = Unknowing("y"), []
 
-    crew.makes_up(FIRST_DOES_ALL)
+    team.makes_up(FIRST_DOES_ALL)
     for z in (OURS["z"], 4, 4):
-        tried.append(crew.taken()[0])
-        crew.go_on(z=z)
-        crew.makes_up(FIRST_DOES_ALL)
+        tried.append(team.taken()[0])
+        team.go_on(z=z)
+        team.makes_up(FIRST_DOES_ALL)
 
-    assert [*tried, crew.taken()[0]] == [["", "y"], [""], ["", "yz"], [""]]
-    assert (crew.promises, crew.said) == (EXACT, [])
+    assert [*tried, team.taken()[0]] == [["", "y"], [""], ["", "yz"], [""]]
+    assert (team.promises, team.said) == (EXACT, [])
 
 
 def test_what_becomes_unknown_later_and_matters_is_told_then() -> None:
-    crew = Unknowing("y", lambda ours: "z" in ours)
-    crew.makes_up(FIRST_DOES_ALL)
-    assert crew.promises == EXACT
+    team = Unknowing("y", lambda ours: "z" in ours)
+    team.makes_up(FIRST_DOES_ALL)
+    assert team.promises == EXACT
 
-    crew.go_on(z=4)
-    crew.makes_up(FIRST_DOES_ALL)
+    team.go_on(z=4)
+    team.makes_up(FIRST_DOES_ALL)
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
-    assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("z differs", "s")])
+    assert team.gradients == {(LOST, 0): ("fresh", 0)}
+    assert (team.promises, team.said) == (EQUAL, [TOLD.format("z differs", "s")])
 
 
 # --------------------------------------------------------------------------- one microbatch
@@ -181,7 +181,7 @@ class One:
     """A survivor that has made up one microbatch of a lost rank, and what it asks of that."""
 
     def __init__(self, *, shards: int = 1, how: str = "inputs") -> None:
-        (self.survivor,) = Crew(program=lambda x: x, microbatches=1, survivors=1).survivors
+        (self.survivor,) = Team(program=lambda x: x, microbatches=1, survivors=1).survivors
         if shards > 1:
             self.survivor.layout = IN_SHARDS
         self.tries = Tries(self.survivor, how=how)
@@ -246,49 +246,49 @@ def test_who_knows_all_tells_that_a_shard_mate_does_not(how: str) -> None:
 # --------------------------------------------------------------------------- audits
 
 
-def audited(crew: Unknowing, after: int, differs: Differs) -> list[list[list[str]]]:
+def audited(team: Unknowing, after: int, differs: Differs) -> list[list[list[str]]]:
     """What was executed in each of four transactions, in which it comes to differ."""
     tried = []
-    crew.makes_up(FIRST_DOES_ALL)
+    team.makes_up(FIRST_DOES_ALL)
     for number in range(1, 5):
-        crew.go_on()
-        for one in crew.tries if number == after else ():
+        team.go_on()
+        for one in team.tries if number == after else ():
             one.differs = differs
-        crew.taken()
-        crew.makes_up(FIRST_DOES_ALL)
-        tried.append(crew.taken())
-        if crew.promises != EXACT:
+        team.taken()
+        team.makes_up(FIRST_DOES_ALL)
+        tried.append(team.taken())
+        if team.promises != EXACT:
             break
     return tried
 
 
 def test_with_each_audit_who_made_it_up_executes_it_with_our_own_value_too() -> None:
-    crew = Unknowing("y", audits=True)
+    team = Unknowing("y", audits=True)
 
     once, twice = [[""], []], [["", "y"], [""]]
-    assert audited(crew, 1, never) == [twice, twice, once, twice]
-    assert (crew.promises, crew.said) == (EXACT, [])
-    assert crew.gradients == {(LOST, 0): ("own", 5)}
+    assert audited(team, 1, never) == [twice, twice, once, twice]
+    assert (team.promises, team.said) == (EXACT, [])
+    assert team.gradients == {(LOST, 0): ("own", 5)}
 
 
 @pytest.mark.parametrize(("after", "found", "since"), [(1, 1, 0), (2, 2, 1), (3, 4, 2)])
 def test_what_comes_to_matter_costs_the_promise_in_the_next_audit(
     after: int, found: int, since: int
 ) -> None:
-    crew = Unknowing("y", audits=True)
+    team = Unknowing("y", audits=True)
 
-    assert len(audited(crew, after, with_y)) == found
-    assert crew.promises == EQUAL and crew.gradients == {(LOST, 0): ("fresh", 0)}
+    assert len(audited(team, after, with_y)) == found
+    assert team.promises == EQUAL and team.gradients == {(LOST, 0): ("fresh", 0)}
     why = TOLD.format("y differs", "s")
-    assert crew.said == [NOT_ITSELF.format(why=why, since=STEP + since)]
+    assert team.said == [NOT_ITSELF.format(why=why, since=STEP + since)]
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int) -> None:
     """Shard mates may have none there."""
-    crew, asked = Unknowing("y", microbatches=2), []
-    crew.makes_up(((0, 1), ()))
-    make_up, other = (survivor.make_up for survivor in crew.survivors)
+    team, asked = Unknowing("y", microbatches=2), []
+    team.makes_up(((0, 1), ()))
+    make_up, other = (survivor.make_up for survivor in team.survivors)
 
     def guessed(made: Made, microbatch: Microbatch) -> str:
         assert made.identity == (LOST, microbatch.index)
@@ -303,11 +303,11 @@ def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int
 
 @pytest.mark.parametrize("layout", [LAYOUT, IN_SHARDS], ids=["whole", "shards"])
 def test_nothing_is_asked_of_what_was_made_up_with_fresh_data(layout: Layout) -> None:
-    crew = Unknowing("y", with_y)
-    crew.makes_up(FIRST_DOES_ALL)
-    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
-    crew.taken()
+    team = Unknowing("y", with_y)
+    team.makes_up(FIRST_DOES_ALL)
+    assert team.gradients == {(LOST, 0): ("fresh", 0)}
+    team.taken()
 
-    crew.survivors[0].layout = layout
+    team.survivors[0].layout = layout
 
-    assert crew.survivors[0].make_up._guessed() == "" and crew.taken() == [[], []]
+    assert team.survivors[0].make_up._guessed() == "" and team.taken() == [[], []]

@@ -74,13 +74,13 @@ def test_that_is_another_question_of_each_lost_rank() -> None:
 def test_it_is_asked_of_each_microbatch_of_the_transaction_and_again_with_each(
     shares: tuple[tuple[int, ...], ...],
 ) -> None:
-    crew = Unknowing("y", microbatches=2)
-    for tries in crew.tries:
+    team = Unknowing("y", microbatches=2)
+    for tries in team.tries:
         _differ_in_the_second(tries)
 
-    crew.makes_up(shares)
+    team.makes_up(shares)
 
-    assert crew.promises == EQUAL
+    assert team.promises == EQUAL
 
 
 @pytest.mark.parametrize("how", OTHERWISE)

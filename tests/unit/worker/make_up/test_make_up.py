@@ -13,7 +13,7 @@ from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
     STEP,
-    Crew,
+    Team,
     left_at_top,
     mark_of,
 )
@@ -27,36 +27,36 @@ EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
 
 
 def test_each_executes_its_share_once_where_the_assumed_start_was_right() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
-    assert crew.executions == [[(0, 5)], [(1, 5)]]
-    assert (crew.promises, crew.said) == (EXACT, [])
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
+    assert team.executions == [[(0, 5)], [(1, 5)]]
+    assert (team.promises, team.said) == (EXACT, [])
 
 
 def test_a_start_that_was_assumed_wrongly_is_made_good() -> None:
     """Only the lost rank's code knows what becomes of its `x`: ours rests."""
-    crew = Crew()
-    crew.inherit(left_at_top())
+    team = Team()
+    team.inherit(left_at_top())
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
-    assert crew.executions == [[(0, 5)], [(1, 5), (1, 6)]]
-    assert (crew.promises, crew.said) == (EXACT, [])
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert team.executions == [[(0, 5)], [(1, 5), (1, 6)]]
+    assert (team.promises, team.said) == (EXACT, [])
 
 
 def test_who_makes_up_all_of_a_slot_assumes_nothing() -> None:
-    crew = Crew()
-    crew.inherit(left_at_top())
+    team = Team()
+    team.inherit(left_at_top())
 
-    crew.makes_up(((0, 1), ()))
+    team.makes_up(((0, 1), ()))
 
-    assert crew.executions == [[(0, 5), (1, 6)], []]
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert team.executions == [[(0, 5), (1, 6)], []]
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
 
 
 @pytest.mark.parametrize(
@@ -65,24 +65,24 @@ def test_who_makes_up_all_of_a_slot_assumes_nothing() -> None:
 def test_wrong_starts_are_made_good_one_after_the_other(
     shares: tuple[tuple[int, ...], ...],
 ) -> None:
-    crew = Crew(microbatches=4)
-    crew.inherit(left_at_top())
+    team = Team(microbatches=4)
+    team.inherit(left_at_top())
 
-    crew.makes_up(shares)
+    team.makes_up(shares)
 
-    assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(4)}
-    assert crew.promises == EXACT
+    assert team.gradients == {(LOST, n): ("own", 5 + n) for n in range(4)}
+    assert team.promises == EXACT
 
 
-def one_knows_the_start(microbatches: int) -> Crew:
+def one_knows_the_start(microbatches: int) -> Team:
     """The second survivor has ended a transaction since the lost rank left what it has of it."""
-    crew = Crew(microbatches=microbatches)
-    knows, lacks = crew.survivors
+    team = Team(microbatches=microbatches)
+    knows, lacks = team.survivors
     before = [at(STEP - 2, names={"x": 0}), at(STEP - 1, 0, "after", names={"x": 0})]
     lacks.executor.captures.points[:0] = before
     knows.inherit(left_at_top())
     lacks.inherit(at(STEP - 2, names={"x": 3}))
-    return crew
+    return team
 
 
 @pytest.mark.parametrize("shares", [((0,), (1,)), ((0, 2), (1, 3)), ((0, 3), (2, 1))])
@@ -90,42 +90,42 @@ def test_who_lacks_a_start_waits_for_those_who_execute_what_is_before(
     shares: tuple[tuple[int, ...], ...],
 ) -> None:
     count = sum(map(len, shares))
-    crew = one_knows_the_start(count)
+    team = one_knows_the_start(count)
 
-    crew.makes_up(shares)
+    team.makes_up(shares)
 
-    assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(count)}
-    assert (crew.promises, crew.said) == (EXACT, [])
+    assert team.gradients == {(LOST, n): ("own", 5 + n) for n in range(count)}
+    assert (team.promises, team.said) == (EXACT, [])
 
 
 def test_who_lacks_the_start_of_all_gives_up_at_once() -> None:
-    crew = one_knows_the_start(2)
+    team = one_knows_the_start(2)
 
-    crew.makes_up(((1,), (0,)))
+    team.makes_up(((1,), (0,)))
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 1), (LOST, 1): ("fresh", 0)}
-    assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
-    assert crew.executions == [[(1, 5)], []]
+    assert team.gradients == {(LOST, 0): ("fresh", 1), (LOST, 1): ("fresh", 0)}
+    assert (team.promises, team.said) == (EQUAL, [BEHIND.format(rank=LOST)])
+    assert team.executions == [[(1, 5)], []]
 
 
 def test_nobody_waits_for_ever_for_a_start() -> None:
     """What is told of the microbatches before is of no use here."""
-    crew = one_knows_the_start(2)
-    lacks = crew.survivors[1]
+    team = one_knows_the_start(2)
+    lacks = team.survivors[1]
     lacks.make_up._learn = lambda *what, **how: None  # type: ignore[method-assign]
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
-    assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert (team.promises, team.said) == (EQUAL, [BEHIND.format(rank=LOST)])
 
 
 def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
-    crew = Crew()
-    crew.inherit(left_at_top())
-    crew.makes_up()
+    team = Team()
+    team.inherit(left_at_top())
+    team.makes_up()
 
-    for survivor in crew.survivors:
+    for survivor in team.survivors:
         captures = survivor.executor.captures
         captures.points.append(at(STEP + 1, names={"x": 0}))
         survivor.make_up.end_step(STEP)
@@ -134,59 +134,59 @@ def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
 
 
 def test_a_wrong_start_of_which_nothing_is_used_is_no_matter() -> None:
-    crew = Crew()
-    for survivor in crew.survivors:
+    team = Team()
+    for survivor in team.survivors:
         survivor.executor.influence.matters = lambda key, value: False
-    crew.inherit(left_at_top())
+    team.inherit(left_at_top())
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.executions == [[(0, 5)], [(1, 5)]]
-    assert crew.promises == EXACT
+    assert team.executions == [[(0, 5)], [(1, 5)]]
+    assert team.promises == EXACT
 
 
 def test_what_was_made_up_before_a_second_loss_is_added_once() -> None:
-    crew = Crew()
-    crew.inherit(left_at_top())
-    crew.makes_up()
+    team = Team()
+    team.inherit(left_at_top())
+    team.makes_up()
 
-    crew.makes_up(((), ()))
+    team.makes_up(((), ()))
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
 
 
 def test_gradients_of_one_s_own_are_none_of_it() -> None:
-    crew = Crew()
-    crew.inherit(left_at_top())
-    for survivor in crew.survivors:
+    team = Team()
+    team.inherit(left_at_top())
+    for survivor in team.survivors:
         survivor.present = [("own", "home")]
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert [one.present for one in crew.survivors] == [[("own", "home")]] * 2
+    assert [one.present for one in team.survivors] == [[("own", "home")]] * 2
 
 
 def test_what_nobody_knew_of_the_lost_rank_is_not_known_after_its_microbatch_either() -> None:
     """Its `y` moved between the steps, as its stream of Python did, and no code has set them."""
-    crew = Crew(program=lambda x: x, microbatches=1)
+    team = Team(program=lambda x: x, microbatches=1)
     after = at(STEP - 1, 0, "after", names={"x": 0, "y": 1})
     random.seed(9)
-    for survivor in crew.survivors:
+    for survivor in team.survivors:
         survivor.executor.influence.matters = lambda key, value: False
         captures = survivor.executor.captures
         captures.points = [after, at(STEP, names={"x": 0, "y": 2}), *captures.points[1:]]
         survivor.runtime.microbatches[0].top.context = captures.points[1]
         captures.points.append(at(STEP + 1, names={"x": 0, "y": 2}))
     random.seed(8)
-    crew.inherit(at(STEP - 1, 0, "after", names={"x": 5, "y": 7}))
+    team.inherit(at(STEP - 1, 0, "after", names={"x": 5, "y": 7}))
 
-    crew.makes_up(((0,), ()))
+    team.makes_up(((0,), ()))
 
-    for survivor in crew.survivors:
+    for survivor in team.survivors:
         points, lost = survivor.executor.captures.points, survivor.executor.lost[LOST]
         for point in ((STEP, 0, 1, 0), (STEP + 1, 0, 0, 0)):
             assert lost.at(point, points).unknown == {"y", host("python")}
-    assert crew.promises == EXACT
+    assert team.promises == EXACT
 
 
 # --------------------------------------------------------------------------- proved by marks
@@ -194,13 +194,13 @@ def test_what_nobody_knew_of_the_lost_rank_is_not_known_after_its_microbatch_eit
 
 @pytest.mark.parametrize("known", [(11, 12), (11, 0), (10, 0), (0, 12), (0, 0)])
 def test_what_the_lost_rank_noted_is_the_proof(known: Mark) -> None:
-    crew = Crew()
-    crew.inherit(left_at_top(), marks={0: known, 1: known})
+    team = Team()
+    team.inherit(left_at_top(), marks={0: known, 1: known})
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
-    assert crew.promises == EXACT
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert team.promises == EXACT
 
 
 @pytest.mark.parametrize(
@@ -216,27 +216,27 @@ def test_what_the_lost_rank_noted_is_the_proof(known: Mark) -> None:
 def test_what_is_not_as_the_lost_rank_noted_is_of_fresh_data_and_told(
     index: int, known: Mark, what: str
 ) -> None:
-    crew = Crew()
-    crew.inherit(left_at_top(), marks={index: known})
+    team = Team()
+    team.inherit(left_at_top(), marks={index: known})
 
-    crew.makes_up()
+    team.makes_up()
 
     first = ("own", 5) if index else ("fresh", 0)
-    assert crew.gradients == {(LOST, 0): first, (LOST, 1): ("fresh", 1)}, "which follows from it"
+    assert team.gradients == {(LOST, 0): first, (LOST, 1): ("fresh", 1)}, "which follows from it"
     why = OTHERWISE.format(rank=LOST, index=index, step=STEP, what=what)
-    assert (crew.promises, crew.said) == (EQUAL, [why])
+    assert (team.promises, team.said) == (EQUAL, [why])
 
 
 def test_a_mark_of_another_microbatch_proves_nothing() -> None:
-    crew = Crew()
+    team = Team()
     ring = mark_of(STEP - 1, 0, (99, 99)).ljust(MARKS_BYTES, b"\0")
-    crew.inherit(left_at_top())
-    for one in crew.survivors:
+    team.inherit(left_at_top())
+    for one in team.survivors:
         one.left.inherit(LostContexts(generation=2, contexts=(), marks=((LOST, ring),)))
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.promises == EXACT
+    assert team.promises == EXACT
 
 
 # --------------------------------------------------------------------------- one's own once more
@@ -244,17 +244,17 @@ def test_a_mark_of_another_microbatch_proves_nothing() -> None:
 FORGOTTEN = (99, 22)
 
 
-def forgetful(*survivors: int) -> Crew:
+def forgetful(*survivors: int) -> Team:
     """What these survivors have done themselves comes out otherwise."""
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
     for rank in survivors:
-        crew.survivors[rank].own = FORGOTTEN
-    return crew
+        team.survivors[rank].own = FORGOTTEN
+    return team
 
 
-def recalled(crew: Crew) -> list[list[tuple[int, int]]]:
-    return [one.recalled for one in crew.survivors]
+def recalled(team: Team) -> list[list[tuple[int, int]]]:
+    return [one.recalled for one in team.survivors]
 
 
 def not_itself(rank: int) -> str:
@@ -264,13 +264,13 @@ def not_itself(rank: int) -> str:
 
 def test_who_executes_for_a_lost_rank_executes_its_own_first_microbatch_once() -> None:
     """Neither for each microbatch, nor in each transaction."""
-    crew = forgetful()
+    team = forgetful()
 
     for _ in range(3):
-        crew.makes_up(((0, 1), ()))
-        crew.commit()
+        team.makes_up(((0, 1), ()))
+        team.commit()
 
-    assert recalled(crew) == [[(STEP, 0)], []]
+    assert recalled(team) == [[(STEP, 0)], []]
 
 
 def test_once_for_each_lost_rank() -> None:
@@ -283,29 +283,29 @@ def test_once_for_each_lost_rank() -> None:
 
 
 def test_who_is_not_what_it_was_executes_nothing_for_others_and_says_so() -> None:
-    crew = forgetful(0, 1)
+    team = forgetful(0, 1)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
-    assert (crew.promises, crew.said) == (EQUAL, [not_itself(0), not_itself(1)])
-    assert crew.executions == [[], []]
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert (team.promises, team.said) == (EQUAL, [not_itself(0), not_itself(1)])
+    assert team.executions == [[], []]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_that_is_not_what_it_was_lowers_the_promise_of_all(rank: int) -> None:
-    crew = forgetful(rank)
+    team = forgetful(rank)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert (crew.promises, crew.said) == (EQUAL, [not_itself(rank)])
-    assert crew.gradients[LOST, rank] == ("fresh", rank)
-    assert crew.executions[rank] == []
+    assert (team.promises, team.said) == (EQUAL, [not_itself(rank)])
+    assert team.gradients[LOST, rank] == ("fresh", rank)
+    assert team.executions[rank] == []
 
 
 def test_who_was_not_what_it_was_is_not_asked_again_for_the_same_lost_rank() -> None:
-    crew = forgetful(0)
+    team = forgetful(0)
 
-    crew.makes_up(((0, 1), ()))
+    team.makes_up(((0, 1), ()))
 
-    assert recalled(crew) == [[(STEP, 0)], []] and crew.executions == [[], []]
+    assert recalled(team) == [[(STEP, 0)], []] and team.executions == [[], []]

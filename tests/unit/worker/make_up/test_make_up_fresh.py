@@ -10,7 +10,7 @@ from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
     STEP,
-    Crew,
+    Team,
     left_at_top,
 )
 from tests.unit.worker.make_up.test_make_up import EQUAL, EXACT
@@ -22,38 +22,38 @@ pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
 def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.CONTEXTS_WAIT_S", 0.01)
-    crew = Crew()
+    team = Team()
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
-    assert crew.promises == EQUAL
-    assert all("left no context that can be used" in words for words in crew.said)
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert team.promises == EQUAL
+    assert all("left no context that can be used" in words for words in team.said)
 
 
 def test_a_context_that_came_too_early_is_told_with_its_transaction() -> None:
-    crew = Crew()
-    crew.inherit(at(STEP - 2, names={"x": 5}))
+    team = Team()
+    team.inherit(at(STEP - 2, names={"x": 5}))
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.promises == EQUAL
-    assert all(f"is of transaction {STEP - 2}, and what its script" in word for word in crew.said)
+    assert team.promises == EQUAL
+    assert all(f"is of transaction {STEP - 2}, and what its script" in word for word in team.said)
 
 
 def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top(), marks={0: (99, 99)})
-    crew.makes_up()
-    for survivor in crew.survivors:
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top(), marks={0: (99, 99)})
+    team.makes_up()
+    for survivor in team.survivors:
         survivor.make_up.end_step(STEP)
         survivor.reduced.clear()
         survivor.executions.clear()
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
-    assert crew.executions == [[], []] and len(crew.said) == 1
+    assert team.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert team.executions == [[], []] and len(team.said) == 1
 
 
 # --------------------------------------------------------------------------- no fresh data
@@ -63,26 +63,26 @@ IN_SHARDS = Layout(((0, 3), (1, 4), (LOST, 5)))
 BARREN = "train.py:9: executed as rank 1, the script's code raised StopIteration()"
 
 
-def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Crew:
+def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Team:
     """Nothing was left of the lost rank, and to these survivors fresh data give nothing."""
-    crew = Crew(microbatches=microbatches)
-    for number, survivor in enumerate(crew.survivors):
+    team = Team(microbatches=microbatches)
+    for number, survivor in enumerate(team.survivors):
         survivor.guarantee.weaken("the deputy failed")
         survivor.present = [HOME]
         survivor.barren = BARREN if number in survivors else ""
-    return crew
+    return team
 
 
 @pytest.mark.parametrize("microbatches", [2, 5])
 def test_where_no_fresh_data_can_be_had_the_mean_of_own_microbatches_stands_in(
     microbatches: int,
 ) -> None:
-    crew = barren(microbatches=microbatches)
+    team = barren(microbatches=microbatches)
 
-    crew.makes_up()
+    team.makes_up()
 
     share = ([HOME], microbatches)  # of what is its own: nothing of what was tried
-    assert crew.gradients == {
+    assert team.gradients == {
         (LOST, 0): ("share", (*share, True)),  # the slot's first carries what was there before
         (LOST, 1): ("share", (*share, False)),
     }
@@ -92,11 +92,11 @@ def test_where_no_fresh_data_can_be_had_the_mean_of_own_microbatches_stands_in(
 def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
     survivors: tuple[int, ...],
 ) -> None:
-    crew = barren(survivors=survivors, microbatches=4)
+    team = barren(survivors=survivors, microbatches=4)
 
-    crew.makes_up(((0, 2), (1, 3)))
+    team.makes_up(((0, 2), (1, 3)))
 
-    kinds = {identity: kind for identity, (kind, _) in crew.gradients.items()}
+    kinds = {identity: kind for identity, (kind, _) in team.gradients.items()}
     assert kinds == {(LOST, n): "share" if n % 2 in survivors else "fresh" for n in range(4)}
 
 
@@ -105,52 +105,52 @@ def test_who_has_shard_mates_computes_its_own_once_more_with_them(
     survivors: tuple[int, ...],
 ) -> None:
     """They are in a forward pass that needs it."""
-    crew = barren(survivors=survivors)
-    for survivor in crew.survivors:
+    team = barren(survivors=survivors)
+    for survivor in team.survivors:
         survivor.layout = IN_SHARDS
 
-    crew.makes_up()
+    team.makes_up()
 
     kinds = {n: ("own", "once more") if n in survivors else ("fresh", n) for n in range(2)}
-    assert crew.gradients == {(LOST, n): kinds[n] for n in range(2)}
+    assert team.gradients == {(LOST, n): kinds[n] for n in range(2)}
     for n in survivors:
-        survivor = crew.survivors[n]
+        survivor = team.survivors[n]
         assert survivor.recalled == [(STEP, n)] and survivor.present == [HOME]
         assert survivor.noticed == [ONCE_MORE.format(LOST, STEP, BARREN)]
 
 
 def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
-    crew = barren()
+    team = barren()
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert [one.present for one in crew.survivors] == [[HOME]] * 2
+    assert [one.present for one in team.survivors] == [[HOME]] * 2
 
 
 def test_what_stands_in_for_fresh_data_is_said_once_by_each_whom_it_concerns() -> None:
-    crew = barren(survivors=(1,), microbatches=4)
+    team = barren(survivors=(1,), microbatches=4)
 
     for _ in range(3):
-        crew.makes_up(((0, 2), (1, 3)))
-        for survivor in crew.survivors:
+        team.makes_up(((0, 2), (1, 3)))
+        for survivor in team.survivors:
             survivor.make_up.end_step(STEP)
             survivor.reduced.clear()
             survivor.step += 1
 
-    has, lacks = crew.survivors
+    has, lacks = team.survivors
     assert (has.noticed, lacks.noticed) == ([], [REPEATS.format(LOST, STEP, BARREN)])
 
 
 def test_what_was_executed_exactly_and_came_out_otherwise_is_made_up_from_own_ones_too() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top(), marks={1: (99, 99)})
-    for survivor in crew.survivors:
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top(), marks={1: (99, 99)})
+    for survivor in team.survivors:
         survivor.present, survivor.barren = [HOME], BARREN
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("share", ([HOME], 2, False))}
-    assert crew.promises == EQUAL and len(crew.said) == 1
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("share", ([HOME], 2, False))}
+    assert team.promises == EQUAL and len(team.said) == 1
 
 
 BEHAVIOURS = ("right", "cannot be executed", "not as noted", "promise was lowered")
@@ -163,36 +163,36 @@ def test_each_identity_has_one_gradient_whatever_comes_in_between(
 ) -> None:
     """It is the slot's own, or the promise is lowered everywhere, and somebody says why."""
     for course in itertools.product(BEHAVIOURS, repeat=2):
-        crew = Crew(program=lambda x: x + moves)
+        team = Team(program=lambda x: x + moves)
         bad = {n for n, one in enumerate(course) if one == "not as noted"}
-        crew.inherit(left_at_top(), marks=dict.fromkeys(bad, (99, 99)))
-        for survivor, one in zip(crew.survivors, course, strict=True):
+        team.inherit(left_at_top(), marks=dict.fromkeys(bad, (99, 99)))
+        for survivor, one in zip(team.survivors, course, strict=True):
             survivor.refuses = {
                 n for n, behaviour in enumerate(course) if behaviour == "cannot be executed"
             }
             if one == "promise was lowered":
                 survivor.guarantee.weaken("the deputy failed")
 
-        crew.makes_up(shares)
+        team.makes_up(shares)
 
-        assert crew.gradients.keys() == {(LOST, 0), (LOST, 1)}, course
+        assert team.gradients.keys() == {(LOST, 0), (LOST, 1)}, course
         right = {(LOST, n): ("own", 5 + n * moves) for n in range(2)}
-        for identity, (kind, x) in crew.gradients.items():
+        for identity, (kind, x) in team.gradients.items():
             assert kind == "fresh" or (kind, x) == right[identity], course
         if all(one == "right" for one in course):
-            assert crew.gradients == right and crew.promises == EXACT, course
+            assert team.gradients == right and team.promises == EXACT, course
         else:
-            assert crew.promises == EQUAL and crew.said, course
+            assert team.promises == EQUAL and team.said, course
 
 
 def test_a_start_that_nobody_can_tell_is_of_fresh_data_and_told() -> None:
-    crew = Crew()
-    crew.inherit(left_at_top())
-    silent = crew.survivors[0].make_up
+    team = Team()
+    team.inherit(left_at_top())
+    silent = team.survivors[0].make_up
     silent._positions.end_of = lambda made: None  # type: ignore[method-assign]
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
-    assert crew.said == [ENDLESS.format(rank=LOST, index=1, step=STEP)]
-    assert crew.promises == EQUAL
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert team.said == [ENDLESS.format(rank=LOST, index=1, step=STEP)]
+    assert team.promises == EQUAL

@@ -19,9 +19,9 @@ from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
     STEP,
-    Crew,
     Exchange,
     Survivor,
+    Team,
     executed,
     left_at_top,
 )
@@ -38,8 +38,8 @@ def alone() -> Survivor:
 
 
 def test_who_needs_a_context_at_once_waits_for_it() -> None:
-    crew = Crew()
-    (survivor, _), found = crew.survivors, list[Any]()
+    team = Team()
+    (survivor, _), found = team.survivors, list[Any]()
 
     def look() -> None:
         survivor.left.await_contexts(LOST)
@@ -49,7 +49,7 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
     waiting = threading.Thread(target=look)
     waiting.start()
     survivor.left.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
-    crew.inherit(left_at_top())
+    team.inherit(left_at_top())
     waiting.join(timeout=CONTEXTS_WAIT_S / 2)
 
     assert [set(one) for one in found] == [{LOST}]
@@ -97,9 +97,9 @@ def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
 
 def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> None:
     """The lost rank left it from the midst of its transaction, which this rank has ended."""
-    crew = Crew()
-    crew.inherit(left_at_top())
-    survivor = crew.survivors[0]
+    team = Team()
+    team.inherit(left_at_top())
+    survivor = team.survivors[0]
     for step in (STEP + 1, STEP + 2):
         here = at(step, names={"x": 0})
         survivor.executor.captures.points.append(here)
@@ -112,9 +112,9 @@ def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> N
 
 def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
     """Another epoch, say: the lost rank has left nothing from the top of that loop."""
-    crew = Crew()
-    crew.inherit(at(STEP, 1, "after", names={"x": 8}))
-    survivor = crew.survivors[0]
+    team = Team()
+    team.inherit(at(STEP, 1, "after", names={"x": 8}))
+    survivor = team.survivors[0]
     outer = at(STEP + 1, names={"x": 0}, loop="train.py:outer")
     here = at(STEP + 1, attempt=1, names={"x": 0})
     for one in (outer, here):
@@ -127,9 +127,9 @@ def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
 
 
 def test_a_lost_rank_is_followed_from_step_to_step() -> None:
-    crew = Crew()
-    crew.inherit(at(STEP, 1, "after", names={"x": 8}))
-    survivor = crew.survivors[0]
+    team = Team()
+    team.inherit(at(STEP, 1, "after", names={"x": 8}))
+    survivor = team.survivors[0]
     here = at(STEP + 1, names={"x": 0})
     survivor.executor.captures.points.append(here)
 
@@ -141,9 +141,9 @@ def test_a_lost_rank_is_followed_from_step_to_step() -> None:
 
 def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
     """It was lost within the transaction that this rank is about to begin."""
-    crew = Crew()
-    crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, names={"x": 40}))
-    survivor = crew.survivors[0]
+    team = Team()
+    team.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, names={"x": 40}))
+    survivor = team.survivors[0]
     survivor.left.absorb()
     here = at(STEP + 1, names={"x": 0})
     survivor.executor.captures.points.append(here)
@@ -155,9 +155,9 @@ def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
 
 def test_numbers_of_a_loop_that_is_over_are_given_again() -> None:
     """This rank has gone through a loop alone; the next one has its numbers."""
-    crew = Crew()
-    crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, attempt=1, names={"x": 3}))
-    survivor = crew.survivors[0]
+    team = Team()
+    team.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, attempt=1, names={"x": 3}))
+    survivor = team.survivors[0]
     captures, followed = survivor.executor.captures, survivor.executor.lost
     for loop in ("train.py:alone", at(STEP).loop):
         here = at(STEP + 1, attempt=1, names={"x": 0}, loop=loop)
@@ -168,9 +168,9 @@ def test_numbers_of_a_loop_that_is_over_are_given_again() -> None:
 
 
 def test_while_nothing_is_lost_nobody_is_followed() -> None:
-    crew = Crew()
-    crew.inherit(left_at_top())
-    survivor = crew.survivors[0]
+    team = Team()
+    team.inherit(left_at_top())
+    survivor = team.survivors[0]
     survivor.lost = False
 
     survivor.left.follow(at(STEP + 1))
@@ -181,20 +181,20 @@ def test_while_nothing_is_lost_nobody_is_followed() -> None:
 
 def test_streams_of_the_lost_rank_are_told_too() -> None:
     """Python's numbers decide how many of torch's a microbatch draws."""
-    crew = Crew(program=lambda x: x)
+    team = Team(program=lambda x: x)
     started: list[Streams] = []
-    for survivor in crew.survivors:
+    for survivor in team.survivors:
         survivor.executor.execute = _drawing(survivor, started)
     random.seed(8)
     torch.manual_seed(8)
-    crew.inherit(at(STEP, names={"x": 5}))
+    team.inherit(at(STEP, names={"x": 5}))
     lost = read_streams()
     _draw_as_told()
     expected = [lost, read_streams()]
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.promises == EXACT
+    assert team.promises == EXACT
     assert started[-1] == expected[1]
     assert expected[0] in started and len(started) == 3
 
@@ -226,48 +226,48 @@ def _drawing(survivor: Survivor, started: list[Streams]) -> Any:
 
 
 def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
     bad = ((LOST, STEP, 1, 1, 0),)
     died = LostContexts(generation=2, contexts=(), begun=((LOST, bad), (7, bad)))
-    for one in crew.survivors:
+    for one in team.survivors:
         one.left.inherit(died)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
-    assert crew.executions == [[(0, 5)], []]
-    assert crew.promises == EQUAL
-    (words,) = crew.said
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert team.executions == [[(0, 5)], []]
+    assert team.promises == EQUAL
+    (words,) = team.said
     assert words.startswith("train.py:9: ")
     assert "ranks 2 and 7 died in it" in words
 
 
 def test_what_is_suspect_is_executed_where_a_copy_of_the_process_has_come_to_its_end() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
-    for one in crew.survivors:
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
+    for one in team.survivors:
         one.rehearsal.suspects = {(LOST, 1)}
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert [one.rehearsal.held for one in crew.survivors] == [[], [(LOST, 1)]]
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
-    assert (crew.promises, crew.said) == (EXACT, [])
+    assert [one.rehearsal.held for one in team.survivors] == [[], [(LOST, 1)]]
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
+    assert (team.promises, team.said) == (EXACT, [])
 
 
 def test_what_ends_a_copy_is_executed_by_nobody_and_told() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
-    for one in crew.survivors:
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
+    for one in team.survivors:
         one.rehearsal.suspects = one.rehearsal.deadly = {(LOST, 1)}
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.executions == [[(0, 5)], []]
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
-    assert crew.promises == EQUAL
-    (words,) = crew.said
+    assert team.executions == [[(0, 5)], []]
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert team.promises == EQUAL
+    (words,) = team.said
     assert words == (
         "train.py:9: rank 2's microbatch 1 of transaction 3 is not executed again: "
         "a copy of this process was ended by it"
@@ -275,42 +275,42 @@ def test_what_ends_a_copy_is_executed_by_nobody_and_told() -> None:
 
 
 def test_what_a_copy_refuses_is_not_tried_again() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
-    for one in crew.survivors:
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
+    for one in team.survivors:
         one.rehearsal.suspects, one.refuses = {(LOST, 1)}, {1}
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.gradients[LOST, 1] == ("fresh", 1)
-    assert crew.said == ["random numbers move"]
+    assert team.gradients[LOST, 1] == ("fresh", 1)
+    assert team.said == ["random numbers move"]
 
 
 def test_one_death_in_it_is_no_reason() -> None:
-    crew = Crew(program=lambda x: x)
-    crew.inherit(left_at_top())
-    for one in crew.survivors:
+    team = Team(program=lambda x: x)
+    team.inherit(left_at_top())
+    for one in team.survivors:
         one.left.inherit(
             LostContexts(generation=2, contexts=(), begun=((LOST, ((LOST, STEP, 0, 1, 0),)),))
         )
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.executions == [[(0, 5)], [(1, 5)]]
-    assert crew.promises == EXACT
+    assert team.executions == [[(0, 5)], [(1, 5)]]
+    assert team.promises == EXACT
 
 
 def test_what_would_end_its_executor_is_tried_once() -> None:
     """Its start was assumed wrongly: anything else would be executed again."""
-    crew = Crew()
-    crew.inherit(left_at_top())
-    crew.survivors[1].ends = {1}
+    team = Team()
+    team.inherit(left_at_top())
+    team.survivors[1].ends = {1}
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.executions == [[(0, 5)], [(1, 5)]]
-    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
-    assert crew.promises == EQUAL
+    assert team.executions == [[(0, 5)], [(1, 5)]]
+    assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert team.promises == EQUAL
 
 
 # --------------------------------------------------------------------------- shards

@@ -16,7 +16,7 @@ from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from tests.unit.contexts import at
-from tests.unit.survivors import LOST, OWN, STEP, Crew, Exchange, Survivor, executed
+from tests.unit.survivors import LOST, OWN, STEP, Exchange, Survivor, Team, executed
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
@@ -36,20 +36,20 @@ def went_before(survivor: Survivor, *entered: int, mark: int = 10) -> None:
     survivor.runtime.previous = Microbatch(0, (Place(top, 0),), noted=(((mark, 12), Evidence()),))
 
 
-def crew_after(
+def team_after(
     *doors: int | None, before: dict[int, Mark] = NOTED, marks: dict[int, Mark] | None = None
-) -> Crew:
+) -> Team:
     """Survivors in whose execution this enters the model, of a rank that had noted `before`."""
-    crew = Crew(program=lambda x: x)
-    for one, door in zip(crew.survivors, doors or (10, 10), strict=True):
+    team = Team(program=lambda x: x)
+    for one, door in zip(team.survivors, doors or (10, 10), strict=True):
         one.door = door
         went_before(one)
-    crew.inherit(at(BEFORE, names={"x": 4}), at(STEP, names={"x": 5}), before=before, marks=marks)
-    return crew
+    team.inherit(at(BEFORE, names={"x": 4}), at(STEP, names={"x": 5}), before=before, marks=marks)
+    return team
 
 
-def looked_back(crew: Crew) -> list[list[tuple[int, int]]]:
-    return [one.looked_back for one in crew.survivors]
+def looked_back(team: Team) -> list[list[tuple[int, int]]]:
+    return [one.looked_back for one in team.survivors]
 
 
 WHOLE = {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
@@ -60,39 +60,39 @@ FRESH = {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
 
 
 def test_what_was_committed_and_comes_out_as_it_was_speaks_for_what_follows() -> None:
-    crew = crew_after()
+    team = team_after()
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert looked_back(crew) == [[(BEFORE, 4)], [(BEFORE, 4)]]
-    assert (crew.promises, crew.said, crew.gradients) == (EXACT, [], WHOLE)
+    assert looked_back(team) == [[(BEFORE, 4)], [(BEFORE, 4)]]
+    assert (team.promises, team.said, team.gradients) == (EXACT, [], WHOLE)
 
 
 def test_what_comes_out_otherwise_lowers_the_promise_and_is_made_up_with_fresh_data() -> None:
-    crew = crew_after(UNLIKE, UNLIKE)
+    team = team_after(UNLIKE, UNLIKE)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert (crew.promises, crew.gradients) == (EQUAL, FRESH)
-    assert crew.said == [SAID]
-    assert crew.executions == [[], []]
+    assert (team.promises, team.gradients) == (EQUAL, FRESH)
+    assert team.said == [SAID]
+    assert team.executions == [[], []]
 
 
 def test_who_finds_it_another_one_says_so_also_where_a_start_was_assumed() -> None:
-    crew = crew_after(10, UNLIKE)
+    team = team_after(10, UNLIKE)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.promises == EQUAL
+    assert team.promises == EQUAL
 
 
 def test_one_who_finds_it_otherwise_is_enough() -> None:
-    crew = crew_after(UNLIKE, 10)
+    team = team_after(UNLIKE, 10)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert (crew.promises, crew.said) == (EQUAL, [SAID])
-    assert crew.gradients[LOST, 0] == ("fresh", 0)
+    assert (team.promises, team.said) == (EQUAL, [SAID])
+    assert team.gradients[LOST, 0] == ("fresh", 0)
 
 
 # --------------------------------------------------------------------------- when it is looked at
@@ -100,18 +100,18 @@ def test_one_who_finds_it_otherwise_is_enough() -> None:
 
 def test_it_is_looked_at_once() -> None:
     """Neither for each microbatch, nor in each transaction."""
-    crew = crew_after()
+    team = team_after()
 
-    crew.makes_up(((0, 1), ()))
-    crew.commit()
-    crew.makes_up(((0, 1), ()))
+    team.makes_up(((0, 1), ()))
+    team.commit()
+    team.makes_up(((0, 1), ()))
 
-    assert looked_back(crew) == [[(BEFORE, 4)], []]
+    assert looked_back(team) == [[(BEFORE, 4)], []]
 
 
 def test_of_each_lost_rank_for_itself() -> None:
-    crew = crew_after()
-    survivor = crew.survivors[0]
+    team = team_after()
+    survivor = team.survivors[0]
     asked: list[int] = []
 
     def disproved(session: Any, executor: Any, rank: int, marks: Any) -> str:
@@ -127,12 +127,12 @@ def test_of_each_lost_rank_for_itself() -> None:
 
 
 def test_a_rank_that_has_noted_something_of_this_transaction_is_held_to_that() -> None:
-    crew = crew_after(UNLIKE, UNLIKE, marks={0: (11, 12)})
+    team = team_after(UNLIKE, UNLIKE, marks={0: (11, 12)})
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert looked_back(crew) == [[], []]
-    assert (crew.promises, crew.gradients) == (EXACT, WHOLE)
+    assert looked_back(team) == [[], []]
+    assert (team.promises, team.gradients) == (EXACT, WHOLE)
 
 
 # --------------------------------------------------------------------------- not comparable
@@ -184,23 +184,23 @@ def left_nothing(survivor: Survivor) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_says_nothing(lacks: Callable[[Survivor], None]) -> None:
-    crew = crew_after(UNLIKE, UNLIKE)
-    for one in crew.survivors:
+    team = team_after(UNLIKE, UNLIKE)
+    for one in team.survivors:
         lacks(one)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert (crew.promises, crew.said, crew.gradients) == (EXACT, [], WHOLE)
+    assert (team.promises, team.said, team.gradients) == (EXACT, [], WHOLE)
 
 
 def test_what_entered_in_later_microbatches_of_the_iteration_is_no_matter() -> None:
-    crew = crew_after(UNLIKE, UNLIKE)
-    for one in crew.survivors:
+    team = team_after(UNLIKE, UNLIKE)
+    for one in team.survivors:
         went_before(one, 10, 20)
 
-    crew.makes_up()
+    team.makes_up()
 
-    assert crew.promises == EQUAL
+    assert team.promises == EQUAL
 
 
 # --------------------------------------------------------------------------- put back
@@ -225,7 +225,7 @@ ENDS: dict[str, Callable[[Survivor], None]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_gradients_are_put_back_whatever_happens(end: str) -> None:
-    survivor = crew_after().survivors[0]
+    survivor = team_after().survivors[0]
     survivor.left.absorb()
     survivor.present = own = [("own", 7)]
     ENDS[end](survivor)

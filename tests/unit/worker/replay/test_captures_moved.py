@@ -44,7 +44,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals=self.module, names=names or {}, loop=loop(module_level=where == "module"),
             attributes={}, context=at(0, names={"at": self.module["at"], **then}),
-            groups=[], feeds=[],
+            groups=[], iterator_lists=[],
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
@@ -114,7 +114,7 @@ def test_what_was_none_as_the_iteration_began_is_none_again(where: str) -> None:
 
 @WHERE
 def test_tensors_of_the_module_are_left_alone(where: str) -> None:
-    """They may be large, and what is changed in place is put back otherwise (`scene`)."""
+    """They may be large, and what is changed in place is put back otherwise (`story`)."""
     stage, now = Stage(where, mean=torch.zeros(2)), torch.ones(2)
     stage.module["mean"] = now
 

@@ -205,7 +205,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals={} if where == "function" else seen, names=seen if where == "function" else {},
             loop=loop(module_level=module, **more), attributes={}, context=context,
-            groups=[], feeds=[],
+            groups=[], iterator_lists=[],
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
@@ -251,7 +251,7 @@ def test_a_list_of_iterators_holds_those_that_it_held_then(where: str) -> None:
     old, new = iter("a"), iter("b")
     stage = Stage(where, [], [new])
     stage.top.context = at(0)
-    stage.top.feeds = [(stage.rows, [old])]
+    stage.top.iterator_lists = [(stage.rows, [old])]
 
     names = stage.apply()
 

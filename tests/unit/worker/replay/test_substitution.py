@@ -44,8 +44,9 @@ class Stage:
             0, names=values_of({"state": theirs}), attributes=attributes_of({"state": theirs}, OWN)
         )
         self.top: Any = SimpleNamespace(
-            globals={} if local else seen, names=seen if local else {}, groups=[], feeds=[],
-            loop=loop(module_level=module), attributes=attributes, context=self.mine,
+            globals={} if local else seen, names=seen if local else {}, groups=[],
+            iterator_lists=[], attributes=attributes, context=self.mine,
+            loop=loop(module_level=module),
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         executor.runtime.own_modules = OWN

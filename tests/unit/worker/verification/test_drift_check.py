@@ -180,7 +180,7 @@ def test_attributes_are_apart_by_their_paths() -> None:
 
 
 @pytest.mark.parametrize("name", ["data#", "local_rank", "gpu", "clock"])
-def test_marks_and_what_is_the_process_s_own_and_what_has_no_bearing_are_not_compared(
+def test_marks_and_what_is_the_process_s_own_and_what_does_not_matter_are_not_compared(
     name: str,
 ) -> None:
     ranks = Ranks(lambda key, value: key != "clock")
@@ -191,7 +191,7 @@ def test_marks_and_what_is_the_process_s_own_and_what_has_no_bearing_are_not_com
     assert ranks.votes == [True]
 
 
-def test_streams_of_which_nobody_counts_the_numbers_are_values_that_have_a_bearing() -> None:
+def test_streams_of_which_nobody_counts_the_numbers_are_values_that_matter() -> None:
     ranks = Ranks(lambda key, value: False)
     before = at(3, 0, "after", streams=rested())
     ranks.ranks[0].goes(top(), before=before)

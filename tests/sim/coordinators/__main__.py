@@ -1,10 +1,10 @@
-"""`python -m tests.sim.seats --seed 5` replays one history; `--seeds 1000` runs many and counts."""
+"""`python -m tests.sim.coordinators --seed 5` replays one history; `--seeds 1000` many."""
 
 import sys
 from functools import partial
 
-from tests.sim.seats.job import simulate
-from tests.sim.seats.plan import draw
+from tests.sim.coordinators.job import simulate
+from tests.sim.coordinators.plan import draw
 from tests.sim.simulator_command import Told, parser_of, run
 
 
@@ -13,7 +13,7 @@ def told(stalled: bool, seed: int, verbose: bool) -> Told:
 
 
 def main() -> int:
-    parser = parser_of("tests.sim.seats", __doc__, seeds=300)
+    parser = parser_of("tests.sim.coordinators", __doc__, seeds=300)
     parser.add_argument("--stalled", action="store_true", help="launchers also stand still")
     options = parser.parse_args()
     return run(options, partial(told, options.stalled))

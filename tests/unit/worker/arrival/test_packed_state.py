@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.iterator_places import HeldIterator
+from recoverrun.worker.arrival.packed_state import _iterators, _states
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
-from recoverrun.worker.arrival.parcel import _iterators, _states
 from recoverrun.worker.arrival.placing import put_iterators
 from tests.unit.worker.arrival.test_iterator_places import a_loader_iterator, advanced, ahead
 
@@ -32,7 +32,7 @@ def test_a_generator_that_an_attribute_holds_is_told_by_its_path_and_brought_the
         held.append((one, present))
         return present
 
-    put_iterators(Parcel({"iterators": [told]}, []), [sys._getframe()], hold)
+    put_iterators(PackedState({"iterators": [told]}, []), [sys._getframe()], hold)
 
     assert [(one.over, one.given, present) for one, present in held] == [(5, 3, trainer.batches)]
 

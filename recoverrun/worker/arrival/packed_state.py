@@ -1,4 +1,4 @@
-"""The parcel with which a process begins a step in a lost rank's place: made by a survivor.
+"""The packed state with which a process begins a step in a lost rank's place: made by a survivor.
 
 It is made at the top of the step's loop, before anything of the step is done here; others may have
 begun it. What may change before the step commits (buffers, values, untrained modules) is copied;
@@ -34,7 +34,7 @@ from recoverrun.worker.arrival import (
     rebound_variables,
     values_by_parameter,
 )
-from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
@@ -64,7 +64,7 @@ def made(
     top: Top,
     here: Context,
     before: Before,
-) -> Parcel:
+) -> PackedState:
     """For `rank`, at `top`, where this rank's own context is `here` and that of the lost one
     `slot`; `before` is what there was as the run began.
 
@@ -90,7 +90,7 @@ def made(
     tensors = [
         one if one.untyped_storage().data_ptr() in still else one.clone() for one in packing.tensors
     ]
-    return Parcel(manifest, tensors)
+    return PackedState(manifest, tensors)
 
 
 def common(

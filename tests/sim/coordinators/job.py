@@ -18,9 +18,9 @@ from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record
+from tests.sim.coordinators.lines import Lines
+from tests.sim.coordinators.plan import Plan
 from tests.sim.engine import Engine
-from tests.sim.seats.lines import Lines
-from tests.sim.seats.plan import Plan
 from tests.sim.views.book import Book
 from tests.sim.violation import Violation, demand
 
@@ -32,7 +32,7 @@ SOON_S = 3.0
 
 
 @dataclass(slots=True)
-class Seat:
+class Launcher:
     """One launcher."""
 
     name: str
@@ -66,14 +66,14 @@ class Job:
         self.told: list[str] = []
         self.coverage: Counter[str] = Counter()
         self.alone_at = float("inf")  # since when the last one goes on alone
-        self.seats = {name: self._seat(name) for name in plan.names}
-        self.seats[plan.names[0]].coordinates = True
+        self.launchers = {name: self._launcher(name) for name in plan.names}
+        self.launchers[plan.names[0]].coordinates = True
         for place, name in enumerate(plan.names):
-            acts = self.seats[name].leadership.join(
+            acts = self.launchers[name].leadership.join(
                 _start(plan.names, place), policy=USUAL, several=True, now=0.0
             )
-            self._carry_out(self.seats[name], acts)
-            self._plan_turn(self.seats[name])
+            self._carry_out(self.launchers[name], acts)
+            self._plan_turn(self.launchers[name])
 
     def run(self) -> Outcome:
         """Play it; all goes wrong that is not as it has to be."""
@@ -85,7 +85,7 @@ class Job:
         try:
             while self.engine.now < plan.over_s and self.engine.run_one():
                 pass
-            last, lost_at = self.seats[plan.last], plan.kills[-1][0]
+            last, lost_at = self.launchers[plan.last], plan.kills[-1][0]
             demand(last.coordinates, "last", f"{plan.last} does not coordinate")
             stall_s = sum(stall.for_s for stall in plan.stalls)
             late = f"alone only {self.alone_at - lost_at:.1f} s after the last loss"
@@ -95,7 +95,7 @@ class Job:
             violation = found
         return Outcome(plan, violation, self.coverage, self.told)
 
-    def _check_losses(self, last: Seat) -> None:
+    def _check_losses(self, last: Launcher) -> None:
         """The last one knows of each loss, once, whoever has counted it, and how long ago."""
         now, names = self.engine.now, self.plan.names
         killed = {names[place]: (at_s, place) for at_s, place in self.plan.kills}
@@ -112,75 +112,75 @@ class Job:
 
     # --------------------------------------------------------------------------- launchers
 
-    def _seat(self, name: str) -> Seat:
+    def _launcher(self, name: str) -> Launcher:
         leadership = Leadership(own=name, chance=self.engine.rng.random)
         others = (other for other in self.plan.names if other != name)
-        return Seat(name, leadership, {other: Inquiry() for other in others})
+        return Launcher(name, leadership, {other: Inquiry() for other in others})
 
-    def _plan_turn(self, seat: Seat) -> None:
+    def _plan_turn(self, launcher: Launcher) -> None:
         """Have its loop turn when it has something to do, and is scheduled."""
         now = self.engine.now
-        times = [seat.leadership.deadline() or float("inf")]
-        broken = (name for name in seat.inquiries if not self.lines.up(name))
-        times += [seat.inquiries[name].due for name in broken]
-        due = now if seat.mail else max(now, min(times))
-        at = max(due, seat.stalled_until) + self.engine.jitter(self.plan.slice_s)
-        if seat.alive and at < seat.turn_at:
-            seat.turn_at = at
-            self.engine.at(at, self._turn, seat, at)
+        times = [launcher.leadership.deadline() or float("inf")]
+        broken = (name for name in launcher.inquiries if not self.lines.up(name))
+        times += [launcher.inquiries[name].due for name in broken]
+        due = now if launcher.mail else max(now, min(times))
+        at = max(due, launcher.stalled_until) + self.engine.jitter(self.plan.slice_s)
+        if launcher.alive and at < launcher.turn_at:
+            launcher.turn_at = at
+            self.engine.at(at, self._turn, launcher, at)
 
-    def _turn(self, seat: Seat, planned_at: float) -> None:
-        if planned_at != seat.turn_at or not seat.alive:
+    def _turn(self, launcher: Launcher, planned_at: float) -> None:
+        if planned_at != launcher.turn_at or not launcher.alive:
             return
-        seat.turn_at, now = float("inf"), self.engine.now
-        if now >= seat.stalled_until:
-            mail, seat.mail = seat.mail, deque()
+        launcher.turn_at, now = float("inf"), self.engine.now
+        if now >= launcher.stalled_until:
+            mail, launcher.mail = launcher.mail, deque()
             for sender, message in mail:
-                self._hear(seat, sender, message)
-            for name in self._ended(seat):
-                self._say(seat, f"knows that {name} has ended")
-                self._carry_out(seat, seat.leadership.ballot(Dead(name), now))
-            self._carry_out(seat, seat.leadership.tick(now))
-        self._plan_turn(seat)
+                self._hear(launcher, sender, message)
+            for name in self._ended(launcher):
+                self._say(launcher, f"knows that {name} has ended")
+                self._carry_out(launcher, launcher.leadership.ballot(Dead(name), now))
+            self._carry_out(launcher, launcher.leadership.tick(now))
+        self._plan_turn(launcher)
 
-    def _ended(self, seat: Seat) -> list[str]:
+    def _ended(self, launcher: Launcher) -> list[str]:
         """Launchers whose hosts refuse connections, each once."""
         now, ended = self.engine.now, []
-        for name, inquiry in list(seat.inquiries.items()):
+        for name, inquiry in list(launcher.inquiries.items()):
             asks = inquiry.look(up=self.lines.up(name), now=now)
             if asks and self.lines.refused(name):
                 ended.append(name)
-                del seat.inquiries[name]
-        seat.dead.update(ended)
+                del launcher.inquiries[name]
+        launcher.dead.update(ended)
         return ended
 
-    def _hear(self, seat: Seat, sender: str, message: Message) -> None:
-        if sender in seat.dead:
+    def _hear(self, launcher: Launcher, sender: str, message: Message) -> None:
+        if sender in launcher.dead:
             self.coverage["words of the dead"] += 1
         if self.verbose and type(message).__name__ not in ("Ping", "Pong", "Lead", "Granted"):
-            self._say(seat, f"gets {message} from {sender}")
-        seat.leadership.obeys(sender, message)
-        self._carry_out(seat, seat.leadership.hear(sender, message, self.engine.now))
+            self._say(launcher, f"gets {message} from {sender}")
+        launcher.leadership.obeys(sender, message)
+        self._carry_out(launcher, launcher.leadership.hear(sender, message, self.engine.now))
 
-    def _carry_out(self, seat: Seat, acts: list[Act]) -> None:
+    def _carry_out(self, launcher: Launcher, acts: list[Act]) -> None:
         for act in acts:
             match act:
                 case Envelope(to=to, message=message):
-                    self._send(seat, to, message)
+                    self._send(launcher, to, message)
                 case TakeOver():
                     self.coverage["takeover"] += 1
-                    seat.coordinates = True
-                    self._greet(seat)
+                    launcher.coordinates = True
+                    self._greet(launcher)
                 case CutOff(reason=reason):
-                    self._say(seat, reason)
-                    demand(not seat.alive, "cut off", f"{seat.name}: {reason}")
+                    self._say(launcher, reason)
+                    demand(not launcher.alive, "cut off", f"{launcher.name}: {reason}")
                 case Record():
-                    self._say(seat, act.reason)
-                    self._note(seat, act)
+                    self._say(launcher, act.reason)
+                    self._note(launcher, act)
                 case _:
                     pass
 
-    def _note(self, seat: Seat, record: Record) -> None:
+    def _note(self, launcher: Launcher, record: Record) -> None:
         if record.event == "leader.elect":
             self.coverage["election"] += 1
         if record.event == "roll.decide":
@@ -190,42 +190,42 @@ class Job:
             number = record.fields["number"]
             assert isinstance(number, int) and isinstance(nodes, list), f"{record}"
             members = tuple(self.plan.names[int(str(node)[5:])] for node in nodes)
-            self.book.decided(Configuration(number, seat.leadership.term, members))
+            self.book.decided(Configuration(number, launcher.leadership.term, members))
 
-    def _greet(self, seat: Seat) -> None:
+    def _greet(self, launcher: Launcher) -> None:
         """Whoever coordinates tells the members so."""
-        beat = Beat(node="", incarnation=seat.name, term=seat.leadership.term)
+        beat = Beat(node="", incarnation=launcher.name, term=launcher.leadership.term)
         for name in self.plan.names:
-            self._send(seat, name, beat)
+            self._send(launcher, name, beat)
 
-    def _send(self, seat: Seat, to: str, message: Message) -> None:
-        other = self.seats.get(to)
-        if other is None or to == seat.name:
+    def _send(self, launcher: Launcher, to: str, message: Message) -> None:
+        other = self.launchers.get(to)
+        if other is None or to == launcher.name:
             return
 
         def arrive() -> None:
-            other.mail.append((seat.name, message))
+            other.mail.append((launcher.name, message))
             self._plan_turn(other)
 
-        self.lines.send(seat.name, to, arrive)
+        self.lines.send(launcher.name, to, arrive)
 
     # --------------------------------------------------------------------------- faults
 
     def _kill(self, name: str) -> None:
-        self._say(self.seats[name], "is killed")
-        self.seats[name].alive = False
+        self._say(self.launchers[name], "is killed")
+        self.launchers[name].alive = False
         self.lines.end(name)
-        for seat in self.seats.values():
-            self._plan_turn(seat)
+        for launcher in self.launchers.values():
+            self._plan_turn(launcher)
 
     def _stall(self, name: str, for_s: float) -> None:
-        seat = self.seats[name]
-        seat.stalled_until = max(seat.stalled_until, self.engine.now + for_s)
-        self._say(seat, f"stands still for {for_s:.2f} s")
+        launcher = self.launchers[name]
+        launcher.stalled_until = max(launcher.stalled_until, self.engine.now + for_s)
+        self._say(launcher, f"stands still for {for_s:.2f} s")
 
-    def _say(self, seat: Seat, words: str) -> None:
+    def _say(self, launcher: Launcher, words: str) -> None:
         if self.verbose:
-            self.told.append(f"{self.engine.now:8.3f} {seat.name} {words}")
+            self.told.append(f"{self.engine.now:8.3f} {launcher.name} {words}")
 
 
 def _start(names: tuple[str, ...], place: int) -> Start:

@@ -1,7 +1,7 @@
 """All that a rank is at the top of a step, as plain values and tensors.
 
-It is what an arrival asks of a donor (`arrival.parcel`), of this rank itself: nothing is followed
-or guessed, and nobody else's word is needed. Tensors are not copied here.
+It is what an arrival asks of a donor (`arrival.packed_state`), of this rank itself: nothing is
+followed or guessed, and nobody else's word is needed. Tensors are not copied here.
 """
 
 import sys
@@ -28,7 +28,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.open_collectives import under_way
-from recoverrun.worker.snapshots.piece_table import Scene
+from recoverrun.worker.snapshots.piece_table import RankImage
 from recoverrun.worker.snapshots.rank_tensors import trained
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
@@ -46,8 +46,8 @@ def made(
     *,
     passes: list[list[Plain]],
     gradients: bool,
-) -> Scene:
-    """The scene at `top`, where `context` was captured. With `gradients` their values are in it,
+) -> RankImage:
+    """The image at `top`, where `context` was captured. With `gradients` their values are in it,
     too. `passes` tells of each loop around what its body found.
 
     Raises NotReachable where a process cannot come here again, or not with all that it needs.
@@ -88,7 +88,7 @@ def made(
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
     # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
     manifest["frames"] = _variables(packing, stack, frame)
-    return Scene(manifest, packing.tensors, packing.names)
+    return RankImage(manifest, packing.tensors, packing.names)
 
 
 def learned(parts: PlaceParts) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from rendezvous.consensus import proved_deaths
 from rendezvous.membership import flapping
+from tests.sim.coordinators.job import simulate
+from tests.sim.coordinators.plan import draw
 from tests.sim.mutants import Mutant, planted
-from tests.sim.seats.job import simulate
-from tests.sim.seats.plan import draw
 from tests.sim.sweep import swept
 
 SEEDS = range(150)
@@ -21,7 +21,9 @@ SHY = Mutant(
 
 
 def test_150_random_histories_end_well() -> None:
-    coverage = swept("python -m tests.sim.seats --seed ", lambda seed: simulate(draw(seed)), SEEDS)
+    coverage = swept(
+        "python -m tests.sim.coordinators --seed ", lambda seed: simulate(draw(seed)), SEEDS
+    )
 
     assert coverage["takeover"] > len(SEEDS)
     assert coverage["words of the dead"]

@@ -11,8 +11,8 @@ from rendezvous.protocol.formation_messages import Beat, Refusal
 from rendezvous.protocol.messages import Stop
 
 
-class HostVoice:
-    """The voice of the launcher `own`, to its `members` and to those who wait for a place."""
+class HostMessages:
+    """The messages of the launcher `own` to its `members` and to those who wait for a place."""
 
     def __init__(self, *, own: str, members: AttemptMembers, newcomers: Newcomers) -> None:
         self._own = own
