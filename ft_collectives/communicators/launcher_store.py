@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 from ft_collectives.communicators.c10d import DistStoreError, Store
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 
 Call = Callable[[StoreCall], StoreAnswer]
 """Sends one call and waits for its answer. Thread-safe."""

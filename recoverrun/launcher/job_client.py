@@ -32,10 +32,10 @@ from rendezvous.protocol.messages import (
     ContextBuffer,
     Leaving,
     Message,
-    StoreAnswer,
 )
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Copied, Copy, Ping, Statement, Whole
+from rendezvous.protocol.store_messages import StoreAnswer
 from rendezvous.transport.station import Station
 
 if TYPE_CHECKING:  # HTTP and TLS: 2 MiB that a job without etcd has no use for

@@ -49,11 +49,11 @@ from rendezvous.protocol.messages import (
     Overdue,
     PeerFault,
     Report,
-    StoreCall,
     Topology,
     Verdict,
 )
 from rendezvous.protocol.records import Json, Record
+from rendezvous.protocol.store_messages import StoreCall
 
 EXIT_USAGE = 2
 

@@ -44,6 +44,7 @@ from rendezvous.protocol.register_messages import (
     Whole,
 )
 from rendezvous.protocol.snapshot_messages import SnapshotMessage
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.protocol.views import Identity, View
 
 Phase = Literal["compute", "settle", "done"]
@@ -297,39 +298,6 @@ class Kill:
     births: tuple[int, ...]
     reason: str
     hung: tuple[int, ...] = ()
-
-
-# ---------------------------------------------------------------------------- the c10d store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreCall:
-    """W -> C: one operation of the c10d store. `serial` pairs the answer with the caller.
-
-    `generation` 0 calls live as long as the job; others are failed when a newer View exists.
-    """
-
-    rank: int
-    serial: int
-    generation: int
-    op: Literal[
-        "set", "get", "wait", "add", "cas", "delete", "check", "count", "append", "mset", "mget"
-    ]
-    keys: tuple[str, ...]
-    values: tuple[bytes, ...]
-    amount: int
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAnswer:
-    """C -> W: `status` is "ok", "timeout" or "superseded" (a newer generation exists)."""
-
-    rank: int
-    serial: int
-    status: Literal["ok", "timeout", "superseded"]
-    values: tuple[bytes, ...]
-    number: int
 
 
 Message = (

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal, assert_never
 
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 

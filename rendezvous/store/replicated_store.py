@@ -14,8 +14,8 @@ from typing import assert_never
 
 from rendezvous.protocol import codec
 from rendezvous.protocol.chunks import shares
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.store import kv, replication
 
 PART_BYTES = 2 << 20

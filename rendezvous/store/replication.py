@@ -19,8 +19,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import assert_never
 
-from rendezvous.protocol.messages import StoreAnswer
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.protocol.store_messages import StoreAnswer
 
 RESEND_S = 0.3
 BATCH = 256

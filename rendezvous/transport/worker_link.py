@@ -14,7 +14,8 @@ from dataclasses import replace
 import zmq
 
 from rendezvous.protocol.codec import LocalProtocolError, decode, encode
-from rendezvous.protocol.messages import Message, StoreAnswer, StoreCall
+from rendezvous.protocol.messages import Message
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.transport.sockets import (
     Context,
     Socket,

@@ -19,10 +19,10 @@ from rendezvous.protocol.messages import (
     Message,
     Notice,
     Report,
-    StoreCall,
     Topology,
     Verdict,
 )
+from rendezvous.protocol.store_messages import StoreCall
 from rendezvous.protocol.views import View
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink

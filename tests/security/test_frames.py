@@ -8,7 +8,8 @@ import pytest
 
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Join
-from rendezvous.protocol.messages import Exited, StoreCall
+from rendezvous.protocol.messages import Exited
+from rendezvous.protocol.store_messages import StoreCall
 from tests.security.arena import Arena, close_stations
 from tests.security.host import join_of
 

@@ -27,11 +27,10 @@ from rendezvous.protocol.messages import (
     Message,
     Report,
     Stop,
-    StoreAnswer,
-    StoreCall,
     Topology,
 )
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.protocol.views import View
 from tests.unit.stores import lone_store
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import pytest
 
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.store import kv, replication
 from rendezvous.store.replication import Replication
 from tests.sim.engine import Engine

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus.etcd_api import Call
 from rendezvous.coordinator.standing import Standing, Vacancy
-from rendezvous.protocol.messages import Message, StoreAnswer
+from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.store_messages import StoreAnswer
 
 
 @dataclass(frozen=True, slots=True)

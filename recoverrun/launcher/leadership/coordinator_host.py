@@ -34,9 +34,10 @@ from rendezvous.membership.formation import Formation, Formed
 from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
 from rendezvous.protocol.heartbeat import heartbeat
-from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
+from rendezvous.protocol.messages import Exited, Leaving, Message, Stop
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.store_messages import StoreCall
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore
 

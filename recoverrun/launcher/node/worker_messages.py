@@ -22,13 +22,12 @@ from rendezvous.protocol.messages import (
     Overdue,
     PeerFault,
     Report,
-    StoreAnswer,
-    StoreCall,
     Topology,
     Verdict,
 )
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Restored
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.transport.links import Incoming, Router
 
 FROM_WORKERS = (

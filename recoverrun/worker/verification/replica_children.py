@@ -20,7 +20,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.groups.process_groups import is_gloo
 from recoverrun.worker.verification.forked_child import Ask
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 
 TALK = (
     "allgather", "all_gather", "allreduce", "alltoall", "all_to_all", "barrier", "broadcast",

@@ -6,8 +6,8 @@ call may be lost or done twice, whatever happens to launchers and network.
 
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Whole
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.store import kv, replication
 from rendezvous.store.replication import Replication
 from tests.sim.mutants import Mutant, planted

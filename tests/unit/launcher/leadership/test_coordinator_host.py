@@ -16,12 +16,11 @@ from rendezvous.protocol.messages import (
     Hello,
     Message,
     Stop,
-    StoreAnswer,
-    StoreCall,
     Topology,
 )
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.protocol.views import View
 from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store

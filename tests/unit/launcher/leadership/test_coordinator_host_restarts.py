@@ -5,8 +5,9 @@ import pytest
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.protocol.formation_messages import Beat, Refusal, Restart, Spare, Start
-from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreAnswer, StoreCall
+from rendezvous.protocol.messages import Exited, Leaving, Message, Stop
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.protocol.views import View
 from tests.unit.hosted_job import Job, of
 

@@ -7,9 +7,10 @@ from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus import timeouts
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.heartbeat import QUICK
-from rendezvous.protocol.messages import Committed, ContextBuffer, StoreAnswer, StoreCall, Topology
+from rendezvous.protocol.messages import Committed, ContextBuffer, Topology
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Statement
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.protocol.views import View
 from tests.unit.agreeing_launchers import NAMES, STEP_S, Launchers
 

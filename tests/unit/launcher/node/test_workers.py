@@ -34,10 +34,10 @@ from rendezvous.protocol.messages import (
     Message,
     Notice,
     Stop,
-    StoreCall,
 )
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.shared_memory import Writer, error_beside
+from rendezvous.protocol.store_messages import StoreCall
 from rendezvous.transport.station import Station
 
 ATTEMPT = 2
@@ -46,7 +46,8 @@ PATIENCE_S = 60.0
 # It says who it is, asks the store, repeats what it is told, and ends when it is told "end N".
 SPEAKS = """
 import os, sys, threading
-from rendezvous.protocol.messages import Farewell, Hello, Notice, StoreCall
+from rendezvous.protocol.messages import Farewell, Hello, Notice
+from rendezvous.protocol.store_messages import StoreCall
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 

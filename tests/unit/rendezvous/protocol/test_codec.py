@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rendezvous.protocol import codec, number_bounds
 from rendezvous.protocol.formation_messages import Beat
-from rendezvous.protocol.messages import Committed, Exited, Message, Stop, StoreCall, Topology
+from rendezvous.protocol.messages import Committed, Exited, Message, Stop, Topology
+from rendezvous.protocol.store_messages import StoreCall
 from rendezvous.protocol.views import View
 
 BEAT = {"v": codec.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}

@@ -1,6 +1,6 @@
 """A store and its copies: what leaves when, and what another launcher has of it."""
 
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.store.replicated_store import CHANGE_BYTES, PART_BYTES, Effect, ReplicatedStore, Say
 
 

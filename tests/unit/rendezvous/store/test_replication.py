@@ -1,7 +1,7 @@
 """When an answer of the store may leave, and what a follower takes from whom."""
 
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.store import kv
 from rendezvous.store.replication import (
     Apply,

@@ -11,7 +11,7 @@ from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.forked_child import Ask, Late
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from tests.unit.worker.verification.test_proofs import (
     GENERATION,
     PARTNER,

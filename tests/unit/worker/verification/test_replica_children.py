@@ -23,7 +23,7 @@ from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.forked_child import Ask, Plain, run_asking
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.store.kv import Called, Store, Tick
 
 pytestmark = [
