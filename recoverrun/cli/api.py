@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recoverrun.config.given_options import Options
 from recoverrun.config.option_table import TABLE
 from recoverrun.config.options import read
-from recoverrun.config.run_config import Options, parse_options
+from recoverrun.config.run_config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from json import dumps
 
 import typer
 
+from recoverrun.config.given_options import Options
 from recoverrun.config.options import read
-from recoverrun.config.run_config import Options, RunConfig, parse_options
+from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.doctor.doctor_table import SCHEMA, document, exit_code, lines
 from recoverrun.doctor.findings import Finding, error
 from recoverrun.doctor.fleet_gathering import Verdict

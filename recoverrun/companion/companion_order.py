@@ -6,8 +6,8 @@ from importlib.machinery import PathFinder
 from urllib.parse import urlsplit
 
 from recoverrun.config import option_values
+from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
-from recoverrun.config.run_config import Options
 from recoverrun.errors import ExitCode, RecoverrunError
 
 CLASSES = ("loss", "hang", "straggler", "return", "restart", "end")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recoverrun.config.run_config import Options
+from recoverrun.config.given_options import Options
 from recoverrun.errors import ExitCode, RecoverrunError
 
 FILE = "recoverrun.toml"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from recoverrun.config.run_config import Options
+from recoverrun.config.given_options import Options
 
 TOPOLOGY = "Topology"
 RECOVERY = "Recovery"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from recoverrun.config import defaults, slips
+from recoverrun.config.given_options import Options
 from recoverrun.config.option_table import TABLE, Option, kind
-from recoverrun.config.run_config import Options
 from recoverrun.errors import ExitCode, RecoverrunError
 
 HELP = ("--help", "-h", "--version")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from recoverrun.config.run_config import Options, RunConfig, parse_options
+from recoverrun.config.given_options import Options
+from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import understood
 from recoverrun.launcher.network.job_wait import JobWait

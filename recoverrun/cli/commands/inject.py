@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from recoverrun.config.given_options import Options
 from recoverrun.config.options import read, takes_value
-from recoverrun.config.run_config import Options
 from recoverrun.errors import ExitCode
 from recoverrun.fault_injection.comparison import phase_table, return_table, verdict_table
 from recoverrun.fault_injection.trial import Trial, launch

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
-from recoverrun.config.run_config import Options, RunConfig, find_script
+from recoverrun.config.run_config import RunConfig, find_script
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.agent import Agent
 from recoverrun.launcher.network.connections import Place

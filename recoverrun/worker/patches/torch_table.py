@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from recoverrun.worker.context import attached_state
 from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.patches.monkeypatch import replace, replace_copies
+from recoverrun.worker.patches.optimizer_hooks import knowing, unserved_backward, updates
 from recoverrun.worker.rewriting.post_import import when_imported
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
@@ -44,21 +45,6 @@ if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.strategies.fsdp2 import Fsdp2
     from recoverrun.worker.strategies.manual_allreduce import ManualAllReduce
     from recoverrun.worker.strategies.pipelines import Pipelines
-
-UNWRAPPED = (
-    "the script wraps no model in DDP, or in FSDP with replicas, and all-reduces no gradients as "
-    "the backward left them"
-)
-DIVIDED = (
-    "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
-)
-SHARED_UPDATE = (
-    "{} exchanges what ranks computed while it updates the parameters: its work is divided among "
-    "them, and a loss takes a part of its state along"
-)
-WRAPPED_WITHIN = 10
-"""Optimizer steps: a script may warm something up before it wraps its model."""
-
 
 # --------------------------------------------------------------------------- the script's torch
 
@@ -83,9 +69,9 @@ def install(parts: "Parts") -> None:
 
     manual = ManualAllReduce(parts.driver)
     replace(torch.optim.Optimizer, "add_param_group", manual.add_param_group)
-    replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(parts, one))
+    replace(torch.optim.Optimizer, "add_param_group", lambda one: knowing(parts, one))
     replace(c10d, "all_reduce", manual.all_reduce)
-    backwards = BackwardHooks(parts.driver, lambda: _unserved_backward(parts, manual))
+    backwards = BackwardHooks(parts.driver, lambda: unserved_backward(parts, manual))
     _gradients(parts, manual, backwards)
     REGISTRY.watch_torch(torch)
     when_imported("numpy.random", REGISTRY.watch_numpy)
@@ -199,7 +185,7 @@ def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHo
         if name in vars(clip):
             replace(clip, name, reading)
     replace(torch.amp.GradScaler, "unscale_", reading)
-    _updates(parts, manual)
+    updates(parts, manual)
     parts.made.watch()
 
 
@@ -209,92 +195,6 @@ def _attached(torch: ModuleType) -> None:
     replace(torch.nn.Module, "__setattr__", attached_state.writing)
     for when in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
         replace(torch.nn.Module, f"register_{when}_hook", attached_state.hooking)
-
-
-def _knowing(parts: "Parts", original: Any) -> Any:
-    """`Optimizer.add_param_group`, by which every optimizer comes to know its parameters."""
-
-    def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        original(optimizer, *args, **kwargs)
-        parts.executor.optimizers.add(optimizer)
-        parts.made.note_optimizer(optimizer)
-        if _is_divided(optimizer):
-            parts.worker.refuse(DIVIDED)
-
-    return wrapper
-
-
-def _updates(parts: "Parts", manual: "ManualAllReduce") -> None:
-    """All that happens around `Optimizer.step`."""
-    from torch._compile import _disable_dynamo
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
-
-    heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
-
-    def stepping(optimizer: Any, args: Any, kwargs: Any) -> None:
-        _stepping(parts, manual, optimizer)
-        heard[id(optimizer)] = parts.worker.runtime.heard
-
-    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-        parts.made.stepped = True
-        evaluates = len(args) > 1 or kwargs.get("closure") is not None
-        shared = parts.worker.runtime.heard > heard.get(id(optimizer), parts.worker.runtime.heard)
-        if shared and not evaluates and not parts.worker.refusal:
-            parts.worker.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
-
-    # An optimizer may be compiled, but not these: what they count would be compiled in.
-    register_optimizer_step_pre_hook(_disable_dynamo(stepping))
-    register_optimizer_step_post_hook(_disable_dynamo(stepped))
-
-
-def _stepping(parts: "Parts", manual: "ManualAllReduce", optimizer: Any) -> None:
-    """An optimizer is about to step."""
-    if parts.worker.machine is None:
-        parts.worker.failpoints.update(refused=bool(parts.worker.refusal))
-    manual.stepping()
-    if parts.worker.strategy is None and not parts.worker.refusal and _trains_together():
-        _unwrapped_step(parts)
-
-
-def _is_divided(optimizer: Any) -> bool:
-    """True if a loss would take a part of its state along: ZeRO stage 1."""
-    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
-    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
-
-
-def _unserved_backward(parts: "Parts", manual: "ManualAllReduce") -> None:
-    """A backward has ended, and no model is served yet."""
-    manual.backward_done()
-    runtime = parts.worker.runtime
-    runtime.unwrapped_backwards += 1
-    if runtime.unwrapped_backwards != WRAPPED_WITHIN or runtime.unwrapped_steps:
-        return
-    if parts.worker.strategy is None and not parts.worker.refusal and _trains_together():
-        _tell_unwrapped(parts)  # updates are the script's own, of which nobody hears
-
-
-def _tell_unwrapped(parts: "Parts") -> None:
-    if parts.worker.env.rank == 0:
-        parts.worker.reporter.notice(f"unprotected so far: {UNWRAPPED}")
-
-
-def _unwrapped_step(parts: "Parts") -> None:
-    """An optimizer steps in a world of several ranks, and no model is served yet."""
-    runtime = parts.worker.runtime
-    runtime.unwrapped_steps += 1
-    if runtime.unwrapped_steps == 1 and runtime.unwrapped_backwards < WRAPPED_WITHIN:
-        _tell_unwrapped(parts)
-    elif runtime.unwrapped_steps > WRAPPED_WITHIN:
-        parts.worker.refuse(UNWRAPPED)
-
-
-def _trains_together() -> bool:
-    import torch.distributed as dist
-
-    return dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _data(parts: "Parts") -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.options import read
-from recoverrun.config.run_config import Options, RunConfig, parse_options
+from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
 from rendezvous.protocol.formation_messages import Start

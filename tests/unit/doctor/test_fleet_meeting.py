@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.config.run_config import Options, RunConfig, parse_options
+from recoverrun.config.given_options import Options
+from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.doctor.fleet_gathering import Verdict
 from recoverrun.doctor.fleet_meeting import meet
 from recoverrun.doctor.node_examination import examined

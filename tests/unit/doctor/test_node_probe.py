@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
-from recoverrun.config.run_config import Options, parse_options
+from recoverrun.config.run_config import parse_options
 from recoverrun.doctor.job_checks import address
 from recoverrun.doctor.node_probe import node_facts, proxied, reach
 from rendezvous.transport.station import Station

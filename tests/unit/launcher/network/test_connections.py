@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from recoverrun.config.run_config import Options, parse_options
+from recoverrun.config.given_options import Options
+from recoverrun.config.run_config import parse_options
 from recoverrun.launcher.network.connections import Connections
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.transport.station import Station

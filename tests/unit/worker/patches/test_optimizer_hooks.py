@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.patches import torch_table
-from recoverrun.worker.patches.torch_table import DIVIDED
+from recoverrun.worker.patches import optimizer_hooks
+from recoverrun.worker.patches.optimizer_hooks import DIVIDED
 
 ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
 
@@ -27,7 +27,7 @@ class Script:
             made=MadeObjects(),
             worker=SimpleNamespace(refuse=self.refusals.append),
         )
-        replaced = torch_table._knowing(parts, torch.optim.Optimizer.add_param_group)
+        replaced = optimizer_hooks.knowing(parts, torch.optim.Optimizer.add_param_group)
 
         class Whole(torch.optim.SGD):
             add_param_group = replaced
