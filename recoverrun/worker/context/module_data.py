@@ -20,11 +20,13 @@ from collections.abc import Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from recoverrun.worker.context.member_views import (
+    MOST_ENTRIES,
+    ModuleVariables,
+)
 from recoverrun.worker.context.object_members import (
     DICTS,
-    MOST_ENTRIES,
     NAMESPACES,
-    ModuleVariables,
     is_own_kind,
 )
 from recoverrun.worker.context.values import is_kept

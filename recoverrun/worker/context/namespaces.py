@@ -4,8 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.member_views import (
+    Members,
+)
 from recoverrun.worker.context.module_data import ModuleData
-from recoverrun.worker.context.object_members import Members, members, resolve
+from recoverrun.worker.context.object_members import (
+    members,
+    resolve,
+)
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.instrumentation import Loop
 

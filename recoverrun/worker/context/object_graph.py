@@ -27,7 +27,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from recoverrun.worker.context.object_members import NAMESPACES, Slots, is_defined_in, slots_of
+from recoverrun.worker.context.member_views import (
+    Slots,
+)
+from recoverrun.worker.context.object_members import (
+    NAMESPACES,
+    is_defined_in,
+    slots_of,
+)
 from recoverrun.worker.context.object_views import PLAIN, RAW, Function, Variables, array_kinds
 
 MOST = 40_000

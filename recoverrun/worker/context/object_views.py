@@ -15,7 +15,13 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import Any
 
-from recoverrun.worker.context.object_members import Free, Slots, slots_of
+from recoverrun.worker.context.member_views import (
+    Free,
+    Slots,
+)
+from recoverrun.worker.context.object_members import (
+    slots_of,
+)
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)

@@ -8,7 +8,12 @@ from typing import Any
 import torch
 
 from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.object_members import ORDER, spelt
+from recoverrun.worker.context.member_views import (
+    ORDER,
+)
+from recoverrun.worker.context.object_members import (
+    spelt,
+)
 from recoverrun.worker.context.slot_context import (
     Context,
     Key,

@@ -35,8 +35,14 @@ from torch import nn
 from recoverrun.worker.context.attached_state import ATTACHED, KINDS
 from recoverrun.worker.context.fingerprints import mark_of
 from recoverrun.worker.context.iterator_copy import iterator_digest
+from recoverrun.worker.context.member_views import (
+    ModuleVariables,
+)
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
-from recoverrun.worker.context.object_members import ModuleVariables, members, resolve
+from recoverrun.worker.context.object_members import (
+    members,
+    resolve,
+)
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack

@@ -15,9 +15,11 @@ import torch
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
+from recoverrun.worker.context.member_views import (
+    ORDER,
+)
 from recoverrun.worker.context.namespaces import copied, held, hold, put_back
 from recoverrun.worker.context.object_members import (
-    ORDER,
     contents,
     is_framework,
     members,

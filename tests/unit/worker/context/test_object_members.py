@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from torch import nn
 
-from recoverrun.worker.context.object_members import (
-    FRAMEWORKS,
+from recoverrun.worker.context.member_views import (
     MOST_ENTRIES,
     ORDER,
+)
+from recoverrun.worker.context.object_members import (
+    FRAMEWORKS,
     identifier,
     is_framework,
     is_own,

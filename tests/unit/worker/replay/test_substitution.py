@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.context.object_members import ORDER
+from recoverrun.worker.context.member_views import (
+    ORDER,
+)
 from recoverrun.worker.context.slot_context import Key, attributes_of, values_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executor

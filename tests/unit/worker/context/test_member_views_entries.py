@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recoverrun.worker.context.object_members import (
+from recoverrun.worker.context.member_views import (
     ORDER,
     Entries,
+)
+from recoverrun.worker.context.object_members import (
     members,
 )
 from tests.unit.worker.context.test_object_members import Plain
