@@ -83,3 +83,7 @@ class End:
     root_rank: int  # -1: nobody
     root_node: str  # "": not said
     reason: str
+
+    def same(self, other: "End") -> bool:
+        """True if another launcher left in the same way."""
+        return (self.code, self.reason) == (other.code, other.reason)

@@ -365,7 +365,8 @@ def _line(entry: Entry, facts: History) -> tuple[Kind, str] | None:
             rank = entry.integer("rank")  # -1: no rank said so, but a launcher
             return "note", f"rank {rank}: {entry.reason}" if rank >= 0 else entry.reason
         case "run.end":
-            return "end", _ended(entry)
+            told = any(end.same(facts.ends[-1]) for end in facts.ends[:-1])
+            return None if told else ("end", _ended(entry))
         case _:
             return None
 

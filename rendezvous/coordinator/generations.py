@@ -216,4 +216,5 @@ class Generations:
         left = self.members.live_ranks
         if self.stopped is not None or not left <= self.members.gone:
             return []
-        return self._stop(0, f"all {len(left)} live ranks ended normally", -1)
+        who = f"all {len(left)} live ranks" if len(left) > 1 else "the only live rank"
+        return self._stop(0, f"{who} ended normally", -1)

@@ -90,3 +90,16 @@ def test_a_loss_that_another_coordinator_inherits_is_one_event(tmp_path: Path) -
         "replica 0 lost: node gpu-01 is lost: its launcher has ended",
     ]
     assert (status.losses, status.made_good) == (2, 2)
+
+
+def test_an_end_that_all_nodes_record_is_told_once(tmp_path: Path) -> None:
+    scene = journals.Scene(tmp_path)
+    scene.start(nodes=3)
+    for node in ("gpu-01", "gpu-02", "gpu-03"):
+        scene.write("run.end", "all 3 live ranks ended normally", node, exit_code=0, root_rank=-1)
+    scene.close()
+
+    texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings]
+
+    ended = [text for text in texts if text.startswith("ended")]
+    assert ended == ["ended with code 0: all 3 live ranks ended normally"]
