@@ -13,11 +13,13 @@ MOST_BYTES = 64 << 10
 FILES = 64
 
 _NAME = re.compile(r"rank(\d{1,7})\.stack")
+_THREAD = re.compile(r"^(?=(?:Current thread|Thread) 0x)", re.MULTILINE)
+_DUMPER = "worker/step/stack_dump.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangStack:
-    """The stacks of one rank in one hang; text from the run, as it was written."""
+    """The stacks of one rank in one hang: text from the run, the threads of its script first."""
 
     hang: int
     rank: int
@@ -44,7 +46,15 @@ def _below(folder: Path, since: float) -> Iterator[HangStack]:
             continue
         text = read_text(path, MOST_BYTES)
         if text:
+            text = _script_first(text)
             yield HangStack(hang=int(hang), rank=int(match[1]), text=text, path=path)
+
+
+def _script_first(text: str) -> str:
+    """The text with the thread last that wrote it: Python puts that one first."""
+    head, *threads = _THREAD.split(text)
+    ends = [thread.rstrip("\n") for thread in sorted(threads, key=lambda one: _DUMPER in one)]
+    return head + "\n\n".join(ends) + "\n" if threads else text
 
 
 def _written_at(path: Path) -> float:

@@ -1,5 +1,6 @@
 """The stacks of ranks that stood still, as a screen of `status`."""
 
+import re
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -10,6 +11,10 @@ from recoverrun.reports.screen_style import QUIET, STRONG, cut, frame, words
 from recoverrun.text import Glyphs
 
 NONE = "no stacks are kept: launchers leave them where a rank keeps others waiting (docs/hangs.md)"
+
+
+_PLACE = re.compile(r'(?<=File ")/.*/(?=[^/"]+/[^/"]+/[^/"]+")')
+"""The beginning of a long path: lines and functions have to fit beside the rest of it."""
 
 
 def stack_page(stacks: Sequence[HangStack], signs: Glyphs, *, height: int) -> RenderableType:
@@ -36,6 +41,7 @@ def stack_page(stacks: Sequence[HangStack], signs: Glyphs, *, height: int) -> Re
 
 
 def _line(line: str, signs: Glyphs) -> Text:
-    """One line of a stack, with its indent."""
+    """One line of a stack, with its indent and the end of its path."""
     indent = len(line) - len(line.lstrip())
-    return Text(" " * min(8, indent)).append_text(words(line, "", signs))
+    short = _PLACE.sub(f"{signs.ellipsis}/", line)
+    return Text(" " * min(8, indent)).append_text(words(short, "", signs))

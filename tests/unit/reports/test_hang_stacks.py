@@ -35,3 +35,15 @@ def test_of_a_long_file_its_end_can_be_read(tmp_path: Path) -> None:
 
     assert read_text(tmp_path / "log", 3, tail=True) == "end"
     assert read_text(tmp_path / "log", 5) == "begin"
+
+
+def test_the_thread_that_wrote_the_stacks_is_the_last_of_them(tmp_path: Path) -> None:
+    own = (
+        'Current thread 0x1 (most recent call first):\n  File "a/worker/step/stack_dump.py", line 1'
+    )
+    script = 'Thread 0x2 (most recent call first):\n  File "/data.py", line 17 in load'
+    _leave(tmp_path, "1", "rank0.stack", f"look 3, pid 7\n{own}\n\n{script}\n")
+
+    (found,) = hang_stacks(tmp_path)
+
+    assert found.text == f"look 3, pid 7\n{script}\n\n{own}\n"

@@ -44,3 +44,11 @@ def test_no_stack_commands_the_terminal() -> None:
     text = "\n".join(_print(evil, height=24))
 
     assert "\x1b[2J" not in text and "[bold]x" in text
+
+
+def test_a_long_path_leaves_room_for_the_function() -> None:
+    path = f"/home/me/{'deep/' * 12}site-packages/data/load.py"
+    stack = HangStack(hang=1, rank=1, text=f'  File "{path}", line 9 in fetch', path=Path("p"))
+
+    assert any('File "…/site-packages/data/load.py", line 9 in fetch' in line
+               for line in _print(stack, height=24))  # fmt: skip
