@@ -6,8 +6,10 @@ terminal's own foreground or dim. What is in order folds; what is not comes firs
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -38,6 +40,7 @@ from recoverrun.text import (
 ROWS = 16  # replicas that are shown one by one
 SHARDS = 16  # shards that are shown one by one
 EVENTS = 8
+SPARKS = 24  # step times
 
 _HEALTH = {
     "waiting": QUIET,
@@ -127,9 +130,9 @@ def _state(status: Status, signs: Glyphs) -> Table:
         line.append(f"  {status.alive} of {plural(status.world_size, 'worker')} up")
     if status.generation > 0:
         line.append(f"  generation {status.generation}", style=QUIET)
-    row = Table.grid(expand=True)
+    row = Table.grid(expand=True, padding=(0, 1, 0, 0))
     row.add_column(ratio=1)
-    row.add_column(justify="right", style=QUIET)
+    row.add_column(justify="right", style=QUIET, no_wrap=True)
     row.add_row(line, f"up {clock(status.up_s)}")
     return row
 
@@ -146,15 +149,32 @@ def silence(status: Status) -> str:
     return f"no record for {span(status.silent_s)}: {why}"
 
 
-def _step(status: Status, signs: Glyphs) -> Text:
+def _step(status: Status, signs: Glyphs) -> Table:
     line = Text(no_wrap=True, overflow=cut(signs))
     line.append(f"{status.step:,}", style=STRONG)
     if status.of:
         line.append(f" of {status.of:,} ({progress(status)})")
     line.append(f"  {span(status.step_ms / 1000)}")
-    line.append(f"  usual {span(status.median_ms / 1000)}  ", style=QUIET)
-    line.append(sparkline(status.recent_ms, 24, signs), style="cyan")
-    return line
+    line.append(f"  usual {span(status.median_ms / 1000)}", style=QUIET)
+    row = Table.grid(padding=(0, 2))
+    row.add_column(no_wrap=True, overflow=cut(signs))
+    row.add_column()
+    row.add_row(line, _Sparks(status.recent_ms, signs))
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class _Sparks:
+    """Step times as heights: the newest for which there is room."""
+
+    recent_ms: Sequence[float]
+    signs: Glyphs
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(0, min(SPARKS, len(self.recent_ms)))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(sparkline(self.recent_ms, min(SPARKS, options.max_width), self.signs), "cyan")
 
 
 def progress(status: Status) -> str:

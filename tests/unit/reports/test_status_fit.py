@@ -1,6 +1,7 @@
 """The status screen fits any terminal, and its header stays in sight."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,15 @@ def test_the_ascii_screen_fits_too(tmp_path: Path) -> None:
     console.print(fitted(status, ASCII, console, height=18))
 
     assert len(out.getvalue().splitlines()) <= 18
+
+
+def test_a_narrow_screen_shows_the_newest_step_times(tmp_path: Path) -> None:
+    status = status_of(read_run(journals.live(tmp_path)), journals.WALL + 60)
+    slow = replace(status, of=100_000, eta_s=1e5, recent_ms=(*[400.0] * 23, 9000.0))
+
+    wide, narrow = (
+        next(line for line in _drawn(slow, columns, 24, live=True) if "│ step " in line)
+        for columns in (120, 80)
+    )
+
+    assert wide.rstrip(" │").endswith("▁█") and narrow.rstrip(" │").endswith("▁█")
