@@ -27,6 +27,7 @@ class Fleet:
     rates: Mapping[str, Rate]  # seconds of its clock for one of the first node's
     shares: Mapping[str, bool]  # whether it sees the run directory of the first
     calls: Mapping[str, Mapping[str, str]]  # caller: callee: why it was not reached, or ""
+    hosts: Mapping[str, str]  # where each was called
 
 
 def fleet_findings(fleet: Fleet) -> list[Finding]:
@@ -83,7 +84,8 @@ def _reached(fleet: Fleet) -> Iterator[Finding]:
             if trouble:
                 failed.setdefault((callee, trouble), []).append(caller)
     for (callee, trouble), callers in failed.items():
-        found = f"a free port of {callee} is {trouble} from {', '.join(named(callers))}"
+        where = f"{callee} ({fleet.hosts[callee]})"
+        found = f"a free port of {where} is {trouble} from {', '.join(named(callers))}"
         breaks = "its workers cannot be connected to those of the others"
         mend = "open all ports above 1024 between the nodes, or --local-addr on another network"
         yield error("ports", found, breaks, mend)

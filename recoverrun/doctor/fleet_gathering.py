@@ -189,6 +189,7 @@ class Gathering:
             rates={one.facts.node: one.rate for one in members if one.rate is not None},
             shares={one.facts.node: one.shares for one in members if one.shares is not None},
             calls=calls,
+            hosts={one.facts.node: one.place[0] for one in members},
         )
         findings = fleet_findings(fleet)
         return Verdict(

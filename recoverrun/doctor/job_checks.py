@@ -34,6 +34,10 @@ def address(facts: NodeFacts) -> Iterator[Finding]:
         if _is_loopback(facts.own_name) and "GLOO_SOCKET_IFNAME" not in facts.environ:
             note = f" (this host's name leads to {facts.own_name}: GLOO_SOCKET_IFNAME will be set)"
         yield ok("address", f"{facts.route} towards {facts.endpoint}{note}")
+    if facts.local_addr_trouble:
+        found = f"--local-addr {facts.local_addr} {facts.local_addr_trouble}"
+        breaks = "the others look for this node there: only a forwarding network leads it here"
+        yield warning("address", found, breaks, "one of `ip address`, or no --local-addr")
 
 
 def _interfaces(facts: NodeFacts) -> Iterator[Finding]:

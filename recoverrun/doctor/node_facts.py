@@ -44,6 +44,8 @@ class NodeFacts:
     reach: Reach = ""
     route: str = ""  # our address towards the endpoint, "*": there is no way
     own_name: str = ""  # the address that this host's name leads to
+    local_addr: str = ""  # as the user gives it
+    local_addr_trouble: str = ""  # why others may not find this node there, a predicate
     interfaces: tuple[str, ...] = ()
     key: str = ""  # the file
     key_trouble: str = ""

@@ -110,7 +110,22 @@ def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeF
         endpoint=str(endpoint),
         route=local_address(endpoint),
         own_name=own_name_leads_to(),
+        local_addr=config.local_addr,
+        local_addr_trouble=stray(config.local_addr) if config.local_addr else "",
     )
+
+
+def stray(host: str) -> str:
+    """Why others may not find this machine at `host`, a predicate; "" if it is one of its own."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return "has no address that is known here"
+    for family, kind, _, _, place in found:
+        with suppress(OSError), socket.socket(family, kind) as probe:
+            probe.bind(place)
+            return ""
+    return "is no address of this machine"
 
 
 def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:

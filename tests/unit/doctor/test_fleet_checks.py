@@ -34,6 +34,7 @@ def fleet(
         rates={**dict.fromkeys(names, Rate(0.9999, 1.0001)), **(rates or {})},
         shares=dict(zip(names, shares, strict=False)),
         calls=calls,
+        hosts={name: f"10.0.0.{name[-1]}" for name in names},
     )
 
 
@@ -61,7 +62,7 @@ def test_a_firewall_is_told_with_who_stands_before_and_behind_it() -> None:
     (found,) = wrong(fleet_findings(fleet(*map(node, NAMES), n1="3", n2="3")))
 
     assert (found.check, found.level) == ("ports", "error")
-    assert "gpu-03 is silent from gpu-01, gpu-02" in found.found
+    assert "gpu-03 (10.0.0.3) is silent from gpu-01, gpu-02" in found.found
 
 
 @pytest.mark.parametrize(

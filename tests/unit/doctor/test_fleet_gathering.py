@@ -74,7 +74,7 @@ def test_the_table_is_there_once_all_have_called_and_all_are_told_it(book: Gathe
 
     assert last is not None and not book.over
     assert last.exit_code == 83
-    assert "gpu-3 is silent from gpu-2" in last.text
+    assert "gpu-3 (10.0.0.3) is silent from gpu-2" in last.text
     assert json.loads(last.json)["exit_code"] == 83
     assert say(book, "2") == last
     assert not book.over  # The answer may not have come.

@@ -55,6 +55,8 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
 
 WARNINGS: list[tuple[str, dict[str, Any], str]] = [
     ("address", {"route": "127.0.0.1"}, "loopback"),
+    ("address", {"local_addr": "10.0.0.9", "local_addr_trouble": "is no address of this machine"},
+     "--local-addr 10.0.0.9 is no address of this machine"),
     ("key", {"key": ""}, "no key"),
     ("torch", {"worker_server": False}, "no worker server"),
     ("torch", {"torch": "2.99.0"}, "torch 2.99.0"),

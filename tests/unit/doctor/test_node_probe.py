@@ -11,7 +11,7 @@ from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import parse_options
 from recoverrun.doctor.job_checks import address
-from recoverrun.doctor.node_probe import node_facts, proxied, reach
+from recoverrun.doctor.node_probe import node_facts, proxied, reach, stray
 from rendezvous.transport.station import Station
 
 
@@ -40,6 +40,19 @@ def test_a_launcher_is_known_by_how_it_introduces_itself() -> None:
         assert reach(Endpoint(host="127.0.0.1", port=port)) == "rendezvous"
     finally:
         station.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("127.0.0.1", ""),
+        ("localhost", ""),
+        ("192.0.2.7", "is no address of this machine"),
+        ("no host", "has no address that is known here"),
+    ],
+)
+def test_an_address_of_another_machine_is_none_of_this_one(host: str, words: str) -> None:
+    assert stray(host) == words
 
 
 def test_an_address_that_a_proxy_stands_before_is_named_with_the_variable() -> None:
