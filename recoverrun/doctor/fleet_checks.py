@@ -89,7 +89,7 @@ def _reached(fleet: Fleet) -> Iterator[Finding]:
         breaks = "its workers cannot be connected to those of the others"
         mend = "open all ports above 1024 between the nodes, or --local-addr on another network"
         yield error("ports", found, breaks, mend)
-    if fleet.calls and not failed:
+    if len(fleet.calls) > 1 and not failed:
         yield ok("ports", "each node reaches a free port of each other node")
 
 
@@ -144,7 +144,7 @@ def _clocks(fleet: Fleet) -> Iterator[Finding]:
         breaks = "its time limits are others: it takes nodes that live for lost, or waits too long"
         mend = "look at /sys/devices/system/clocksource/clocksource0/current_clocksource"
         yield error("clock", found, breaks, mend)
-    if fleet.rates and not off and not wrong:
+    if len(fleet.rates) > 1 and not off and not wrong:
         far = max(map(abs, fleet.offsets_s.values()), default=0.0)
         yield ok("clock", f"within {1000 * far:.0f} ms of each other, and at one rate")
 

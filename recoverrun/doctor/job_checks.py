@@ -12,7 +12,6 @@ _YES = frozenset({"1", "y", "yes", "t", "true", "on"})
 
 
 def address(facts: NodeFacts) -> Iterator[Finding]:
-    yield from _interfaces(facts)
     if facts.nnodes == 1 or not facts.endpoint:
         return
     if facts.unknown_hosts:
@@ -40,7 +39,8 @@ def address(facts: NodeFacts) -> Iterator[Finding]:
         yield warning("address", found, breaks, "one of `ip address`, or no --local-addr")
 
 
-def _interfaces(facts: NodeFacts) -> Iterator[Finding]:
+def interface(facts: NodeFacts) -> Iterator[Finding]:
+    """Only workers use it: a node with a wrong one meets the others all the same."""
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         wanted = facts.environ.get(variable, "")
         if not wanted or wanted.startswith("^"):
@@ -55,7 +55,7 @@ def _interfaces(facts: NodeFacts) -> Iterator[Finding]:
         ]
         if not fits or (gloo and len(fits) < len(names)):  # gloo takes all, NCCL what it finds
             found = f"{variable}={wanted}, and there are {', '.join(facts.interfaces)}"
-            yield error("address", found, "workers cannot connect", f"unset {variable}")
+            yield error("interface", found, "workers cannot connect", f"unset {variable}")
 
 
 def endpoint(facts: NodeFacts) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from recoverrun.doctor.node_facts import NodeFacts
 
 CHECKS: Sequence[Callable[[NodeFacts], Iterator[Finding]]] = (
     job_checks.address,
+    job_checks.interface,
     job_checks.endpoint,
     job_checks.key,
     job_checks.script,

@@ -58,6 +58,12 @@ def test_a_node_that_did_not_come_is_missed() -> None:
     assert "2 of 3 nodes came: gpu-01, gpu-02" in found.found
 
 
+def test_a_node_that_met_nobody_says_nothing_of_others() -> None:
+    found = fleet_findings(fleet(node("gpu-01"), shares=[True]))
+
+    assert not {"ports", "clock", "one run dir"} & {one.check for one in found}
+
+
 def test_a_firewall_is_told_with_who_stands_before_and_behind_it() -> None:
     (found,) = wrong(fleet_findings(fleet(*map(node, NAMES), n1="3", n2="3")))
 
