@@ -128,7 +128,9 @@ def command_lines(name: str, values: Values) -> list[list[str]]:
         assert all(one["command"][0] == "recoverrun" for one in services)
         return [one["command"][1:] for one in services]
     flat = re.sub(r"\\\n\s*", " ", text)
-    calls = re.findall(r"^\s*(?:srun .*|ExecStart=.*)?recoverrun (--.*)$", flat, re.MULTILINE)
+    calls = re.findall(
+        r"^\s*(?:srun .*|ExecStart=.*)?recoverrun (--.*?)(?: &)?$", flat, re.MULTILINE
+    )
     plain = [re.sub(r'"\$\(.*\):29400"', "h:29400", call).replace('"$@"', "") for call in calls]
     return [shlex.split(re.sub(r"\$(\{\w+\}|\w+)", "3", call)) for call in plain]
 
@@ -267,7 +269,7 @@ echo "$(basename "$0") $*" >> "$SAID"
 case $(basename "$0"):$* in
     srun:--help) echo "$OFFERED" ;;
     srun:*) exit "$SRUN" ;;
-    recoverrun:status*) echo "{\\"exit_code\\": $CODE}" ;;
+    recoverrun:status*) [ -z "$CODE" ] || echo "{\\"exit_code\\": $CODE}" ;;
 esac
 """
 
@@ -288,8 +290,9 @@ def submitted(
     script = rendered("slurm", LARGE)
     ran = subprocess.run(
         ["bash", "-s", "--", "--lr", "0.1"], input=script, text=True, env=environ, cwd=tmp_path,
-        check=False, timeout=30,
+        stderr=subprocess.PIPE, check=False, timeout=30,
     )  # fmt: skip
+    assert ran.stderr == ""
     return ran.returncode, said.read_text()
 
 
@@ -301,6 +304,7 @@ def submitted(
         ("93", 93, False),
         ("81", 81, True),
         ("null", 1, False),
+        ("", 1, False),
         ("84", 84, True),
         ("143", 143, True),
     ],
