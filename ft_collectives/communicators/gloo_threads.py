@@ -14,6 +14,8 @@ from pathlib import Path
 
 NAME = "gloo_tcp_loop"
 
+TASKS = "/proc/self/task"
+
 
 def calm() -> None:
     """Schedule the event threads that this process has by now as SCHED_BATCH, on Linux."""
@@ -28,11 +30,15 @@ def calm() -> None:
 
 
 def _threads() -> list[int]:
+    try:
+        tasks = os.listdir(TASKS)
+    except OSError:  # a system without /proc
+        return []
     found = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in tasks:
         try:
-            if (task / "comm").read_text().strip() == NAME:
-                found.append(int(task.name))
+            if Path(TASKS, task, "comm").read_text().strip() == NAME:
+                found.append(int(task))
         except OSError:
             continue  # it has ended
     return found
