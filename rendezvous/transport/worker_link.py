@@ -39,6 +39,18 @@ SERIAL_BITS = 32
 """A process has so many serials of its own; the rest of the number says which process it is."""
 
 
+class OwnSocket(zmq.Socket[bytes]):
+    """A socket that goes with the thread that made it, or with the process.
+
+    Only that thread may close it, and nothing tells a thread that it ends. zmq closes such a
+    socket, too, but warns of it: with `-W error` on the script's screen.
+    """
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.close()
+
+
 class WorkerLink:
     """A worker's connections to the launcher of its node."""
 
@@ -135,7 +147,7 @@ class WorkerLink:
         return os.getpid() == self._pid
 
     def _connect(self, context: Context, name: str) -> Socket:
-        socket = context.socket(zmq.DEALER)
+        socket = context.socket(zmq.DEALER, socket_class=OwnSocket)
         bound(socket)
         socket.setsockopt(zmq.IDENTITY, name.encode())
         try:

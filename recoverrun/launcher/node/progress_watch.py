@@ -60,7 +60,6 @@ class ProgressWatch:
 
     def stands(self, now: float) -> Iterator[Progress]:
         """Yield who stands still, and who moves again."""
-        self._close_pages()
         for worker in self._alive():
             place = None if worker.farewell else self._page(worker).read()
             if place is None:
@@ -109,16 +108,17 @@ class ProgressWatch:
                 self._over[worker.control] = _Over(now, cpu_ms)
                 yield worker, now - over.since
 
+    def ended(self, worker: Worker) -> None:
+        """Its process is gone: close its page."""
+        page = self._pages.pop(worker.control, None)
+        if page is not None:
+            page.close()
+
     def _page(self, worker: Worker) -> PageReader:
         page = self._pages.get(worker.control)
         if page is None:
             page = self._pages[worker.control] = PageReader(page_beside(worker.context))
         return page
-
-    def _close_pages(self) -> None:
-        """Close those of processes that are gone."""
-        for control in self._pages.keys() - {worker.control for worker in self._alive()}:
-            self._pages.pop(control).close()
 
     def _alive(self) -> Iterator[Worker]:
         return (worker for worker in self._workers.values() if not worker.ended)

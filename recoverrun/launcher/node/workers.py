@@ -267,6 +267,7 @@ class LocalWorkers:
         self._station.unwatch(worker.child.pidfd)
         del self._by_pidfd[worker.child.pidfd]
         worker.child.close()
+        self._hangs.watch.ended(worker)
         complete = code != 0 or not worker.hello or worker.farewell
         return self._tell(Ended(worker.rank, code, complete), now)
 

@@ -3,7 +3,9 @@
 import os
 import shutil
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from recoverrun.launcher.node.private_socket import LOOK_S, PrivateSocket
 from recoverrun.launcher.output import run_dir
 from recoverrun.launcher.output.run_dir import PrivateDir, make_private_dir
-from rendezvous.protocol.messages import Hello
+from rendezvous.protocol.messages import Hello, StoreCall
 from rendezvous.protocol.records import Record
 from rendezvous.transport.station import Station
 from rendezvous.transport.worker_link import WorkerLink
@@ -114,3 +116,20 @@ def test_a_link_in_its_place_is_not_followed(launcher: Launcher) -> None:
             assert not list(Path(elsewhere).iterdir())
         finally:
             launcher.private.path.unlink()
+
+
+def test_the_store_socket_of_a_thread_that_has_ended_is_closed_without_a_word(
+    launcher: Launcher,
+) -> None:
+    link = WorkerLink(f"ipc://{launcher.private.socket}", 1, 0)
+    launcher.links.append(link)
+    asks = StoreCall(
+        rank=1, serial=0, generation=0, op="get", keys=("k",), values=(), amount=0, timeout_s=0.1
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        thread = threading.Thread(target=link.call, args=(asks, -100.0))
+        thread.start()
+        thread.join()
+
+    assert [str(one.message) for one in told] == []

@@ -264,7 +264,6 @@ def test_pages_of_processes_that_are_gone_are_closed(node: Node) -> None:
     node.stands(STILL_S)
     assert times_open() == by_its_writer + 1
 
-    node.worker.ended = True
-    node.stands(STILL_S)
+    node.watch.ended(node.worker)
 
     assert times_open() == by_its_writer
