@@ -94,6 +94,7 @@ def changed_tensors(
         and mark[:2] not in known
         and _variable(*key) not in bound
         and not holds_part(value, data)
+        and packing.with_id(key[1]) is None  # see `values_by_parameter`
     ]
 
 
@@ -126,6 +127,8 @@ def told(
     for key, value, mark in _all(there, spaces):
         path, name = key
         if before.get(key) == mark or _variable(path, name) in bound:
+            continue
+        if packing.with_id(name) is not None:  # see `values_by_parameter`
             continue
         if isinstance(value, torch.Tensor) and mark[:2] in known:
             continue

@@ -123,6 +123,11 @@ class Packing:
         """True of a tensor that the other side has, too."""
         return id(value) in self._numbers
 
+    def with_id(self, key: object) -> torch.Tensor | None:
+        """The tensor that the other side has, too, and whose `id` here is `key`."""
+        number = self._numbers.get(key) if type(key) is int else None
+        return None if number is None else self.here[number]
+
     def _packed(self, value: Any) -> Plain:
         kind = type(value)
         if kind in _AS_THEY_ARE:

@@ -103,9 +103,13 @@ def changed(
 
 
 def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
-    """Plain values for msgpack, and tensors beside them."""
+    """Plain values for msgpack, and tensors beside them. What a dict holds under the `id` of a
+    parameter comes with such dicts (`values_by_parameter`): it would have another key there.
+    """
     told = []
     for entry in entries:
+        if packing.with_id(entry.place[1]) is not None:
+            continue
         value = unpack(msgpack.unpackb(entry.packed, raw=False), entry.tensors)
         told.append([*entry.place, entry.holder, packing.pack(value)])
     return told

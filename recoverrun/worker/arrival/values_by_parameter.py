@@ -1,9 +1,9 @@
-"""Dicts of the script whose keys are trained parameters: momenta, slow weights, errors that are fed
-back.
+"""Dicts of the script whose keys are trained parameters, or their `id`s: momenta, slow weights,
+errors that are fed back.
 
-No name leads to what they hold, as a key is another object in each process. So they travel whole,
-by their paths, with the number of each parameter among those that all processes hold. The state of
-torch's own optimizers comes with these.
+No name leads to what they hold, as a key is another object, and another number, in each process. So
+they travel whole, by their paths, with the number of each parameter among those that all processes
+hold. The state of torch's own optimizers comes with these.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,19 @@ def told(there: Holdings, made: MadeObjects, packing: Packing) -> list[list[Any]
     of the newcomer's own first lines.
     """
     found = []
-    for path, one in _found(there, made):
+    for path, one in _found(there, made, packing):
         if all(packing.is_here(key) for key in one if isinstance(key, torch.Tensor)):
             trial = Packing([], packing.here)
-            travelling = {key: value for key, value in one.items() if _can_travel(value, trial)}
-            found.append([path, packing.pack(travelling, path)])
+            itself: dict[Any, Any] = {}
+            by_id: dict[torch.Tensor, Any] = {}
+            for key, value in one.items():
+                if _can_travel(value, trial):
+                    named = packing.with_id(key)
+                    if named is None:
+                        itself[key] = value
+                    else:
+                        by_id[named] = value
+            found.append([path, packing.pack(itself, path), packing.pack(by_id, path)])
     return found
 
 
@@ -41,19 +49,27 @@ def put(
     `here`: see `packing.unpack`.
     """
     holders: dict[str, Any] = {path: one for path, one in there.held if path}
-    for path, packed in said:
+    for path, itself, by_id in said:
         present: Any = holders.get(path)
-        content = unpack(packed, tensors, here=here)
         if type(present) in DICTS:
+            content = unpack(itself, tensors, here=here)
             present.update({key: _whole(key, value) for key, value in content.items()})
+            content = unpack(by_id, tensors, here=here)
+            present.update({id(key): _whole(key, value) for key, value in content.items()})
 
 
-def _found(there: Holdings, made: MadeObjects) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+def _found(
+    there: Holdings, made: MadeObjects, packing: Packing
+) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     own = {id(vars(one).get("state")) for one in made.of("optimizers")}
     for path, one in there.held:
         if path and type(one) in DICTS and id(one) not in own:
-            if any(isinstance(key, torch.Tensor) for key in list(one)):
+            if any(_is_of_tensor(key, packing) for key in list(one)):
                 yield path, one
+
+
+def _is_of_tensor(key: Any, packing: Packing) -> bool:
+    return isinstance(key, torch.Tensor) or packing.with_id(key) is not None
 
 
 def _can_travel(value: Any, trial: Packing) -> bool:

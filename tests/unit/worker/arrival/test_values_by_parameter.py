@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import values_by_parameter
+from recoverrun.worker.arrival import loose_values, plain_values, values_by_parameter
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings, holdings
@@ -51,6 +51,28 @@ def test_a_fresh_process_has_the_values_of_its_own_parameters() -> None:
     assert weights == [[5.0, 5.0], [6.0, 6.0]], "made as the script trained"
     assert [*here.velocity] == [*here.slow] == here.params, "and nothing else"
     assert (here.velocity, here.slow) == (velocity, slow), "which the script may hold"
+
+
+def test_the_number_of_a_parameter_is_that_of_each_process() -> None:
+    there, here = Process(), Process()
+    packing = there.packing()
+    for one in (there, here):
+        one.velocity = {id(param): torch.zeros(2) for param in one.params}
+    for number, param in enumerate(there.params):
+        there.velocity[id(param)] += 1 + number
+        there.slow[id(param)] = {"weights": torch.full((2,), 5.0 + number), "updates": 7}
+    there.velocity["mean"] = 0.5
+
+    values_by_parameter.put(here.there, [*here.params], there.told(packing), packing.tensors)
+
+    numbers = [id(one) for one in here.params]
+    assert [here.velocity[one].tolist() for one in numbers] == [[1.0, 1.0], [2.0, 2.0]]
+    assert [here.slow[one]["weights"].tolist() for one in numbers] == [[5.0, 5.0], [6.0, 6.0]]
+    assert [*here.slow] == numbers and [*here.velocity] == [*numbers, "mean"], "and no others"
+    told = plain_values.pack(plain_values.changed(there.there, {}), packing)
+    loose = loose_values.changed_tensors(there.there, (), {}, NONE, frozenset(), packing)
+    keys = {key for _, key, *_ in told} | {key for _, key, _ in loose}
+    assert keys.isdisjoint({id(one) for one in there.params}), "nor under the numbers of the donor"
 
 
 def test_the_state_of_an_optimizer_comes_with_the_optimizer() -> None:
