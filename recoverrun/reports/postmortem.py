@@ -20,6 +20,7 @@ from recoverrun.reports.recoveries import PARTS
 from recoverrun.reports.returns import Way
 from recoverrun.reports.root_cause import LossCause, blind_spot, losses_of, root_of
 from recoverrun.reports.slow_ranks import SlowRank, slow_ranks
+from recoverrun.reports.steering import steered
 from recoverrun.reports.steps_back import StepBack
 from recoverrun.text import plural, ranks, run_title, sanitize, span
 from rendezvous.journal.reader import RunLog
@@ -164,7 +165,7 @@ def judged(facts: History, log: RunLog) -> Postmortem:
         promise_reason=facts.promise_reason,
         weakened=facts.weakened,
         weakened_at=facts.weakened_at,
-        steered=facts.steered,
+        steered=steered(facts),
         steered_at=facts.steered_at,
         inject=facts.inject,
         attempts=facts.attempts,

@@ -19,6 +19,7 @@ from recoverrun.reports.recoveries import recovery_in, step_complete
 from recoverrun.reports.returns import is_back, on_the_way
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.reports.standing_still import StandingStill
+from recoverrun.reports.steering import steered
 from recoverrun.reports.step_tally import Tally
 from recoverrun.text import named_signals, plural, run_title, sanitize
 from rendezvous.journal.reader import Entry, RunLog
@@ -219,7 +220,7 @@ class Watch:
             exact=tally.exact,
             broken=tally.broken,
             promise=facts.promised,
-            promise_reason=facts.weakened or facts.steered or facts.promise_reason,
+            promise_reason=facts.weakened or steered(facts) or facts.promise_reason,
             replicas=self._replicas(live),
             losses=len(facts.losses),
             made_good=figures.survived(facts),
