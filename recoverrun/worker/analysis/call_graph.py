@@ -133,8 +133,8 @@ class CallGraph:
         for arg, default in zip(
             positional[len(positional) - len(defaults) :], defaults, strict=True
         ):
-            self._stand(arg, _references(default))
-        if class_name and positional and not _is_static(node):
+            self._stand(arg, references(default))
+        if class_name and positional and not is_static(node):
             positional = positional[1:]
         self._reach.add_parameters(name, tuple(positional))
         return name
@@ -156,15 +156,15 @@ class CallGraph:
             return
         self._reach.add_called(callee)
         for position, argument in enumerate(node.args):
-            for name in _references(argument):
+            for name in references(argument):
                 self._reach.add_argument(callee, position, name)
         for keyword in node.keywords:
             if keyword.arg is not None:
-                self._stand(keyword.arg, _references(keyword.value))
+                self._stand(keyword.arg, references(keyword.value))
 
     def _alias(self, target: ast.expr, value: ast.expr) -> None:
-        for name in _target_names(target):
-            self._stand(name, _references(value))
+        for name in assigned_names(target):
+            self._stand(name, references(value))
 
     def _stand(self, name: str, sources: Iterable[str]) -> None:
         """Let `name` stand for each of `sources`."""
@@ -206,15 +206,15 @@ def _passed(node: ast.Call) -> set[str]:
     return {name_of(value) for value in values if isinstance(value, ast.Name | ast.Attribute)}
 
 
-def _target_names(target: ast.expr) -> Iterator[str]:
+def assigned_names(target: ast.expr) -> Iterator[str]:
     if isinstance(target, ast.Tuple | ast.List):
         for element in target.elts:
-            yield from _target_names(element)
+            yield from assigned_names(element)
     elif name := name_of(target):
         yield name
 
 
-def _references(value: ast.expr) -> set[str]:
+def references(value: ast.expr) -> set[str]:
     """Return the names of functions that the value may be, or call.
 
     The result of a call is written `name()`: it is a function only if `name` makes functions.
@@ -228,20 +228,20 @@ def _references(value: ast.expr) -> set[str]:
             parts = [*value.args, *(keyword.value for keyword in value.keywords)]
             made = {f"{name_of(value.func)}{RESULT}"}
             # A wrapper returns what it was given: partial(step), compile(step), prepare(step).
-            return made.union(*(_references(part) - BACKWARD for part in parts))
+            return made.union(*(references(part) - BACKWARD for part in parts))
         case ast.IfExp():
-            return _references(value.body) | _references(value.orelse)
+            return references(value.body) | references(value.orelse)
         case ast.BoolOp():
-            return set().union(*(_references(part) for part in value.values))
+            return set().union(*(references(part) for part in value.values))
         case ast.Dict():
-            return set().union(*(_references(part) for part in value.values))
+            return set().union(*(references(part) for part in value.values))
         case ast.Tuple() | ast.List() | ast.Set():
-            return set().union(*(_references(part) for part in value.elts))
+            return set().union(*(references(part) for part in value.elts))
         case _:
             return set()
 
 
-def _is_static(node: Function) -> bool:
+def is_static(node: Function) -> bool:
     return any(name_of(decorator) == "staticmethod" for decorator in node.decorator_list)
 
 

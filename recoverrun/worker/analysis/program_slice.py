@@ -11,113 +11,166 @@ too many. `x += 1` counts as no read of `x`.
 import ast
 import builtins
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, BackwardNames, CallGraph, name_of
-from recoverrun.worker.analysis.scopes import bound_by, free_reads
-from recoverrun.worker.analysis.syntax_trees import walk
+from recoverrun.worker.analysis.call_graph import BackwardNames, build_call_graph
+from recoverrun.worker.analysis.module_facts import (
+    CodeFacts,
+    Function,
+    ModuleFacts,
+    Place,
+    facts_of,
+    facts_of_code,
+)
+from recoverrun.worker.analysis.reachability import RESULT
+from recoverrun.worker.analysis.scopes import free_reads
+from recoverrun.worker.analysis.syntax_trees import gc_paused, walk
 from recoverrun.worker.instrumentation import Loop
 
-REFLECTION = frozenset({"vars", "asdict", "locals", "globals", "eval", "exec"})
-"""A call of one of these may read any name."""
-
-PLAIN_DECORATORS = frozenset(
-    {
-        "no_grad",
-        "inference_mode",
-        "enable_grad",
-        "staticmethod",
-        "classmethod",
-        "contextmanager",
-        "record",
-        "wraps",
-        "compile",
-    }
-)
-"""A function with one of these decorators still runs only where its name is mentioned."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 AnyLoop = ast.For | ast.AsyncFor | ast.While
-
-
-@dataclass(slots=True)
-class _FunctionIndex:
-    """The functions of all modules by bare name, and the calls that they are passed to."""
-
-    functions: dict[str, list[ast.AST]] = field(default_factory=dict)
-    roots: list[ast.AST] = field(default_factory=list)  # may run at any time
-    passed: set[str] = field(default_factory=set)  # names passed to any call
-    to_libraries: set[str] = field(default_factory=set)  # passed to what is not in the project
-    known: set[str] = field(default_factory=lambda: set(dir(builtins)))
-    aliases: dict[str, set[str]] = field(default_factory=dict)  # what a name may stand for
-
-    def add(self, tree: ast.AST) -> None:
-        for node in walk(tree):
-            match node:
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self.functions.setdefault(node.name, []).append(node)
-                    self.known.add(node.name)
-                    if _may_run_implicitly(node):
-                        self.roots.append(node)
-                case ast.ClassDef():
-                    self.known.add(node.name)
-                    entered = [n for n in node.body if getattr(n, "name", "") in CONSTRUCTORS]
-                    self.functions.setdefault(node.name, []).extend(entered)
-                case ast.Import() | ast.ImportFrom():
-                    self.known |= bound_by(node)
-                case _:
-                    pass
-
-    def add_passed(self, tree: ast.AST) -> None:
-        """Note which functions are arguments, and of which calls, once all functions are known."""
-        for node in walk(tree):
-            if isinstance(node, ast.Call):
-                values = [*node.args, *(keyword.value for keyword in node.keywords)]
-                names = {name_of(value) for value in values} & self.functions.keys()
-                self.passed |= names
-                if name_of(node.func) not in self.functions:
-                    self.to_libraries |= names
 
 
 @dataclass(frozen=True, slots=True)
 class SliceNames:
-    """The names that a microbatch may depend on: `variables` around it, and `attributes`."""
+    """The names that a microbatch may depend on: `variables` around it, and `attributes`, to which
+    the names of other modules belong.
+    """
 
     variables: frozenset[str]
     attributes: frozenset[str]
-    written: frozenset[str]  # names of variables and attributes that it may change
+    counted: frozenset[str]  # variables that it may add to
 
 
-def slice_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> SliceNames | None:
+@dataclass(slots=True)
+class Texts:
+    """The texts of the script's own modules by file name, and what was found in them before."""
+
+    sources: dict[str, bytes] = field(default_factory=dict)
+    _facts: dict[str, ModuleFacts] = field(default_factory=dict)
+
+    def load(self, modules: Iterable[str]) -> None:
+        """Read the files of loaded modules that have a source and were not read before."""
+        for name in modules:
+            path = getattr(sys.modules.get(name), "__file__", None) or ""
+            if path not in self.sources:
+                try:
+                    self.sources[path] = Path(path).read_bytes()
+                except OSError:
+                    continue  # what the loop calls in there cannot be told: it is not found
+
+    def tree(self, filename: str) -> ast.Module | None:
+        """The syntax tree of a file, None if there is none."""
+        try:
+            return ast.parse(self.sources.get(filename, b""), filename)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def trees(self) -> dict[str, ast.Module]:
+        """The syntax trees of all files that have one."""
+        with gc_paused():
+            trees = {name: self.tree(name) for name in self.sources}
+        return {name: tree for name, tree in trees.items() if tree is not None}
+
+    def facts(self, filename: str) -> ModuleFacts:
+        """The facts of a file, empty if it has errors."""
+        if filename not in self._facts:
+            tree = self.tree(filename)
+            self._facts[filename] = ModuleFacts() if tree is None else facts_of(tree)
+        return self._facts[filename]
+
+
+@dataclass(slots=True)
+class _Project:
+    """The facts of all modules together."""
+
+    functions: dict[str, list[tuple[str, CodeFacts]]]  # by bare name, each with its file
+    roots: list[tuple[str, CodeFacts]]  # may run at any time
+    passed: set[str]  # names of functions that are passed to any call
+    known: set[str]  # a call of another name may be of any function that is passed around
+    variables: dict[str, set[str]]  # of modules, by file
+    aliases: dict[str, set[str]]  # what a name may stand for
+
+    @classmethod
+    def of(cls, modules: Mapping[str, ModuleFacts]) -> "_Project":
+        functions: dict[str, list[tuple[str, CodeFacts]]] = {}
+        for filename, facts in modules.items():
+            for name, found in facts.functions.items():
+                functions.setdefault(name, []).extend((filename, one) for one in found)
+        passed, roots = set[str](), list[tuple[str, CodeFacts]]()
+        for facts in modules.values():
+            for callee, arguments in facts.passed:
+                names = arguments & functions.keys()
+                passed |= names
+                if names and callee not in functions:  # a library may call them
+                    roots += [one for name in names for one in functions[name]]
+        roots += [one for found in functions.values() for one in found if one[1].implicit]
+        aliases = _aliases(modules.values())
+        known = set(dir(builtins)).union(aliases, *(facts.known for facts in modules.values()))
+        variables = {name: facts.variables | facts.known for name, facts in modules.items()}
+        return cls(functions, roots, passed, known, variables, aliases)
+
+
+def _aliases(modules: Iterable[ModuleFacts]) -> dict[str, set[str]]:
+    """What each name may stand for. What a call returns counts if it may return a function."""
+    aliases: dict[str, set[str]] = {}
+    for facts in modules:
+        for name, sources in facts.aliases.items():
+            aliases.setdefault(name, set()).update(sources)
+    makers = _makers(modules, aliases)
+    return {
+        name: {
+            source.removesuffix(RESULT)
+            for source in sources
+            if not source.endswith(RESULT) or source.removesuffix(RESULT) in makers
+        }
+        for name, sources in aliases.items()
+    }
+
+
+def _makers(modules: Iterable[ModuleFacts], aliases: Mapping[str, set[str]]) -> set[str]:
+    """Names of what may return a function: those that stand for, or are given, one that does."""
+    parameters: dict[str, set[tuple[str, ...]]] = {}
+    others: dict[str, set[str]] = {}  # names that stand for a name
+    for facts in modules:
+        for callee, names in facts.parameters:
+            parameters.setdefault(callee, set()).add(names)
+    for name, sources in aliases.items():
+        for source in sources:
+            others.setdefault(source, set()).add(name)
+    for facts in modules:
+        for callee, position, source in facts.arguments:
+            given = (names[position] for names in parameters.get(callee, ()) if names[position:])
+            others.setdefault(source, set()).update(given)
+    makers = set[str]().union(*(facts.makers for facts in modules))
+    todo = list(makers)
+    while todo:
+        more = others.get(todo.pop(), set()) - makers
+        makers |= more
+        todo += more
+    return makers
+
+
+def slice_before_backward(loop: Loop, texts: Texts) -> SliceNames | None:
     """Return what may be read from the top of `loop`'s body to its backward; None if anything may.
 
-    `modules` are the syntax trees of the script's own modules, by file name.
+    `texts` are those of the script's own modules.
     """
-    tree = modules.get(loop.filename)
-    node = _loop_at(tree, loop.line) if tree is not None else None
-    graph, project = CallGraph(), _FunctionIndex()
-    for module in modules.values():
-        graph.add(module)
-        project.add(module)
-    for module in modules.values():
-        project.add_passed(module)
-    project.aliases = {
-        name: {
-            source.removesuffix("()")
-            for source in sources
-            if not source.endswith("()") or source[:-2] in graph.makers
-        }
-        for name, sources in graph.aliases.items()
-    }
-    head = _until_backward(node, graph.backward_names()) if node is not None else []
-    if tree is None or node is None or not head:
-        return None
-    return _slice(head, project, loop.live_in, enclosing_functions(tree, node))
+    with gc_paused():
+        tree = texts.tree(loop.filename)
+        node = _loop_at(tree, loop.line) if tree is not None else None
+        if tree is None or node is None:
+            return None
+        graph, _ = build_call_graph(texts.sources.items(), lambda name, _: texts.tree(name))
+        head = _until_backward(node, graph.backward_names())
+        if not head:
+            return None
+        project = _Project.of({name: texts.facts(name) for name in texts.sources})
+        return _slice(head, project, loop, tree, enclosing_functions(tree, node))
 
 
-def enclosing_functions(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
+def enclosing_functions(tree: ast.Module, loop: ast.AST) -> list[Function]:
     """Return the function that `loop` is in, and those that surely call it.
 
     An iteration of the loop cannot run these: it would train anew. A name alone proves no call of
@@ -135,22 +188,19 @@ def enclosing_functions(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
     return [function for function, _ in enclosing]
 
 
-Named = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def _functions_of(tree: ast.Module) -> Iterator[tuple[Named, ast.ClassDef | None]]:
+def _functions_of(tree: ast.Module) -> Iterator[tuple[Function, ast.ClassDef | None]]:
     """Yield the functions of the module and the methods of its classes, each with its class."""
     for node in tree.body:
-        if isinstance(node, Named):
+        if isinstance(node, Function):
             yield node, None
         elif isinstance(node, ast.ClassDef):
             for method in node.body:
-                if isinstance(method, Named):
+                if isinstance(method, Function):
                     yield method, node
 
 
 def _surely_calls(
-    caller: tuple[Named, ast.ClassDef | None], name: str, owner: ast.ClassDef | None
+    caller: tuple[Function, ast.ClassDef | None], name: str, owner: ast.ClassDef | None
 ) -> bool:
     function, class_of_caller = caller
     for call in _calls(function):
@@ -166,18 +216,6 @@ def _surely_calls(
     return False
 
 
-def syntax_trees_of(modules: Iterable[str]) -> dict[str, ast.Module]:
-    """Return the syntax trees of loaded modules that have a source, by file name."""
-    trees: dict[str, ast.Module] = {}
-    for name in modules:
-        path = getattr(sys.modules.get(name), "__file__", None)
-        try:
-            trees[path or ""] = ast.parse(Path(path or "").read_bytes())
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # what the loop calls in there cannot be told: `_slice` does not find it
-    return trees
-
-
 def _until_backward(node: AnyLoop, backward_names: BackwardNames) -> list[ast.AST]:
     """Return the loop's header, and its statements up to the last that may run a backward."""
     reaching = [
@@ -190,38 +228,45 @@ def _until_backward(node: AnyLoop, backward_names: BackwardNames) -> list[ast.AS
 
 
 def _slice(
-    head: Iterable[ast.AST],
-    project: _FunctionIndex,
-    live_in: frozenset[str],
-    outside: Iterable[ast.AST],
+    head: list[ast.AST],
+    project: _Project,
+    loop: Loop,
+    tree: ast.Module,
+    outside: Iterable[Function],
 ) -> SliceNames | None:
-    names: set[str] = set()
-    variables: set[str] = set()
-    written: set[str] = set()
-    visited = {id(function) for function in outside}
-    passed = [node for name in project.to_libraries for node in project.functions[name]]
-    todo: list[ast.AST] = [*head, *project.roots, *passed]
+    """The names read by `head`, and by what it may run, which is not `outside`."""
+    begun = facts_of_code(head)
+    names, counted = set[str](), set[str]()
+    variables = begun.mentioned & loop.live_in
+    here = {_place(one): one for one in walk(tree) if isinstance(one, Function)}
+    visited = {(loop.filename, _place(one)) for one in outside}
+    todo = [("", begun), *project.roots]
     while todo:
-        node = todo.pop()
-        if id(node) in visited:
+        filename, code = todo.pop()
+        if (filename, code.place) in visited:
             continue
-        visited.add(id(node))
-        mentioned = set(_reads(node))
-        if _uses_reflection(node):
+        visited.add((filename, code.place))
+        if code.reflects:
             return None
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        variables |= free_reads(node) if is_function else mentioned & live_in
-        reached = mentioned - names
-        names |= mentioned
-        written |= set(_writes(node))
-        if any(_may_call_any(call, project) for call in _calls(node)):
+        if filename == loop.filename:
+            variables |= free_reads(here[code.place])
+        elif filename:  # what it reads of its module may be known here by the same name
+            variables |= (code.mentioned | code.counted) & project.variables[filename]
+        reached = code.mentioned - names
+        names |= reached
+        counted |= code.counted
+        if code.calls_any or not code.called <= project.known:
             reached |= project.passed
         for name in _with_aliases(reached, project.aliases):
             todo += project.functions.get(name, [])
-    return SliceNames(frozenset(variables), frozenset(names), frozenset(written))
+    return SliceNames(frozenset(variables), frozenset(names), frozenset(counted))
 
 
-def _with_aliases(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
+def _place(node: Function) -> Place:
+    return node.lineno, node.col_offset
+
+
+def _with_aliases(names: set[str], aliases: Mapping[str, set[str]]) -> set[str]:
     """Return the names, and all that they may stand for."""
     reached, todo = set(names), list(names)
     while todo:
@@ -231,59 +276,8 @@ def _with_aliases(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def _may_call_any(call: ast.Call, project: _FunctionIndex) -> bool:
-    """True if the call may be of any function that the script passes around, as a callback is."""
-    if isinstance(call.func, ast.Attribute):
-        return False  # found by its name, or a library's
-    return not isinstance(call.func, ast.Name) or call.func.id not in (
-        project.known | project.aliases.keys()
-    )
-
-
-def _reads(node: ast.AST) -> Iterator[str]:
-    for inner in walk(node):
-        match inner:
-            case ast.Name(ctx=ast.Load()):
-                yield inner.id
-            case ast.Attribute(ctx=ast.Load()):
-                yield inner.attr
-            case ast.Constant() if isinstance(inner.value, str) and inner.value.isidentifier():
-                yield inner.value
-            case ast.Delete():
-                yield from (name_of(target) for target in inner.targets)
-            case ast.MatchClass():
-                yield from inner.kwd_attrs
-            case _:
-                pass
-
-
-def _writes(node: ast.AST) -> Iterator[str]:
-    for inner in walk(node):
-        if isinstance(inner, ast.Name | ast.Attribute) and not isinstance(inner.ctx, ast.Load):
-            yield name_of(inner)
-
-
-def _uses_reflection(node: ast.AST) -> bool:
-    for inner in walk(node):
-        if isinstance(inner, ast.Name) and inner.id in REFLECTION:
-            return True
-        if isinstance(inner, ast.Attribute) and inner.attr == "__dict__":
-            return True
-    return False
-
-
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
     return (inner for inner in walk(node) if isinstance(inner, ast.Call))
-
-
-def _may_run_implicitly(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    magic = node.name.startswith("__") and node.name != "__init__"
-    waits = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in walk(node))
-    decorators = {
-        name_of(inner.func if isinstance(inner, ast.Call) else inner)
-        for inner in node.decorator_list
-    }
-    return magic or waits or bool(decorators - PLAIN_DECORATORS) or node.name == "forward"
 
 
 def _loop_at(tree: ast.Module, line: int) -> AnyLoop | None:

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
+    Texts,
     slice_before_backward,
-    syntax_trees_of,
 )
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Key
@@ -26,6 +26,7 @@ class Influence:
 
     def __init__(self, script: Modules) -> None:
         self._script = script
+        self._texts = Texts()
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
@@ -56,8 +57,8 @@ class Influence:
         names = frozenset(key if isinstance(key, str) else identifier(key) for key in differing)
         asked = outer.id, inner.id, names, modules
         if asked not in self._flows:
-            trees = syntax_trees_of(modules)
-            self._flows = {asked: rank_flow.reaches(outer, inner, names, trees)}
+            self._texts.load(modules)
+            self._flows = {asked: rank_flow.reaches(outer, inner, names, self._texts.trees())}
         return self._flows[asked]
 
     def _reads_of(self, region: Loop) -> SliceNames | None:
@@ -65,11 +66,11 @@ class Influence:
         modules = self._script.own_modules
         known = self._reads.get(region.id)
         if known is None or known[0] != modules:
-            known = self._reads[region.id] = (
-                modules,
-                slice_before_backward(region, syntax_trees_of(modules)),
-            )
+            self._texts.load(modules)
+            known = self._reads[region.id] = modules, slice_before_backward(region, self._texts)
             slices = [names for _, names in self._reads.values()]
-            every = [one.attributes | one.variables for one in slices if one is not None]
+            every = [
+                one.attributes | one.variables | one.counted for one in slices if one is not None
+            ]
             self.read = frozenset().union(*every) if len(every) == len(slices) else None
         return known[1]

@@ -5,8 +5,11 @@ import ast
 import pytest
 import torch
 
-from recoverrun.worker.analysis.program_slice import SliceNames, slice_before_backward
+from recoverrun.worker.analysis import program_slice
+from recoverrun.worker.analysis.module_facts import facts_of
+from recoverrun.worker.analysis.program_slice import SliceNames, Texts, slice_before_backward
 from recoverrun.worker.context import fingerprints
+from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
 
 TRAINER = """
@@ -40,10 +43,19 @@ Trainer().add(on_end)
 """
 
 
-def _reads(source: str) -> SliceNames | None:
-    tree = ast.parse(source)
-    (loop,) = instrument(ast.parse(source), "train.py", graph_of(tree).backward_names()).loops
-    return slice_before_backward(loop, {"train.py": tree})
+def _reads(source: str, **modules: str) -> SliceNames | None:
+    (loop,) = _loops(source)
+    return slice_before_backward(loop, _texts(source, **modules))
+
+
+def _loops(source: str) -> tuple[Loop, ...]:
+    names = graph_of(ast.parse(source)).backward_names()
+    return instrument(ast.parse(source), "train.py", names).loops
+
+
+def _texts(source: str, **modules: str) -> Texts:
+    files = {"train.py": source, **{f"{name}.py": text for name, text in modules.items()}}
+    return Texts({name: text.encode() for name, text in files.items()})
 
 
 def test_what_the_code_before_the_backward_reads_matters() -> None:
@@ -60,14 +72,6 @@ def test_stopwatches_and_running_sums_do_not_matter() -> None:
     assert reads is not None
     assert reads.attributes.isdisjoint({"seconds", "started", "running", "callbacks", "watched"})
     assert "running" not in reads.variables
-
-
-def test_what_it_writes_is_known() -> None:
-    reads = _reads(TRAINER)
-
-    assert reads is not None
-    assert {"position", "tokens"} <= reads.written
-    assert "seconds" not in reads.written
 
 
 @pytest.mark.parametrize(
@@ -143,12 +147,69 @@ def test_nothing_is_claimed_of_code_that_looks_at_itself(expression: str) -> Non
 
 
 def test_nothing_is_claimed_where_the_source_is_not_at_hand() -> None:
-    source = "for x in loader:\n    x.backward()"
-    (loop,) = instrument(
-        ast.parse(source), "train.py", graph_of(ast.parse(source)).backward_names()
-    ).loops
+    (loop,) = _loops("for x in loader:\n    x.backward()")
 
-    assert slice_before_backward(loop, {}) is None
+    assert slice_before_backward(loop, Texts()) is None
+
+
+BATCHES = """
+from data import fetch, STATS
+for batch in loader:
+    total = fetch(batch, STATS)
+    total.backward()
+"""
+
+
+def test_variables_that_another_module_reads_by_the_same_name_matter() -> None:
+    module = "STATS = {}\ndef fetch(batch, size):\n    def near(): return size\n    return STATS"
+
+    reads = _reads(BATCHES, data=module)
+
+    assert reads is not None and "STATS" in reads.variables
+    assert "size" not in reads.variables  # a variable of a function there
+
+
+def test_names_to_which_another_module_adds_are_known() -> None:
+    reads = _reads(BATCHES, data="at = 0\ndef fetch(batch, _):\n    global at\n    at += 1")
+
+    assert reads is not None
+    assert "at" in reads.counted and "at" not in reads.attributes
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "def fetch(b, s): return helper(b)\ndef helper(b): return b.watched",
+        "def fetch(b, s): return b\nclass Rows:\n    def __len__(self): return self.watched",
+        "fetch = pick\ndef pick(b, s):\n    def inner(): return b.watched\n    return inner()",
+        "def fetch(b, s): return run(b)\ndef run(b):\n    (lambda: b.watched)()",
+        "def made():\n    def fetch(b, s): yield b.watched\n    return fetch",
+        "def fetch(b, s):\n    match b:\n        case Box(watched=1): return s",
+        "class Fetch:\n    def __call__(self, b, s): return b.watched\nfetch = Fetch()",
+        "def fetch(b, s):\n    class Row:\n        at = b.watched\n    return Row",
+    ],
+)
+def test_what_another_module_reads_matters(module: str) -> None:
+    reads = _reads(BATCHES, data=module)
+
+    assert reads is not None and "watched" in reads.attributes
+
+
+def test_the_facts_of_a_module_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "def train(loader):\n" + 2 * "    for x in loader:\n        x.loss().backward()\n"
+    texts = _texts(source, one="def loss(x): return x.a", two="def other(x): return x.b")
+    found: list[ast.AST] = []
+    monkeypatch.setattr(
+        program_slice, "facts_of", lambda tree: [facts_of(tree), found.append(tree)][0]
+    )
+
+    reads = [slice_before_backward(loop, texts) for loop in _loops(source)]
+    texts.sources["three.py"] = b"def loss(x): return x.c"
+    more = slice_before_backward(_loops(source)[0], texts)
+
+    assert [one is not None and "a" in one.attributes for one in reads] == [True, True]
+    assert more is not None and {"a", "c"} <= more.attributes
+    assert len(found) == 4
 
 
 def test_marks_tell_large_data_apart() -> None:
