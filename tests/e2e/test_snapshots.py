@@ -24,6 +24,7 @@ CASES = (
     GoingBack(shape="counting", dies="", inject="r0@step:15:snapshot"),
     GoingBack(shape="counting", every="auto"),
     GoingBack(shape="ahead", dies="0@13,0@22"),
+    GoingBack(shape="decays", dies="0@13,0@22"),
     GoingBack(shape="renewed", dies="0@8,0@18,0@22"),
     *(
         GoingBack(shape=framework, dies="0@6,0@18", needs=framework)

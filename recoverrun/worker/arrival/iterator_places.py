@@ -6,6 +6,7 @@ process have to make it. Any other is the fresh process's own, and how far it ha
 
 import gc
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import GeneratorType
@@ -31,6 +32,9 @@ BETWEEN: tuple[type, ...] = (
 
 OVER_OTHERS = (zip, map)
 """Iterators that have come as far as the first one below them."""
+
+
+_COUNTED = re.compile(r"count\((\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,9 @@ def items_given(value: Any) -> int | None:
     if kind in SEQUENCES:
         state = value.__reduce__()  # from 3.12 on a range says where it goes on, not since when
         return state[2] if len(state) == 3 and type(state[2]) is int else None
+    if kind is itertools.count:
+        next_one = _COUNTED.fullmatch(repr(value))
+        return int(next_one[1]) if next_one else None
     if kind is enumerate:
         return int(value.__reduce__()[1][1])
     if kind in OVER_OTHERS:

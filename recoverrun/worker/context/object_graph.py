@@ -13,15 +13,27 @@ import contextvars
 import ctypes
 import functools
 import gc
+import io
 import itertools
+import multiprocessing.connection
+import multiprocessing.queues
 import os
+import queue
+import subprocess
 import sys
 import threading
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import (
+    CellType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -36,6 +48,7 @@ from recoverrun.worker.context.object_members import (
     slots_of,
 )
 from recoverrun.worker.context.object_views import PLAIN, RAW, Function, Variables, array_kinds
+from recoverrun.worker.data.source import RankAware
 
 MOST = 40_000
 """Objects that are walked through: what hangs on the frames first, then on the main module."""
@@ -58,6 +71,10 @@ ITERATORS: tuple[Any, ...] = (
     itertools.chain, itertools.cycle, itertools.islice, itertools.starmap, itertools.takewhile,
 )  # fmt: skip
 BEHIND = (CellType, MappingProxyType, functools._lru_cache_wrapper)
+GIVING = (
+    io.IOBase, queue.Queue, queue.SimpleQueue, multiprocessing.queues.Queue,
+    multiprocessing.queues.SimpleQueue, multiprocessing.connection._ConnectionBase, RankAware,
+)  # fmt: skip
 WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
 WRAPPING = ("torch.nn.parallel", "torch.distributed")
 
@@ -72,6 +89,8 @@ class Holdings:
     held: list[tuple[str, Any]] = field(default_factory=list)
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     iterators: list[tuple[str, Any]] = field(default_factory=list)  # of Python's own
+    sources: list[tuple[str, Any]] = field(default_factory=list)
+    """What else gives one item after another: generators, files, queues, iterators in C."""
     tuples: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     owners: dict[int, Any] = field(default_factory=dict)
     """Classes of the objects whose attributes are in `held` as a dict, by the id of that dict."""
@@ -143,7 +162,9 @@ class _Walk:
         for base, way in self._kinds():
             if issubclass(kind, base):
                 return way
-        return self._at_instance if own or issubclass(kind, WRAPPERS) else None
+        if own or issubclass(kind, WRAPPERS):
+            return self._at_instance
+        return self._at_source if _gives_items(kind) else None
 
     def _kinds(self) -> list[tuple[Any, Way]]:
         return [
@@ -156,6 +177,7 @@ class _Walk:
             (FunctionType, self._at_function),
             (MethodType, lambda path, one: self._go(path, __self__=one.__self__, f=one.__func__)),
             (partial, self._at_partial),
+            (subprocess.Popen, lambda path, one: self._go(path, stdout=one.stdout)),
             (BEHIND, lambda path, one: self._number(path, gc.get_referents(one))),
             (ITERATORS, self._at_iterator),
             (property, lambda path, one: self._go(path, fget=one.fget, fset=one.fset)),
@@ -205,6 +227,9 @@ class _Walk:
     def _at_iterator(self, path: str, one: Any) -> None:
         self.found.iterators.append((path, one))
         self._number(path, gc.get_referents(one))
+
+    def _at_source(self, path: str, one: Any) -> None:
+        self.found.sources.append((path, one))
 
     def _at_container(self, plain: Any, own: bool, path: str, one: Any) -> None:
         """Note a container by the methods of the `plain` kind: those of a class of the script's may
@@ -263,6 +288,13 @@ def kind_of(module: nn.Module) -> Any:
     """Its class beneath those of DDP and FSDP; nn.Module itself if it only wraps another one."""
     kinds: tuple[Any, ...] = type(module).__mro__
     return next(kind for kind in kinds if not kind.__module__.startswith(WRAPPING))
+
+
+def _gives_items(kind: Any) -> bool:
+    """True of a kind that is no class in Python, but of those that count what they give."""
+    if issubclass(kind, GIVING):
+        return True
+    return isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables
 from recoverrun.worker.arrival.loose_values import Key, Mark
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.snapshots import moved_sources
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 
 
@@ -18,11 +19,16 @@ class Before:
     """The former values of one process."""
 
     def __init__(
-        self, digests: Mapping[Place, int], names: ModuleNames, marks: Mapping[Key, Mark]
+        self,
+        digests: Mapping[Place, int],
+        names: ModuleNames,
+        marks: Mapping[Key, Mark],
+        sources: Mapping[moved_sources.Key, moved_sources.Mark],
     ) -> None:
         self.digests = digests  # of plain values
         self.names = names
         self.marks = marks  # of loose values
+        self.sources = sources  # marks of them
 
     @staticmethod
     def seen(frames: Sequence[FrameType], own: frozenset[str]) -> "Before":
@@ -31,12 +37,13 @@ class Before:
         spaces = loose_values.spaces_of(frames, own)
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)
-        return Before(digests, ModuleNames(there), loose_values.marks(there, spaces))
+        marks = loose_values.marks(there, spaces)
+        return Before(digests, ModuleNames(there), marks, moved_sources.marks(there))
 
     def of(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with digests that another process has taken."""
         digests = {(path, key): digest for path, key, digest in told}
-        return Before(digests, self.names, self.marks)
+        return Before(digests, self.names, self.marks, self.sources)
 
     def shared_with(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with those digests alone that another rank has taken as well: in all other
@@ -46,7 +53,7 @@ class Before:
         digests = {
             place: digest for place, digest in self.digests.items() if theirs.get(place) == digest
         }
-        return Before(digests, self.names, self.marks)
+        return Before(digests, self.names, self.marks, self.sources)
 
     def pack(self) -> list[list[Any]]:
         """The part that another process can use: plain values for msgpack."""

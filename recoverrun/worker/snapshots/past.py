@@ -16,6 +16,7 @@ from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import SHARE
+from recoverrun.worker.snapshots.queue_takes import QUEUES
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
@@ -43,6 +44,7 @@ class Past:
 
     def look_around(self) -> None:
         """The script may be about to train."""
+        QUEUES.watch()
         runtime = self._parts.worker.runtime
         unasked = self._parts.worker.env.snapshot_every == IF_ALONE
         began = time.monotonic()

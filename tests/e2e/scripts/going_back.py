@@ -3,6 +3,7 @@ all go back.
 """
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -207,6 +208,34 @@ def by_micro() -> None:
         time.sleep(args.pace)
 
 
+class Decays:
+    """Asks iterators that no variable of a loop holds."""
+
+    def __init__(self) -> None:
+        self.held = {"numbers": itertools.count(1), "factors": itertools.cycle([1.0, 0.5, 0.25])}
+        self.roots = self.made()
+        (OUT / "decays").write_text("".join(f"{0.1 / (1 + n)}\n" for n in range(STEPS)))
+        self.file = open(OUT / "decays")
+
+    def made(self):
+        number = 0
+        while True:
+            number += 1
+            yield number**0.5
+
+    def following(self) -> float:
+        scale = next(self.held["factors"]) / next(self.held["numbers"]) / next(self.roots)
+        return float(self.file.readline()) * scale
+
+
+def by_decays() -> None:
+    decays = Decays()
+    for _ in range(STEPS):
+        for group in optimizer.param_groups:
+            group["weight_decay"] = decays.following()
+        train(*batch())
+
+
 def by_overlapping() -> None:
     """What rank 1 sends after a backward is waited for since the end of the step before."""
     figure, local_work = torch.zeros(1), None
@@ -274,6 +303,7 @@ SHAPES = {
     "ahead": by_reading_ahead,
     "renewed": lambda: Counted().fit(),
     "micro": by_micro,
+    "decays": by_decays,
     "overlapping": by_overlapping,
     "trainer": lambda: Trainer().fit(),
 }
