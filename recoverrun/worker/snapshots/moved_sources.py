@@ -95,8 +95,8 @@ def told(
     """Plain values for msgpack: those that have moved since `before`, and how far they have come.
 
     Left out are what loops of `stack` go over, variables that these give another value before they
-    read them, and what is told of variables of `frames` anyway (`rank_image`). Raises NotReachable if it
-    cannot be told of one.
+    read them, and what is told of variables of `frames` anyway (`rank_image`). Raises NotReachable
+    if it cannot be told of one.
     """
     wound = _below([one.over for one in stack])
     for frame in frames:
