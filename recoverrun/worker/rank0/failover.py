@@ -1,8 +1,9 @@
 """The deputy of a lost rank 0: who does what the script does on rank 0 alone (`rank0_transformer`).
 
 It is the first survivor that holds the part of the model which rank 0 held. What it does in the
-place of rank 0 leaves no traces in what it is itself: it draws from rank 0's random streams, as far
-as it knows them, its own are put back, and iterators of data are none of those that ranks compare.
+place of rank 0 leaves no traces in what it is itself: it draws from rank 0's random streams and
+generators, as far as it knows them, its own are put back, and iterators of data are none of those
+that ranks compare.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from recoverrun.worker.rank0.shared_values import Supply
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.private_draws import PrivateDraws
+from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.progress_page import Phase
@@ -53,6 +55,7 @@ class StandingIn:
             if theirs is not None:
                 restore_streams(theirs)
             runtime.unclear = theirs is None
+            self._generators = _Generators(self._first, self._executor)
         self._began = read_streams()
         runtime.lone += 1
 
@@ -66,7 +69,8 @@ class StandingIn:
         if not runtime.lone:
             self._buffers.close()
             restore_streams(self._own)
-            if moved and not self._follow(ended):
+            followed = self._generators.end(clear=error is None)
+            if (moved and not self._follow(ended)) or not followed:
                 worker.guarantee.weaken(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
@@ -88,6 +92,34 @@ class StandingIn:
         here = self._executor.captures.points[-1]
         first.stood_in(here, self._own, self._began, ended)
         return True
+
+
+class _Generators:
+    """The script's generators while the deputy does something in the place of rank 0: they stand
+    where those of rank 0 do.
+    """
+
+    def __init__(self, first: LostRank | None, executor: Executor) -> None:
+        self._first = first
+        self._here = executor.captures.points[-1] if first is not None else None
+        self._own, self._unknown = REGISTRY.states(), frozenset[str]()
+        if first is not None and self._here is not None:
+            theirs, self._unknown = first.generators_at(self._own, self._here)
+            REGISTRY.restore(theirs)
+        self._began = REGISTRY.states()
+
+    def end(self, *, clear: bool) -> bool:
+        """Put this rank's own back. False if numbers were drawn, and it is not known which rank 0
+        would have drawn; unless `clear` it might have drawn more.
+        """
+        moved = REGISTRY.moved_since(self._began)
+        REGISTRY.restore(self._own)
+        if not moved:
+            return True
+        if self._first is None or self._here is None:
+            return False
+        self._first.drew_from(self._here, moved)
+        return clear and self._unknown.isdisjoint(moved)
 
 
 def _leading(worker: WorkerState) -> AbstractContextManager[None]:

@@ -69,6 +69,8 @@ class LostRank:
     """True if this rank has done all that the lost one does alone there, right after that point."""
     drawn: tuple[Point, Streams, Streams] | None = None
     """Its streams and ours, after we drew in its place, and our last point before that."""
+    drawn_from: tuple[Point, dict[str, Any]] | None = None
+    """The generators from which we drew in its place, and our last point before that."""
 
     def learn(
         self, theirs: Context, mine: Context, *, assumed: bool = False, lacking: Lacking = NONE
@@ -145,7 +147,8 @@ class LostRank:
             for k in state.unknown
             if k in values and k not in apart and self._begins(k, values[k])
         }
-        generators, moved = self._generators(before, after, theirs)
+        led = theirs if within else self._led(theirs, before.point)
+        generators, moved = self._generators(before, after, led)
         unknown = (state.unknown - begun) | apart | moved | _hosts_apart(before, after, theirs)
         if not within:
             unknown |= self._moved_alone(before, after)
@@ -264,6 +267,34 @@ class LostRank:
         count = draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
         cpu, *cuda = began.private
         self.drawn = mine.point, ended.with_private([cpu + count, *cuda]), own
+
+    def generators_at(
+        self, own: Mapping[str, Any], mine: Context
+    ) -> tuple[dict[str, Any], frozenset[str]]:
+        """Its generators where ours are `own`, since our point `mine`; and those of ours whose
+        place on it is not known.
+        """
+        state = self.states.get(mine.point)
+        if state is None:
+            return {}, frozenset(own)
+        theirs = self._led(state.context, mine.point)
+        values, apart = self._generators(mine, replace(mine, generators=dict(own)), theirs)
+        # What we hold only since then was made in its place.
+        made = own.keys() & theirs.generators.keys() - mine.generators.keys()
+        values |= {key: theirs.generators[key] for key in made}
+        unknown = {key for key in own if generator_key(key) in state.unknown | apart}
+        return values, frozenset(unknown - made)
+
+    def drew_from(self, mine: Context, moved: Mapping[str, Any]) -> None:
+        """Note where its generators stand from which we drew in its place."""
+        last, before = self.drawn_from or (None, {})
+        self.drawn_from = mine.point, {**(before if last == mine.point else {}), **moved}
+
+    def _led(self, theirs: Context, here: Point) -> Context:
+        """Its context at our point `here`, after all that we drew in its place."""
+        if self.drawn_from is None or self.drawn_from[0] != here:
+            return theirs
+        return replace(theirs, generators={**theirs.generators, **self.drawn_from[1]})
 
     def _drawn_since(self, here: Point) -> tuple[Streams, Streams] | None:
         return None if self.drawn is None or self.drawn[0] != here else self.drawn[1:]

@@ -75,6 +75,16 @@ class Registry:
 
         return {key: state_of(generator) for key, generator in self.alive().items()}
 
+    def moved_since(self, states: "dict[str, State]") -> "dict[str, State]":
+        """Return the states of those generators that are elsewhere than in `states`, or new."""
+        from recoverrun.worker.rng.object_generators import is_at, state_of
+
+        return {
+            key: state_of(generator)
+            for key, generator in self.alive().items()
+            if key not in states or not is_at(generator, states[key])
+        }
+
     def restore(self, states: "dict[str, State]") -> None:
         """Put generators into these states. Raises ValueError."""
         from recoverrun.worker.rng import object_generators

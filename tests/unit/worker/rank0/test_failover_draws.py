@@ -1,7 +1,9 @@
 """The deputy of rank 0 draws that rank's private numbers."""
 
 import random
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,9 @@ from recoverrun.worker.context.slot_context import Context, Point
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rank0 import failover
 from recoverrun.worker.replay.lost_rank import LostRank
+from recoverrun.worker.rng.object_generators import state_of
 from recoverrun.worker.rng.private_draws import forget_private
+from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from tests.unit.contexts import at, draw
 from tests.unit.private_draws import Runtime, after, stream
@@ -100,6 +104,67 @@ def test_what_is_drawn_within_a_microbatch_is_drawn_again_with_it() -> None:
     assert session.streams_at(after(4, stream(7, 735))) == stream(8, 735)
     stream(8, 770)
     assert torch.equal(torch.rand(5), more)
+
+
+def lottery(rank: int) -> tuple[random.Random, str]:
+    """A generator of the script's, and its name."""
+    made = random.Random(rank)
+    REGISTRY.note(made, sys._getframe())
+    return made, next(key for key, one in REGISTRY.alive().items() if one is made)
+
+
+def test_a_generator_of_the_script_draws_as_rank_0s_and_is_put_back() -> None:
+    plan, key = lottery(99)
+    mine, theirs = random.Random(99), random.Random(99)
+    theirs.random()  # rank 0 has made one plan, alone
+    session = deputy_with(key, mine, theirs)
+
+    for _ in range(2):
+        with session.standing_in():
+            assert plan.random() == theirs.random()
+        assert plan.getstate() == mine.getstate()
+
+    assert not session.downgraded
+    here = replace(at(4, streams=stream(7, 720)), generators={key: state_of(mine)})
+    session.points.append(here)
+    state = session.executor.lost[0].at(here.point, session.points)
+    assert state.context.generators[key] == state_of(theirs)
+
+
+def test_a_generator_that_only_rank_0_had_goes_on_in_one_made_in_its_place() -> None:
+    plan, key = lottery(99)
+    theirs = random.Random(99)
+    theirs.random()
+    session = deputy_with(key, None, theirs)
+
+    with session.standing_in():
+        assert plan.random() == theirs.random()
+
+    assert not session.downgraded
+
+
+def test_a_generator_whose_place_on_rank_0_is_not_known_takes_the_promise_back() -> None:
+    plan, key = lottery(99)
+    mine, theirs = random.Random(99), random.Random(98)
+    session = deputy_with(key, mine, theirs)
+    plan.random()  # since our last point, and rank 0's moves otherwise
+
+    with session.standing_in():
+        pass
+    assert not session.downgraded
+
+    with session.standing_in():
+        plan.random()
+    assert session.downgraded == [failover.DRAWS]
+
+
+def deputy_with(key: str, mine: random.Random | None, theirs: random.Random) -> Deputy:
+    """Rank 0 was at our last point, and its generator stood there."""
+    here = replace(after(3, stream(7, 720)), generators={key: state_of(mine)} if mine else {})
+    lost = LostRank(0, apart=True)
+    lost.learn(replace(here, streams=stream(8, 720), generators={key: state_of(theirs)}), here)
+    stream(7, 720)
+    return Deputy(lost, [here])
 
 
 def test_what_was_missed_within_a_microbatch_tells_in_the_next_step() -> None:
