@@ -18,22 +18,26 @@ def left(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "accumulated", "used", "kills"),
+    ("ranks", "accumulated", "ways", "kills"),
     [
-        (2, 1, False, "r0@step:3:forward"),
-        (2, 1, True, "r0@step:7:vote"),
-        (2, 1, True, "r1@step:4:reduce"),
-        (2, 3, False, "r0@step:4:reduce"),
-        (3, 1, False, "r0@step:2:vote,r1@step:8:forward"),
-        (3, 1, True, "r0@step:6:between"),
-        (3, 3, False, "r0@step:4:backward"),
+        (2, 1, (), "r0@step:3:forward"),
+        (2, 1, ("used",), "r0@step:7:vote"),
+        (2, 1, ("used",), "r1@step:4:reduce"),
+        (2, 1, ("annealed",), "r0@step:4:forward"),
+        (2, 3, (), "r0@step:4:reduce"),
+        (3, 1, (), "r0@step:2:vote,r1@step:8:forward"),
+        (3, 1, ("used",), "r0@step:6:between"),
+        (3, 1, ("used", "annealed"), "r0@step:6:between"),
+        (3, 3, (), "r0@step:4:backward"),
     ],
 )
 def test_after_any_loss_buffers_are_those_of_the_run_without_it(
-    ranks: int, accumulated: int, used: bool, kills: str, tmp_path: Path
+    ranks: int, accumulated: int, ways: tuple[str, ...], kills: str, tmp_path: Path
 ) -> None:
-    """Also where the loss depends on them, and where two have shared what rank 0 had to do."""
-    arguments = (str(accumulated), *(("used",) if used else ()))
+    """Also where the loss depends on them, or the script changes them between steps, and where two
+    have shared what rank 0 had to do.
+    """
+    arguments = (str(accumulated), *ways)
     plain = under_torchrun(SCRIPT, tmp_path, *arguments, ranks=ranks)
     killed = run(SCRIPT, tmp_path / "killed", *arguments, ranks=ranks, inject=kills)
 

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from recoverrun.worker.step.forward_sync import Buffers, ForwardSync, Values
 from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.strategies.changed_buffers import ChangedBuffers, copied, version
 
 SMALL_BYTES = 1 << 20
 """A larger buffer is kept if its version says that it moves. That of a running mean does not."""
@@ -52,6 +53,10 @@ class LeadingBuffers:
         found: list[int] = dist.get_process_group_ranks(self._group)
         return found
 
+    @cached_property
+    def _changes(self) -> ChangedBuffers:
+        return ChangedBuffers(self.first, self._worker.guarantee.weaken)
+
     @property
     def first(self) -> int:
         """The rank from which torch takes them over."""
@@ -69,11 +74,12 @@ class LeadingBuffers:
         """The block in which a forward takes them over, from their holder if that is another one
         than torch thinks.
         """
+        changed = self._changes.since(_of(module) if self._is_lost() else module.modules_buffers)
         if self.holder is None:
             yield
         else:
             if self.holder == self._worker.env.rank:
-                self._put(module, self.held or {})
+                self._put(module, self._changes.put_in(changed, self.held or {}))
             self.held = None
             at, own = self._ranks.index(self.holder), vars(module)
             original: Callable[[int], None] = module._sync_module_buffers
@@ -82,8 +88,13 @@ class LeadingBuffers:
                 yield
             finally:
                 del own["_sync_module_buffers"]
-        self._put(module, self._left_by(self._leading))
+        self._put(module, self._changes.put_in(changed, self._left_by(self._leading)))
         self._note(module.modules_buffers)
+
+    def _is_lost(self) -> bool:
+        """True if the first rank is lost, as far as is known."""
+        view = self._worker.view
+        return view is not None and self.first not in view.live_ranks
 
     def _left_by(self, rank: int) -> Values:
         """Those that `rank` left, if it is lost since the last transaction and nobody has taken
@@ -99,23 +110,18 @@ class LeadingBuffers:
         """They are as all ranks have them now."""
         if len(buffers) != self._many:
             self._many = len(buffers)
-            versions = {at: _version(one) for at, one in enumerate(buffers)}
+            versions = {at: version(one) for at, one in enumerate(buffers)}
             large = {at for at, one in enumerate(buffers) if one.nbytes > SMALL_BYTES}
             self._resting = {at: versions[at] for at in sorted(large)}
-        for at, version in list(self._resting.items()):
-            if _version(buffers[at]) != version:
+        for at, was in list(self._resting.items()):
+            if version(buffers[at]) != was:
                 del self._resting[at]
         now = {at: one for at, one in enumerate(buffers) if at not in self._resting}
         oldest = self._taken[0] if len(self._taken) == KEPT else {}
-        if {at: one.shape for at, one in oldest.items()} == {
-            at: one.shape for at, one in now.items()
-        }:
+        made = copied(oldest, now)
+        if made is oldest:
             self._taken.popleft()
-            with torch.no_grad():
-                torch._foreach_copy_(list(oldest.values()), list(now.values()))
-            self._taken.append(oldest)
-        else:
-            self._taken.append({at: one.detach().clone() for at, one in now.items()})
+        self._taken.append(made)
         self.count += 1
 
     # --------------------------------------------------------------------------- executions
@@ -167,10 +173,14 @@ class LeadingBuffers:
         """True if no forward of this transaction has taken them over."""
         return self.count == self._since
 
-    def commit(self, holder: int | None, held: Values | None) -> None:
+    def commit(
+        self, module: DistributedDataParallel, holder: int | None, held: Values | None
+    ) -> None:
         """The transaction is over: now `holder` has those of a lost first rank, which are `held` if
         that is this process.
         """
+        if self.count and self.first != self._worker.env.rank:
+            self._changes.end(module.modules_buffers, self._taken[-1])
         if holder is not None or not self.rests:
             self.holder, self.held = holder, held
         self._since = self.count
@@ -178,7 +188,8 @@ class LeadingBuffers:
     @contextmanager
     def as_first(self, module: DistributedDataParallel) -> Iterator[None]:
         """The block in which this process does what the script does on the first rank alone."""
-        self.held = self.held or self._left_by(self._leading)
+        held = self.held or self._left_by(self._leading)
+        self.held = self._changes.put_in(self._changes.since(_of(module)) if held else {}, held)
         own = self._read(module, self.held)
         self._put(module, self.held)
         try:
@@ -186,6 +197,8 @@ class LeadingBuffers:
         finally:
             self.held = self._read(module, self.held)
             self._put(module, own)
+            if held:
+                self._changes.end(module.modules_buffers, self._taken[-1])
 
     def _read(self, module: DistributedDataParallel, like: Mapping[int, Any]) -> Values:
         buffers = _of(module)
@@ -238,8 +251,8 @@ class DdpForwardSync(ForwardSync):
             self._leave(step, {one.number: one.now(module) for module, one in led})
 
     def commit(self, step: int, holders: Mapping[int, int], held: Buffers) -> None:
-        for number, (_, one) in enumerate(self._each()):
-            one.commit(holders.get(number), held[number] if number < len(held) else None)
+        for number, (module, one) in enumerate(self._each()):
+            one.commit(module, holders.get(number), held[number] if number < len(held) else None)
         if any(held):
             self._leave(step, {one.number: one.held for _, one in self._each() if one.held})
 
@@ -249,10 +262,6 @@ class DdpForwardSync(ForwardSync):
             for module, one in self._each():
                 stack.enter_context(one.as_first(module))
             yield
-
-
-def _version(buffer: Tensor) -> int:
-    return 0 if buffer.is_inference() else buffer._version
 
 
 def _of(module: DistributedDataParallel) -> list[Tensor]:

@@ -1,7 +1,8 @@
 """A model with buffers that torch takes over from rank 0 as a forward begins, checked on rank 0.
 
 Each rank writes what it has at the end to `rankN.pt`, rank 0 after each epoch to `epochN.pt`.
-Arguments: microbatches of a step, and `used` if the loss depends on a buffer.
+Arguments: microbatches of a step, `used` if the loss depends on a buffer that moves, and
+`annealed` if the script changes one between steps.
 """
 
 import sys
@@ -13,7 +14,7 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-accumulated, used = int(sys.argv[1]), "used" in sys.argv
+accumulated, used, annealed = int(sys.argv[1]), "used" in sys.argv, "annealed" in sys.argv
 
 
 class Net(nn.Module):
@@ -21,6 +22,7 @@ class Net(nn.Module):
         super().__init__()
         self.a, self.norm, self.b = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 1)
         self.register_buffer("center", torch.zeros(16))
+        self.register_buffer("heat", torch.ones(()))
         self.register_buffer("mask", torch.ones(300_000))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -30,7 +32,7 @@ class Net(nn.Module):
                 with torch.no_grad():
                     self.center.mul_(0.9).add_(0.1 * hidden.mean(0))
             hidden = hidden - self.center
-        return self.b(torch.relu(hidden))
+        return self.b(torch.relu(hidden / self.heat))
 
 
 dist.init_process_group("gloo")
@@ -55,6 +57,8 @@ for epoch in range(3):
         mse_loss(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
+        if annealed:
+            model.module.heat.mul_(0.98)
     if rank == 0:
         torch.save(model.module.state_dict(), f"epoch{epoch}.pt")
 torch.save(model.module.state_dict(), f"rank{rank}.pt")
