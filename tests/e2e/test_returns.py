@@ -21,6 +21,7 @@ CASES = (
     Returning(shape="trainer", kills="r0@step:6:forward"),
     Returning(shape="norms"),
     Returning(shape="fading"),
+    Returning(shape="masters"),
     Returning(shape="range", ranks=2, shards=1),
     Returning(shape="range", ranks=4, shards=2, kills="r3@step:6:backward"),
     Returning(shape="range", ranks=3, kills="r1@step:6:backward,r2@step:9:forward", comes=2),

@@ -56,6 +56,19 @@ def trained(made: MadeObjects) -> list[torch.Tensor]:
     ]
 
 
+def beside(strategy: Strategy, made: MadeObjects) -> dict[str, torch.Tensor]:
+    """What optimizers train that is not of the model: master copies in a wider type, weights of
+    losses.
+    """
+    found: dict[str, torch.Tensor] = {}
+    held = {one.untyped_storage().data_ptr() for one in model(strategy).values() if one.numel()}
+    for number, one in enumerate({id(param): param for param in trained(made)}.values()):
+        part = local(one)
+        if part.numel() and part.untyped_storage().data_ptr() not in held:
+            found[f"parameter {number}"] = part
+    return found
+
+
 def in_every_process(made: MadeObjects, strategy: Strategy | None = None) -> list[torch.Tensor]:
     """The tensors that each process has made by itself, in the same order, and that the script may
     hold as well, as groups of an optimizer do: a copy of one would be trained by nobody.

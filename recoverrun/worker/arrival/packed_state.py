@@ -123,6 +123,9 @@ def common(
             "shares": packing.pack(_shares(parts, top), "shares of the data"),
             "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
             "model": packing.pack(held_tensors.model(strategy), "the model"),
+            "beside": packing.pack(
+                held_tensors.beside(strategy, parts.made), "parameters beside the model"
+            ),
             "modules": packing.pack(others, "untrained modules"),
             "late": [one for one in others if held_tensors.path_of(one) not in modules],
             "values": plain_values.pack(plain_values.changed(there, digests, data), packing),

@@ -45,6 +45,12 @@ def put_state(parts: PlaceParts, packed: PackedState, there: Holdings, spaces: S
             unpack(told["model"], tensors, moved=False),  # a device may lack room for two of them
             donor,
         )
+        _fill(
+            "parameters beside the model",
+            held_tensors.beside(strategy, parts.made),
+            unpack(told["beside"], tensors, moved=False),
+            donor,
+        )
         mine = held_tensors.others(strategy, parts.made, there)
         theirs = unpack(told["modules"], tensors, moved=False)
         theirs = without_own(mine, theirs, frozenset(told["late"]))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fading
+import masters
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -123,7 +124,8 @@ elif WRAP in DDP_FEATURES:
     model = DDP(Branching() if WRAP == "unused" else inner, **DDP_FEATURES[WRAP])
 else:
     model = inner
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+beside = masters.Masters(model.parameters() if KIND == "masters" else ())
+optimizer = torch.optim.AdamW(beside.copies or model.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 pace = threading.Event()
 alike = args.shards if WRAP in ("tensors", "stages") else 1  # neighbours that see the same data
@@ -208,7 +210,9 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     corrupted = faulty(args.corrupt)
     if KIND == "fading":
         fading.fade(model.parameters())
+    beside.take_gradients()
     optimizer.step()
+    beside.give_back()
     schedule.step()
     if KIND == "told":
         dist.all_reduce(torch.ones(2 if strays("otherwise") else 1))
@@ -366,6 +370,7 @@ SHAPES = {
     "told": by_range,
     "norms": by_range,
     "fading": by_range,
+    "masters": by_range,
     "epochs": by_epochs,
     "loose": by_epochs,
     "workers": lambda: by_epochs(2),

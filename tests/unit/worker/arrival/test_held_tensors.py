@@ -30,6 +30,23 @@ def test_a_view_of_what_is_trained_is_not_told_again() -> None:
     assert sorted(found) == ["average.bias", "average.weight"]
 
 
+def test_what_is_trained_beside_the_model_is_told_once() -> None:
+    """Master copies of its parameters, in a type of their own."""
+    net = nn.Linear(3, 2, dtype=torch.bfloat16)
+    masters = [one.detach().float().requires_grad_() for one in net.parameters()]
+    made = MadeObjects()
+    optimizers = [
+        torch.optim.SGD(params, lr=0.1) for params in (masters, [*net.parameters(), masters[0]])
+    ]
+    for one in optimizers:
+        made.note_optimizer(one)
+
+    found = held_tensors.beside(serving(dict(net.named_parameters()), net), made)
+
+    assert list(found) == ["parameter 0", "parameter 1"]
+    assert [one.data_ptr() for one in found.values()] == [one.data_ptr() for one in masters]
+
+
 def test_buffers_of_what_is_trained_have_the_order_of_its_modules() -> None:
     first, second = nn.BatchNorm1d(2), nn.BatchNorm1d(3)
     strategy = serving({"0": first.weight, "1": second.weight}, second, first)
