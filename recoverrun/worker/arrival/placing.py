@@ -79,6 +79,7 @@ def put_states(made: MadeObjects, packed: PackedState) -> None:
         for one, packed in zip(own, told[name], strict=True):
             state = unpack(packed, tensors)
             if name == "optimizers":
+                _require_groups(one, state.get("param_groups", one.param_groups))
                 state = _distributed(one, state)
             one.load_state_dict({**one.state_dict(), **state})
     _keep(held)
@@ -298,6 +299,18 @@ def put_gradients(made: MadeObjects, gradients: list[torch.Tensor | None]) -> No
             param.grad = held_tensors.like(param, gradient)
         else:
             param.grad = gradient
+
+
+def _require_groups(optimizer: Any, theirs: Sequence[Mapping[str, Any]]) -> None:
+    """Raises NotReachable where the others' optimizer has other groups than this one."""
+    mine, others = (
+        [len(one["params"]) for one in groups] for groups in (optimizer.param_groups, theirs)
+    )
+    if mine != others:
+        raise NotReachable(
+            f"{type(optimizer).__name__} of this process has groups of {mine} parameters, that of "
+            f"the others of {others}"
+        )
 
 
 def _distributed(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:

@@ -167,6 +167,17 @@ def test_optimizers_that_share_their_groups_and_state_share_them_afterwards() ->
     assert [*map(len, state.values())] == [1], "its momentum"
 
 
+def test_an_optimizer_that_has_been_given_more_groups_is_named() -> None:
+    (there, _), (here, made) = _wrapped(), _wrapped()
+    there.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+    packing = Packing([])
+    told = [packing.pack(one.state_dict()) for one in (there, there.inner)]
+
+    with pytest.raises(NotReachable, match=r"Wrapped of this process has .* \[1\] .* \[1, 1\]"):
+        placing.put_states(made, Parcel({"optimizers": told}, packing.tensors))
+    assert len(here.param_groups) == 1
+
+
 def _wrapped() -> tuple[Wrapped, MadeObjects]:
     param, made = torch.nn.Parameter(torch.ones(2)), MadeObjects()
     param.grad = torch.ones(2)
