@@ -93,11 +93,11 @@ def test_a_loss_that_another_coordinator_inherits_is_one_event(tmp_path: Path) -
 
 
 def test_an_end_that_all_nodes_record_is_told_once(tmp_path: Path) -> None:
-    scene = journals.Scene(tmp_path)
-    scene.start(nodes=3)
+    story = journals.Story(tmp_path)
+    story.start(nodes=3)
     for node in ("gpu-01", "gpu-02", "gpu-03"):
-        scene.write("run.end", "all 3 live ranks ended normally", node, exit_code=0, root_rank=-1)
-    scene.close()
+        story.write("run.end", "all 3 live ranks ended normally", node, exit_code=0, root_rank=-1)
+    story.close()
 
     texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings]
 

@@ -174,7 +174,7 @@ def test_an_optimizer_that_has_been_given_more_groups_is_named() -> None:
     told = [packing.pack(one.state_dict()) for one in (there, there.inner)]
 
     with pytest.raises(NotReachable, match=r"Wrapped of this process has .* \[1\] .* \[1, 1\]"):
-        placing.put_states(made, Parcel({"optimizers": told}, packing.tensors))
+        placing.put_states(made, PackedState({"optimizers": told}, packing.tensors))
     assert len(here.param_groups) == 1
 
 
