@@ -22,7 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ft_collectives.communicators.errors import Superseded
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_opening import LoaderOpening, RankIterator
-from recoverrun.worker.data.loader_workers import checked, next_item
+from recoverrun.worker.data.loader_workers import checked, end_workers, next_item
 from recoverrun.worker.data.runtime import DataRuntime
 from recoverrun.worker.data.source import RankAware
 from recoverrun.worker.data.worker_item import GeneratorTrace
@@ -129,8 +129,13 @@ class LoaderIterator(RankAware):
         self.positions[rank] = index
 
     def forget(self, rank: int) -> None:
-        self.iterators.pop(rank, None)
+        self._end(rank)
         self.positions.pop(rank, None)
+
+    def _end(self, rank: int) -> None:
+        """Give up the iterator of another rank, with its worker processes."""
+        if (theirs := self.iterators.pop(rank, None)) is not None:
+            end_workers(theirs.items)
 
     def begin_step(self, floor: int) -> None:
         """Positions are absolute. A step may have drawn its items before it begins."""
@@ -153,6 +158,7 @@ class LoaderIterator(RankAware):
         except (NotReplayable, StopIteration, Superseded):
             raise
         except Exception as error:  # protects a run from what its data set says to others' rows
+            self._end(rank)
             data = type(self.loader.dataset).__name__
             raise NotReplayable(RAISED.format(data, rank, _words(error))) from error
 
@@ -182,6 +188,7 @@ class LoaderIterator(RankAware):
         if theirs is not None and index in theirs.kept:
             return theirs
         if theirs is None or theirs.at > index:
+            self._end(rank)
             theirs = self.opening.as_rank(rank, index, by_rows=self.by_rows)
             self.iterators[rank] = theirs
         self.go_up_to(theirs, index)
@@ -191,7 +198,8 @@ class LoaderIterator(RankAware):
         theirs.at += 1
         if read.drew and self.by_rows and not self.opening.is_iterable:
             self.by_rows = False
-            self.iterators.clear()
+            for other in tuple(self.iterators):
+                self._end(other)
             return self._iterator_at(rank, index)
         self.runtime.believe(self.loader, read)
         self.traces[rank] = GeneratorTrace.of(index, read, by_rows=self.by_rows)

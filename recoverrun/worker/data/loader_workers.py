@@ -12,6 +12,7 @@ Each item also holds a digest of the generators of its process. Ranks compare th
 whether the script seeds workers by something that a copy does not know (`worker_seed_check`).
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -169,6 +170,17 @@ def unreported(items: Iterator[Any]) -> Iterator[Any]:
         _remove_worker_pids(id(items))
         vars(items)["_worker_pids_set"] = False
     return items
+
+
+def end_workers(items: Any) -> None:
+    """End the worker processes of `items`, which nobody asks any more, if they are this process's.
+
+    Otherwise Python may end them as it looks for circles of references. By then the queues that
+    would tell them so are closed, and torch waits 5 s for each, whatever the script is at.
+    """
+    workers = getattr(items, "_workers", ())
+    if workers and all(one._parent_pid == os.getpid() for one in workers):
+        items._shutdown_workers()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from recoverrun.worker.arrival.source_places import told_opening
 from recoverrun.worker.data.late_items import Passing, begun, is_looked_at, taken
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.data.loader_workers import end_workers
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from tests.unit.loaders import LOADERS, ORIGINAL_ITER, OWN, WITH_WORKERS, Make, Numbers, Play, seed
@@ -90,6 +91,8 @@ def test_the_rest_is_that_of_the_slot(name: str, held: int, index: int) -> None:
     ]
     assert read_streams() == slot.streams
     assert _states(loader) == _states(slot.loader)
+    for lasting in (loader, slot.loader):
+        end_workers(lasting._iterator)
 
 
 def _generators(loader: "DataLoader[Any]") -> list[torch.Generator]:

@@ -258,8 +258,11 @@ def test_a_data_set_that_has_not_the_other_rank_s_rows_says_so() -> None:
     mine, _ = sides(plain)
     mine.data.row = broken
 
+    before = set(multiprocessing.active_children())
     with pytest.raises(NotReplayable, match=f"set Rows, read as rank {OTHER}, raised .*no such"):
         mine.iterators[0].serve(OTHER, 0)
+
+    assert set(multiprocessing.active_children()) <= before, "its workers have ended"
 
 
 @pytest.mark.parametrize("fail", ["waits", "dies"])
