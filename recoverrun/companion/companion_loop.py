@@ -6,6 +6,7 @@ It ends with its launcher, whose end it sees as the end of its standard input.
 import os
 import select
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 FINISH_S = 8.0
-"""How long the end of a run waits for what its last events have started."""
+"""How long the end of a run waits for what its last events have started, all outlets together:
+then the launcher still finds this process alive to end a command that hangs.
+"""
 
 LOG = "events.log"
 READ_BYTES = 4096
@@ -51,9 +54,10 @@ def follow(launcher: int, fd: int) -> None:
             break
         ready, _, _ = select.select([fd], [], [], LOOK_S)
         alive = not (ready and not os.read(fd, READ_BYTES))
-    whole = [outlet.finish(FINISH_S) for _, outlet in outlets]
+    until = time.monotonic() + FINISH_S
+    whole = [outlet.finish(max(0.0, until - time.monotonic())) for _, outlet in outlets]
     if spans is not None:
-        whole.append(spans.finish(FINISH_S, leads=node.leads))
+        whole.append(spans.finish(max(0.0, until - time.monotonic()), leads=node.leads))
     end()
     stop_serving()
     dropped = sum(outlet.dropped for _, outlet in outlets) + (spans.dropped if spans else 0)

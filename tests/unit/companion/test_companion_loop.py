@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.companion.companion_loop import follow
+from recoverrun.companion.companion_loop import FINISH_S, follow
 from recoverrun.companion.companion_order import CompanionOrder, to_json
+from recoverrun.companion.outlets import Outlet
 from tests.unit.journals import Story
 from tests.unit.otlp_receiver import receiving
 
@@ -62,6 +63,25 @@ def test_what_was_written_until_the_end_is_told(
     lines = heard.read_text().splitlines()
     assert len(lines) == 2
     assert "it is gone" in lines[0] and "ended well" in lines[1]
+
+
+def test_all_outlets_that_hang_together_take_no_longer_than_one(
+    pipe: tuple[int, Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, ended = pipe
+    passed = [0.0]
+
+    def finish(outlet: object, within_s: float) -> bool:
+        passed.append(within_s)
+        return False
+
+    monkeypatch.setattr(Outlet, "finish", finish)
+    monkeypatch.setattr("time.monotonic", lambda: sum(passed))
+    order = CompanionOrder(classes=("loss",), command="true", notify_url="http://127.0.0.1:9")
+    say(writer, to_json(order), str(tmp_path))
+    ended()
+
+    assert len(passed) == 3 and sum(passed) == FINISH_S
 
 
 @pytest.mark.parametrize("words", [[], [to_json(CompanionOrder())]])
