@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recoverrun.worker.analysis.call_graph import BackwardNames, build_call_graph
+from recoverrun.worker.analysis.call_graph import BackwardNames, build_call_graph, name_of
 from recoverrun.worker.analysis.module_facts import (
     CodeFacts,
     Function,
@@ -41,6 +41,7 @@ class SliceNames:
     variables: frozenset[str]
     attributes: frozenset[str]
     counted: frozenset[str]  # variables that it may add to
+    written: frozenset[str]  # in the loop's own text before the backward
 
 
 @dataclass(slots=True)
@@ -259,7 +260,13 @@ def _slice(
             reached |= project.passed
         for name in _with_aliases(reached, project.aliases):
             todo += project.functions.get(name, [])
-    return SliceNames(frozenset(variables), frozenset(names), frozenset(counted))
+    written = frozenset(
+        name_of(one)
+        for root in head
+        for one in walk(root)
+        if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store)
+    )
+    return SliceNames(frozenset(variables), frozenset(names), frozenset(counted), written)
 
 
 def _place(node: Function) -> Place:

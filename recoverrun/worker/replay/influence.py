@@ -51,6 +51,15 @@ class Influence:
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
 
+    def certain(self, top: Top) -> frozenset[str]:
+        """The names that a microbatch which begins there may read, without those that it writes
+        itself; none where all may be.
+        """
+        reads = self._reads_of(top.loop)
+        if reads is None:
+            return frozenset()
+        return (reads.attributes | reads.variables) - reads.written
+
     def flows(self, outer: Loop, inner: Loop, differing: Iterable[Key]) -> bool:
         """True if what `inner` reads may be computed, from the top of `outer` on, from these."""
         modules = self._script.own_modules

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -47,7 +48,9 @@ from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.replay.holder_places import first_name, has_moved, last_name
 from recoverrun.worker.replay.local_shards import size_of, travels
+from recoverrun.worker.tracking.microbatches import Top
 
 BUCKETS = 4_096
 MOST_DIFFERING = 512
@@ -67,6 +70,8 @@ SMALL_BYTES = 1 << 12
 NESTED, ENTRIES, LOOKED_INTO = 4, 64, 1_024
 """Levels of an item of a loop, entries of each container there, and containers in all."""
 
+NO_NAMES: Mapping[str, Any] = MappingProxyType({})
+
 Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 
@@ -81,6 +86,7 @@ class Leaf:
     module: nn.Module | None = None  # whose attribute or buffer it is, until the script writes it
     iterator: bool = False
     owner: int = 0  # the identity of what `holder` shows
+    place: str = ""  # the name of that
 
     @property
     def value(self) -> Any:
@@ -98,6 +104,11 @@ class Leaf:
     @property
     def spelt(self) -> str:
         return self.name.removeprefix("__main__.")
+
+    def wanted(self, reads: Set[str], names: Mapping[str, Any]) -> bool:
+        """True if it hangs on one of the variables `names`, and is called as one of `reads`."""
+        hangs = bool(self.place) and not self.strict and first_name(self.place) in names
+        return hangs and last_name(self.name) in reads
 
     @property
     def number(self) -> int:
@@ -195,8 +206,13 @@ class RankConstants:
         return not owners.isdisjoint(itertools.islice(_identities(item, NESTED), LOOKED_INTO))
 
     @contextmanager
-    def of(self, rank: int) -> Iterator[None]:
-        """Hold in this process what `rank` holds. Raises NotReplayable."""
+    def of(
+        self, rank: int, names: Mapping[str, Any] = NO_NAMES, reads: Set[str] = frozenset()
+    ) -> Iterator[None]:
+        """Hold in this process what `rank` holds. Raises NotReplayable, also if what a microbatch
+        `reads` is no more what it was or where it was found, `names` being the variables that no
+        context holds.
+        """
         awake = [leaf.spelt for leaf, digest in self._resting if leaf.digest != digest]
         if awake:
             raise NotReplayable(AWAKE.format(name=min(awake, key=len)))
@@ -204,7 +220,12 @@ class RankConstants:
         try:
             for (leaf, digest), value in zip(self._own, self._theirs.get(rank, ()), strict=False):
                 mine = leaf.value
-                if leaf.digest == digest and not leaf.written:
+                rests = leaf.digest == digest and not leaf.written
+                if leaf.wanted(reads, names) and (
+                    not rests or has_moved(leaf.place, leaf.owner, names)
+                ):
+                    raise NotReplayable(MOVED.format(name=leaf.spelt))
+                if rests:
                     before.append((leaf, mine))
                     leaf.holder[leaf.key] = value
                 elif leaf.strict and leaf.digest != _digest(
@@ -215,6 +236,12 @@ class RankConstants:
         finally:
             for leaf, value in reversed(before):
                 leaf.holder[leaf.key] = value
+
+
+def loose(top: Top) -> dict[str, Any]:
+    """The variables at the top of an iteration that its context does not hold."""
+    held = top.context.names if top.context is not None else {}
+    return {name: value for name, value in {**top.globals, **top.names}.items() if name not in held}
 
 
 def seen_by_contexts(
@@ -285,7 +312,7 @@ def _of(path: str, one: Any, strict: bool, seen: Set[tuple[int, str]]) -> Iterat
         if not name or dunder or (id(one), text) in seen or (id(one), f"[{text!r}]") in seen:
             continue
         if _tells(str(text), named.get(key), most):
-            yield Leaf(name, named, key, strict, owner=id(one))
+            yield Leaf(name, named, key, strict, owner=id(one), place=path)
 
 
 def _is_plain_list(one: Any) -> bool:

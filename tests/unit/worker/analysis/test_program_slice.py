@@ -169,6 +169,12 @@ def test_variables_that_another_module_reads_by_the_same_name_matter() -> None:
     assert "size" not in reads.variables  # a variable of a function there
 
 
+def test_names_that_the_loop_writes_before_the_backward_are_known() -> None:
+    reads = _reads("for x in xs:\n    feed.rows = cut(x)\n    x.backward()\n    feed.more = x")
+
+    assert reads is not None and reads.written == {"rows", "x"}
+
+
 def test_names_to_which_another_module_adds_are_known() -> None:
     reads = _reads(BATCHES, data="at = 0\ndef fetch(batch, _):\n    global at\n    at += 1")
 
