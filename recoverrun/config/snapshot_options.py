@@ -44,6 +44,11 @@ def snapshot_every(wishes: Wishes, *, protects: bool) -> str:
     if wishes.snapshot_every or wishes.snapshot_dir is not None:
         return option_values.snapshot_every(wishes.snapshot_every or "auto", protects)
     least, most = option_values.nnodes(wishes.nnodes)
+    return usual_every(protects=protects, least=least, most=most)
+
+
+def usual_every(*, protects: bool, least: int, most: int) -> str:
+    """The same where the user has said nothing, for a job of `least` to `most` nodes."""
     return IF_ALONE if protects and least == most else "0"
 
 

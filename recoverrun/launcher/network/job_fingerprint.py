@@ -16,11 +16,11 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
+from recoverrun.config.snapshot_options import usual_every
 from recoverrun.version import __version__
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held, Share
-from rendezvous.protocol.worker_env import IF_ALONE
 
 TORCH_TRIED = ((2, 11), (2, 14))
 """The oldest and the newest minor version of torch with which our tests have passed."""
@@ -87,7 +87,8 @@ def join_message(
 def _common_options(config: RunConfig) -> tuple[str, ...]:
     """The options that decide what workers exchange, as far as they are given."""
     policy = config.recovery_policy
-    usual = IF_ALONE if config.protect and config.nnodes == config.nnodes_least else "0"
+    least, most = config.nnodes_least, config.nnodes
+    usual = usual_every(protects=config.protect, least=least, most=most)
     given = {
         "--no-python" if config.no_python else "--no-protect": not config.protect,
         "--exact": config.exact,
