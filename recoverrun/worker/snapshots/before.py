@@ -11,7 +11,7 @@ from typing import Any
 from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables
 from recoverrun.worker.arrival.loose_values import Key, Mark
 from recoverrun.worker.arrival.plain_values import Place
-from recoverrun.worker.snapshots import moved_sources
+from recoverrun.worker.snapshots import lost_entries, moved_sources
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 
 
@@ -24,11 +24,13 @@ class Before:
         names: ModuleNames,
         marks: Mapping[Key, Mark],
         sources: Mapping[moved_sources.Key, moved_sources.Mark],
+        keys: lost_entries.Keys,
     ) -> None:
         self.digests = digests  # of plain values
         self.names = names
         self.marks = marks  # of loose values
         self.sources = sources  # marks of them
+        self.keys = keys  # of dicts
 
     @staticmethod
     def seen(frames: Sequence[FrameType], own: frozenset[str]) -> "Before":
@@ -38,12 +40,13 @@ class Before:
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)
         marks = loose_values.marks(there, spaces)
-        return Before(digests, ModuleNames(there), marks, moved_sources.marks(there))
+        keys = lost_entries.keys_of(there)
+        return Before(digests, ModuleNames(there), marks, moved_sources.marks(there), keys)
 
     def of(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with digests that another process has taken."""
         digests = {(path, key): digest for path, key, digest in told}
-        return Before(digests, self.names, self.marks, self.sources)
+        return Before(digests, self.names, self.marks, self.sources, self.keys)
 
     def shared_with(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with those digests alone that another rank has taken as well: in all other
@@ -53,7 +56,7 @@ class Before:
         digests = {
             place: digest for place, digest in self.digests.items() if theirs.get(place) == digest
         }
-        return Before(digests, self.names, self.marks, self.sources)
+        return Before(digests, self.names, self.marks, self.sources, self.keys)
 
     def pack(self) -> list[list[Any]]:
         """The part that another process can use: plain values for msgpack."""

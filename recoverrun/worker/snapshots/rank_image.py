@@ -26,7 +26,7 @@ from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import moved_sources
+from recoverrun.worker.snapshots import lost_entries, moved_sources
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.piece_table import RankImage
@@ -77,6 +77,7 @@ def made(
             "sources": moved_sources.told(
                 there, before.sources, stack, frames, runtime.own_modules
             ),
+            "lost": lost_entries.told(there, before.keys),
             "trained": packing.pack(trained(parts.made), "trained"),
             "modules": packing.pack(others, "modules"),
             "values": plain_values.pack(changed, packing),

@@ -34,7 +34,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.snapshots import moved_sources, rank_image, rank_tensors
+from recoverrun.worker.snapshots import lost_entries, moved_sources, rank_image, rank_tensors
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
@@ -141,6 +141,7 @@ class Restoring:
         rebound_variables.put(told["rebound"], spaces, frames)
         placing.put_variables(packed_state, stack, frame, own)
         placing.put_iterators(packed_state, frames, self.winding.sources.hold)
+        lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, self.winding.sources.hold)
         loose_values.put(
             there,

@@ -216,6 +216,7 @@ class Decays:
         self.roots = self.made()
         (OUT / "decays").write_text("".join(f"{0.1 / (1 + n)}\n" for n in range(STEPS)))
         self.file = open(OUT / "decays")
+        self.left = dict.fromkeys(range(STEPS + 1))
 
     def made(self):
         number = 0
@@ -225,7 +226,8 @@ class Decays:
 
     def following(self) -> float:
         scale = next(self.held["factors"]) / next(self.held["numbers"]) / next(self.roots)
-        return float(self.file.readline()) * scale
+        self.left.popitem()
+        return float(self.file.readline()) * scale * len(self.left)
 
 
 def by_decays() -> None:

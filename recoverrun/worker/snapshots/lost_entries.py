@@ -1,0 +1,52 @@
+"""Entries that dicts, and attributes that objects of the script have lost since the run began.
+
+A pool that the script takes from, an attribute that it deletes: a process that goes back has made
+all of it anew, so what was lost is told by its path and key, and taken away there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from recoverrun.worker.arrival.packing import Plain
+from recoverrun.worker.arrival.plain_values import DICTS, NOT_OURS
+from recoverrun.worker.context.object_graph import LONG, Holdings
+from recoverrun.worker.context.object_views import named_in
+
+HOOKS = "_hooks"
+"""The end of the names of torch's dicts whose keys count the hooks of one process."""
+
+Keys = Mapping[str, frozenset[int | str]]
+"""The keys of each dict, by its path."""
+
+
+def keys_of(there: Holdings) -> Keys:
+    """The present ones. Those of a dict that is found by two paths are known by the first."""
+    found: dict[str, frozenset[int | str]] = {}
+    for path, one in there.held:
+        if not path or path in NOT_OURS or path.endswith(HOOKS):
+            continue
+        if type(one) in DICTS and len(one) <= LONG:
+            found.setdefault(path, frozenset(filter(_is_told, list(one))))
+    return found
+
+
+def told(there: Holdings, before: Keys) -> list[list[Plain]]:
+    """Plain values for msgpack: path and key of each that is missing."""
+    now = keys_of(there)
+    return [
+        [path, key]
+        for path, keys in before.items()
+        if path in now
+        for key in sorted(keys - now[path], key=repr)
+    ]
+
+
+def take_away(told_ones: Iterable[Sequence[Any]], there: Holdings) -> None:
+    holders = {path: one for path, one in reversed(there.held) if path}
+    for path, key in told_ones:
+        if type(holders.get(path)) in DICTS:
+            named_in(holders[path]).pop(key, None)
+
+
+def _is_told(key: Any) -> bool:
+    return type(key) is int or (type(key) is str and not key.startswith("__"))
