@@ -115,7 +115,7 @@ class History:
         """The present promise, in a few words."""
         if self.weakened:
             return "equal-count"
-        place = self.steered.partition(" at ")[2].partition(" is over ")[0]
+        place = self.steered.partition(" at ")[2].partition(" is ")[0]
         return f"{self.promise}; steered by {place}" if place else self.promise
 
 

@@ -10,6 +10,7 @@ all of them.
 import dis
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ from recoverrun.worker.rank0.shared_values import named, within
 from recoverrun.worker.step.worker_state import WorkerState
 
 SPEAKS = "{}: in the place of lost rank {} this rank sends what is broadcast or scattered"
+STEERS = (
+    "what is broadcast or scattered at {} is made by rank {} in the place of lost rank {}: what "
+    "that kept for it from step to step is lost, and what follows from it may differ"
+)
 GOES_ON = "{}: the value of lost rank {} is unknown; going on with the one it always sent: {}"
 
 NUMBERS = (int, float, bool)
@@ -120,7 +125,8 @@ class Broadcasts:
                 return call.speak(CallSite())
         where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         site = self._worker.call_sites.at(caller, kind)
-        site.call(self.does(caller, call.said, group, root))
+        done = self.does(caller, call.said, group, root)
+        site.call(done)
         try:
             with requiring_roots(site):
                 result = call.speak(site)
@@ -132,16 +138,30 @@ class Broadcasts:
                 raise
             self._tell(where, GOES_ON.format(where, group.ranks[root], usual))
             return None
-        self.tell_substitute(site, caller, group, root)
+        self.tell_substitute(site, caller, group, root, done=done)
         return result
 
     def tell_substitute(
-        self, site: CallSite, caller: FrameType, group: ElasticGroup, root: int
+        self,
+        site: CallSite,
+        caller: FrameType,
+        group: ElasticGroup,
+        root: int,
+        *,
+        done: bool = True,
     ) -> None:
-        """Tell, once for each place, that this rank has sent what lost `root` would have sent."""
-        if site.substitute == self._worker.env.rank:
-            where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-            self._tell(where, SPEAKS.format(where, group.ranks[root]))
+        """Tell, once for each place, that this rank has sent what lost `root` would have sent;
+        where it has `done` what makes that, the memory of `root` is not in it.
+        """
+        worker, lost = self._worker, group.ranks[root]
+        if site.substitute != worker.env.rank:
+            return
+        where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        if done and worker.guarantee.exact and where not in self._told:
+            self._told.add(where)
+            place = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+            worker.guarantee.steer(STEERS.format(place, worker.env.rank, lost))
+        self._tell(where, SPEAKS.format(where, lost))
 
     def _tell(self, where: str, sentence: str) -> None:
         if where not in self._told:

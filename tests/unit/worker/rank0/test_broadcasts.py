@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.reports.history import History
 from recoverrun.worker.instrumentation import Lone
 from recoverrun.worker.rank0.broadcasts import Broadcasts, _is
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
@@ -125,3 +126,28 @@ def test_views_are_the_same_memory_and_empty_tensors_are_none() -> None:
     assert not _is([1], whole)
     assert not _is([1], [1])
     assert not _is(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("done", "exact", "steered", "noted"),
+    [(True, True, 1, 0), (True, False, 0, 1), (False, True, 0, 1)],
+)
+def test_what_the_deputy_makes_and_sends_steers_the_run(
+    done: bool, exact: bool, steered: int, noted: int
+) -> None:
+    """It lacks what rank 0 remembered. What all survivors hold alike does not."""
+    roots, group, _ = world(live=(1, 2), rank=1)
+    said: list[str] = []
+    notices: list[str] = []
+    worker: Any = roots._worker
+    worker.guarantee = SimpleNamespace(exact=exact, steer=said.append)
+    worker.reporter = SimpleNamespace(notice=notices.append)
+    site: Any = SimpleNamespace(substitute=1)
+
+    for _ in range(2):
+        roots.tell_substitute(site, sys._getframe(), group, 0, done=done)
+
+    assert (len(said), len(notices)) == (steered, noted)
+    for words in said:
+        history = History(promise="exact-samples", steered=words)
+        assert history.promised.startswith("exact-samples; steered by test_broadcasts.py:")
