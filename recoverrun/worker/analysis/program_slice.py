@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from recoverrun.worker.analysis.access_paths import access_path, read_paths
 from recoverrun.worker.analysis.call_graph import BackwardNames, build_call_graph, name_of
 from recoverrun.worker.analysis.module_facts import (
     CodeFacts,
@@ -42,6 +43,7 @@ class SliceNames:
     attributes: frozenset[str]
     counted: frozenset[str]  # variables that it may add to
     written: frozenset[str]  # in the loop's own text before the backward
+    gone_over: frozenset[str]  # paths that the loop goes over, and reads nowhere else before it
 
 
 @dataclass(slots=True)
@@ -266,7 +268,27 @@ def _slice(
         for one in walk(root)
         if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store)
     )
-    return SliceNames(frozenset(variables), frozenset(names), frozenset(counted), written)
+    gone_over = _gone_over(head)
+    return SliceNames(
+        frozenset(variables), frozenset(names), frozenset(counted), written, gone_over
+    )
+
+
+def _gone_over(head: list[ast.AST]) -> frozenset[str]:
+    """`a.b` in the header `for x in enumerate(a.b)`, if only its length is read elsewhere."""
+    if not isinstance(head[1], ast.expr):
+        return frozenset()  # of a `while`
+    paths = read_paths(head[:1])
+    whole = [one for one in paths if not any(other.startswith(f"{one}.") for other in paths)]
+    lengths = {id(call.args[0]) for root in head[1:] for call in _calls(root) if _is_length(call)}
+    nodes = (node for root in head[1:] for node in walk(root) if id(node) not in lengths)
+    return frozenset(whole).difference(
+        access_path(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)
+    )
+
+
+def _is_length(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "len" and len(call.args) == 1
 
 
 def _place(node: Function) -> Place:

@@ -45,7 +45,7 @@ from recoverrun.worker.replay.local_shards import LocalShards
 from recoverrun.worker.replay.loop_items import LoopItems
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
-from recoverrun.worker.replay.rank_constants import RankConstants, loose
+from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord, restore_body
 from recoverrun.worker.rng.registry import REGISTRY
@@ -214,7 +214,7 @@ class Executor:
             restore_body(top, theirs, mine)
         with (
             as_rank(rank),
-            self.constants.of(rank, loose(top), self.influence.certain(top)),
+            self.constants.of(rank, self.influence.asked(top)),
             self._unchanged(top, names),
             undo_log.training(),
         ):

@@ -9,12 +9,37 @@ import ast
 import re
 from collections import deque
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 SEGMENT = re.compile(r"\.(\w+)|\[([^\[\]]+)\]")
 MAIN = "__main__."
 NOTHING = object()
 UNKNOWN = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The part of what ranks told each other that has to be where it was found."""
+
+    variables: Mapping[str, Any]  # those that no context holds
+    reads: AbstractSet[str]  # names that a microbatch may read, of variables and attributes
+    written: AbstractSet[str]  # names that it writes before the backward
+    gone_over: AbstractSet[str]  # paths that its loop goes over: their items are told with it
+
+    def wants(self, name: str, place: str) -> bool:
+        """True if what is called `name`, in the object that was found under `place`, is of it."""
+        root, last = first_name(place), last_name(name)
+        if root not in self.variables or last not in self.reads:
+            return False
+        path = place.removeprefix(MAIN)
+        over = any(re.match(re.escape(one) + r"(?!\w)", path) for one in self.gone_over)
+        return not over and root not in self.written and last not in self.written
+
+
+NOTHING_ASKED = Asked(MappingProxyType({}), frozenset(), frozenset(), frozenset())
 
 
 def has_moved(path: str, owner: int, names: Mapping[str, Any]) -> bool:

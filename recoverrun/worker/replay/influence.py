@@ -12,6 +12,7 @@ from recoverrun.worker.analysis.program_slice import (
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked
 from recoverrun.worker.tracking.microbatches import Top
 
 
@@ -51,14 +52,15 @@ class Influence:
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
 
-    def certain(self, top: Top) -> frozenset[str]:
-        """The names that a microbatch which begins there may read, without those that it writes
-        itself; none where all may be.
-        """
+    def asked(self, top: Top) -> Asked:
+        """What a microbatch that begins there finds, and does not make, as another rank."""
         reads = self._reads_of(top.loop)
         if reads is None:
-            return frozenset()
-        return (reads.attributes | reads.variables) - reads.written
+            return NOTHING_ASKED
+        held = top.context.names if top.context is not None else {}
+        names = {**top.globals, **top.names}
+        loose = {name: value for name, value in names.items() if name not in held}
+        return Asked(loose, reads.attributes | reads.variables, reads.written, reads.gone_over)
 
     def flows(self, outer: Loop, inner: Loop, differing: Iterable[Key]) -> bool:
         """True if what `inner` reads may be computed, from the top of `outer` on, from these."""

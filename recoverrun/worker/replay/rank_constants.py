@@ -27,7 +27,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,9 +47,8 @@ from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.holder_places import first_name, has_moved, last_name
+from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked, has_moved
 from recoverrun.worker.replay.local_shards import size_of, travels
-from recoverrun.worker.tracking.microbatches import Top
 
 BUCKETS = 4_096
 MOST_DIFFERING = 512
@@ -69,8 +67,6 @@ SMALL_BYTES = 1 << 12
 
 NESTED, ENTRIES, LOOKED_INTO = 4, 64, 1_024
 """Levels of an item of a loop, entries of each container there, and containers in all."""
-
-NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
 Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
@@ -105,10 +101,9 @@ class Leaf:
     def spelt(self) -> str:
         return self.name.removeprefix("__main__.")
 
-    def wanted(self, reads: Set[str], names: Mapping[str, Any]) -> bool:
-        """True if it hangs on one of the variables `names`, and is called as one of `reads`."""
-        hangs = bool(self.place) and not self.strict and first_name(self.place) in names
-        return hangs and last_name(self.name) in reads
+    def wanted(self, asked: Asked) -> bool:
+        """True if it has to be where it was found."""
+        return bool(self.place) and not self.strict and asked.wants(self.name, self.place)
 
     @property
     def number(self) -> int:
@@ -206,12 +201,9 @@ class RankConstants:
         return not owners.isdisjoint(itertools.islice(_identities(item, NESTED), LOOKED_INTO))
 
     @contextmanager
-    def of(
-        self, rank: int, names: Mapping[str, Any] = NO_NAMES, reads: Set[str] = frozenset()
-    ) -> Iterator[None]:
-        """Hold in this process what `rank` holds. Raises NotReplayable, also if what a microbatch
-        `reads` is no more what it was or where it was found, `names` being the variables that no
-        context holds.
+    def of(self, rank: int, asked: Asked = NOTHING_ASKED) -> Iterator[None]:
+        """Hold in this process what `rank` holds. Raises NotReplayable, also if what is `asked` for
+        is no more what it was, or where it was found.
         """
         awake = [leaf.spelt for leaf, digest in self._resting if leaf.digest != digest]
         if awake:
@@ -221,9 +213,8 @@ class RankConstants:
             for (leaf, digest), value in zip(self._own, self._theirs.get(rank, ()), strict=False):
                 mine = leaf.value
                 rests = leaf.digest == digest and not leaf.written
-                if leaf.wanted(reads, names) and (
-                    not rests or has_moved(leaf.place, leaf.owner, names)
-                ):
+                moved = not rests or has_moved(leaf.place, leaf.owner, asked.variables)
+                if moved and leaf.wanted(asked):
                     raise NotReplayable(MOVED.format(name=leaf.spelt))
                 if rests:
                     before.append((leaf, mine))
@@ -236,12 +227,6 @@ class RankConstants:
         finally:
             for leaf, value in reversed(before):
                 leaf.holder[leaf.key] = value
-
-
-def loose(top: Top) -> dict[str, Any]:
-    """The variables at the top of an iteration that its context does not hold."""
-    held = top.context.names if top.context is not None else {}
-    return {name: value for name, value in {**top.globals, **top.names}.items() if name not in held}
 
 
 def seen_by_contexts(

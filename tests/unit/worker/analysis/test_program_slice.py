@@ -175,6 +175,22 @@ def test_names_that_the_loop_writes_before_the_backward_are_known() -> None:
     assert reads is not None and reads.written == {"rows", "x"}
 
 
+@pytest.mark.parametrize(
+    ("loop", "paths"),
+    [
+        ("for k, x in enumerate(feed.rows):\n    x.backward()", {"enumerate", "feed.rows"}),
+        ("for x in feed.rows:\n    (x + feed.rows[0]).backward()", set()),
+        ("for x in feed.rows:\n    (x / len(feed.rows)).backward()", {"feed.rows"}),
+        ("for x in rows:\n    x.backward()\n    print(rows)", {"rows"}),
+        ("while rows:\n    rows[0].backward()", set()),
+    ],
+)
+def test_paths_that_the_loop_goes_over_are_known(loop: str, paths: set[str]) -> None:
+    reads = _reads(loop)
+
+    assert reads is not None and reads.gone_over == paths
+
+
 def test_names_to_which_another_module_adds_are_known() -> None:
     reads = _reads(BATCHES, data="at = 0\ndef fetch(batch, _):\n    global at\n    at += 1")
 

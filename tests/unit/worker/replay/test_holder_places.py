@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.holder_places import first_name, has_moved, last_name
+from recoverrun.worker.replay.holder_places import Asked, first_name, has_moved, last_name
 from recoverrun.worker.replay.rank_constants import Leaf, RankConstants
 
 OLD, NEW = [torch.zeros(2)], [torch.ones(2)]
@@ -59,6 +59,15 @@ def test_names_at_the_ends_of_a_path() -> None:
     assert last_name("items[5].x") == "x"
 
 
+def _asked(
+    variables: dict[str, Any],
+    reads: tuple[str, ...] = ("rows",),
+    written: tuple[str, ...] = (),
+    gone_over: tuple[str, ...] = (),
+) -> Asked:
+    return Asked(variables, set(reads), set(written), set(gone_over))
+
+
 def _differing(place: str) -> RankConstants:
     """A rank constant that is the entry of a list which was found at `place`."""
     leaf = Leaf(f"{place}[0]", {0: OLD[0]}, 0, owner=id(OLD), place=place)
@@ -73,14 +82,28 @@ def test_a_list_that_was_made_anew_is_no_constant_of_a_rank() -> None:
 
     with (
         pytest.raises(NotReplayable, match=r"feed.rows\[0\] differs between ranks"),
-        _differing("feed.rows").of(1, {"feed": feed}, {"rows"}),
+        _differing("feed.rows").of(1, _asked({"feed": feed})),
     ):
         pass
 
 
-@pytest.mark.parametrize(("names", "reads"), [({}, {"rows"}), ({"feed": None}, {"other"})])
-def test_what_contexts_hold_or_nobody_reads_may_move(
-    names: dict[str, Any], reads: set[str]
-) -> None:
-    with _differing("feed.rows").of(1, names, reads):
+@pytest.mark.parametrize(
+    "asked",
+    [
+        _asked({}),
+        _asked({"feed": None}, reads=("other",)),
+        _asked({"feed": None}, written=("feed",)),
+        _asked({"feed": None}, written=("rows",)),
+        _asked({"feed": None}, gone_over=("feed.rows",)),
+    ],
+)
+def test_what_contexts_hold_or_nobody_reads_or_a_microbatch_makes_may_move(asked: Asked) -> None:
+    with _differing("feed.rows").of(1, asked):
         pass
+
+
+def test_a_loop_over_another_path_gives_no_items() -> None:
+    asked = _asked({"feed": None}, gone_over=("feed.row", "rows"))
+
+    assert asked.wants("feed.rows[0]", "feed.rows")
+    assert not asked.wants("__main__.rows[1].rows", "__main__.rows[1]")
