@@ -33,6 +33,7 @@ def without_rank_0(member: Member, told: list[str]) -> Any:
         runtime=Runtime(member.rank),
         env=SimpleNamespace(rank=member.rank),
         reporter=SimpleNamespace(notice=told.append),
+        guarantee=SimpleNamespace(exact=False),
     )
 
 
