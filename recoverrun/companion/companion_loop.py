@@ -15,6 +15,7 @@ from recoverrun.companion.companion_order import CompanionOrder, from_json
 from recoverrun.companion.outlets import CommandOutlet, Outlet, PostOutlet
 from recoverrun.companion.told_events import TellingNode, Told
 from recoverrun.errors import RecoverrunError
+from recoverrun.text import plural
 from rendezvous.journal.reader import RunTail
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 FINISH_S = 8.0
-"""How long the end of a run waits for what its last events have started, all outlets together:
-then the launcher still finds this process alive to end a command that hangs.
+"""Seconds for what the last events of a run have started, all outlets together: then the launcher
+still finds this process alive to end a command that hangs.
 """
 
 LOG = "events.log"
@@ -62,8 +63,9 @@ def follow(launcher: int, fd: int) -> None:
     stop_serving()
     dropped = sum(outlet.dropped for _, outlet in outlets) + (spans.dropped if spans else 0)
     if dropped or not all(whole):
-        late = "; the last was not finished" * (not all(whole))
-        print(f"recoverrun: {dropped} events were told to nobody{late}", file=sys.stderr)
+        lost = [f"{plural(dropped, 'event')} could not be told"] if dropped else []
+        late = [] if all(whole) else ["what was told of the last event did not end in time"]
+        print(f"recoverrun: {'; '.join(lost + late)}", file=sys.stderr)
 
 
 def _spans(order: CompanionOrder, run_dir: Path) -> "SpanOutlet | None":

@@ -182,7 +182,8 @@ def _nproc(options: Options, environ: Mapping[str, str], *, alone: bool) -> int:
     nproc = option_values.nproc(options.nproc_per_node, environ)
     if alone and options.min_replicas > nproc:
         least, workers = f"--min-replicas {options.min_replicas}", plural(nproc, "worker")
-        raise _usage(f"{least}: {workers} on one node cannot be more than {nproc} replicas")
+        replicas = plural(nproc, "replica")
+        raise _usage(f"{least}: {workers} on one node cannot be more than {replicas}")
     return nproc
 
 

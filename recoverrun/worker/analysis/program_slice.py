@@ -116,7 +116,7 @@ class _Project:
 
 
 def _aliases(modules: Iterable[ModuleFacts]) -> dict[str, set[str]]:
-    """What each name may stand for. What a call returns counts if it may return a function."""
+    """Names that each name may stand for. A call counts if it may return a function."""
     aliases: dict[str, set[str]] = {}
     for facts in modules:
         for name, sources in facts.aliases.items():

@@ -57,9 +57,7 @@ def trained(made: MadeObjects) -> list[torch.Tensor]:
 
 
 def beside(strategy: Strategy, made: MadeObjects) -> dict[str, torch.Tensor]:
-    """What optimizers train that is not of the model: master copies in a wider type, weights of
-    losses.
-    """
+    """Trained tensors that are not of the model: wider master copies, weights of losses."""
     found: dict[str, torch.Tensor] = {}
     held = {one.untyped_storage().data_ptr() for one in model(strategy).values() if one.numel()}
     for number, one in enumerate({id(param): param for param in trained(made)}.values()):

@@ -90,7 +90,7 @@ class Holdings:
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     iterators: list[tuple[str, Any]] = field(default_factory=list)  # of Python's own
     sources: list[tuple[str, Any]] = field(default_factory=list)
-    """What else gives one item after another: generators, files, queues, iterators in C."""
+    """Other sources of one item after another: generators, files, queues, iterators in C."""
     tuples: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     owners: dict[int, Any] = field(default_factory=dict)
     """Classes of the objects whose attributes are in `held` as a dict, by the id of that dict."""

@@ -1,4 +1,4 @@
-"""What dicts and objects of the script's have lost is lost in a process that goes back, too."""
+"""Entries that dicts and objects have lost are lost in a process that goes back, too."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What gives something else each time it is asked is moved as far in a process that goes back."""
+"""Generators, iterators and files have come as far in a process that goes back."""
 
 import io
 import itertools
