@@ -109,13 +109,6 @@ class Slots(MemberView):
         yield from (name for name in self._slots if name in self)
         yield from list(self._more)
 
-    def __contains__(self, name: object) -> bool:
-        try:
-            self[str(name)]
-        except KeyError:
-            return False
-        return True
-
     def __getitem__(self, name: str) -> Any:
         if name not in self._slots:
             return self._more[name]
@@ -148,13 +141,6 @@ class Free(MemberView):
     def __iter__(self) -> Iterator[str]:
         yield from (name for name in self._cells if name in self)
         yield from (name for name in list(self._more) if name not in self._cells)
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            self[str(name)]
-        except KeyError:
-            return False
-        return True
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._cells:
