@@ -4,6 +4,7 @@ from pathlib import Path
 
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.status import status_of
+from recoverrun.worker.rank0.broadcasts import STEERS
 from rendezvous.protocol.records import Record
 from tests.unit.returning_run import BEGAN, ReturningRun
 
@@ -31,4 +32,22 @@ def test_what_is_over_survivors_alone_is_of_the_past_once_all_are_back(tmp_path:
     assert status.promise_reason.startswith(was)
     assert found.steered.startswith(was)
     assert status.promise.endswith("; steered by eval.py:40"), "which is not taken back"
+    run.close()
+
+
+def test_what_was_sent_in_the_place_of_rank_0_is_of_the_past_as_well(tmp_path: Path) -> None:
+    said = STEERS.format("plan.py:7", 1, 0)
+    run = ReturningRun(tmp_path)
+    run.commit()
+    run.lose(0)
+    run.write(Record("notice.give", said, {"rank": 1, "event": "promise.steer"}))
+    run.commit()
+    assert postmortem(run.log()).steered == said
+
+    run.bring_back(0)
+    run.commit()
+
+    status = status_of(run.log(), BEGAN + run.now)
+    assert "at plan.py:7 was made by rank 1 in the place of lost rank 0" in status.promise_reason
+    assert status.promise.endswith("; steered by plan.py:7")
     run.close()
