@@ -247,7 +247,7 @@ def _draw_return_fault(rng: random.Random, plan: Plan, lost: tuple[int, ...]) ->
 
 
 def _draw_donor_loss(plan: Plan, lost: tuple[int, ...]) -> tuple[Fault, ...]:
-    """Where packing takes time, a member may end while the newcomer waits for one, or just before.
+    """The end of a member while a newcomer waits for its packed state, or just before.
 
     Drawn from a stream of its own: histories in which they take none stay what they are.
     """

@@ -86,7 +86,7 @@ def facts_of(tree: ast.AST) -> ModuleFacts:
 def facts_of_code(nodes: Iterable[ast.AST]) -> CodeFacts:
     """Return the facts of statements."""
     facts = CodeFacts()
-    _Pass().over([ast.Module(list(nodes), [])], facts)  # type: ignore[arg-type]
+    _Pass().over(nodes, facts)
     return facts
 
 

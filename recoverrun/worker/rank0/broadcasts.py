@@ -161,7 +161,8 @@ class Broadcasts:
             self._told.add(where)
             place = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
             worker.guarantee.steer(STEERS.format(place, worker.env.rank, lost))
-        self._tell(where, SPEAKS.format(where, lost))
+        else:
+            self._tell(where, SPEAKS.format(where, lost))
 
     def _tell(self, where: str, sentence: str) -> None:
         if where not in self._told:

@@ -53,7 +53,7 @@ class Influence:
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
 
     def asked(self, top: Top) -> Asked:
-        """What a microbatch that begins there finds, and does not make, as another rank."""
+        """The names that a microbatch which begins there reads, and the variables they hang on."""
         reads = self._reads_of(top.loop)
         if reads is None:
             return NOTHING_ASKED

@@ -238,7 +238,7 @@ def _below(over: Sequence[Any]) -> set[int]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if hasattr(type(one), "__next__") or type(one) is tuple:
+        if _may_move(one):
             todo += [part for part in gc.get_referents(one) if _may_move(part)]
     return seen
 
