@@ -301,7 +301,7 @@ class History:
     def applied(self, worker: Worker, step: int, keys: tuple[Key, ...]) -> None:
         sums = [self.plane.history[key] for key in keys]
         self.trace("sim.apply", f"rank {worker.rank} applies step {step}")
-        quiet = not self.plan.loss or self.network.healed
+        quiet = (not self.plan.loss or self.network.healed) and not self.network.clears
         self.book.applied(worker.rank, step, sums, self.network.mean_s if quiet else None)
         dead = [
             rank

@@ -11,10 +11,16 @@ class Network:
         self._engine = engine
         self._plan = plan
         self._channel_at: dict[tuple[str, int], float] = {}  # the last arrival each way
+        self._old_until = 0.0  # the last arrival of what was sent before it healed
 
     @property
     def healed(self) -> bool:
         return self._engine.now >= self._plan.heal_at
+
+    @property
+    def clears(self) -> bool:
+        """True while what was sent before it healed still holds up what is sent now."""
+        return self.healed and self._engine.now < self._old_until
 
     @property
     def mean_s(self) -> float:
@@ -36,6 +42,8 @@ class Network:
         if self._plan.fifo:
             at = max(at, self._channel_at.get((way, rank), 0.0))
             self._channel_at[(way, rank)] = at
+        if not self.healed:
+            self._old_until = max(self._old_until, at)
         return at
 
     def hold(self, way: str, rank: int, until: float) -> None:
