@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rendezvous.coordinator.parity_circle import ParityCircle, ToExchanges
+from rendezvous.coordinator.unfit_snapshots import without
 from rendezvous.protocol.records import Json, Record, notice
 from rendezvous.protocol.snapshot_messages import (
     Exchanging,
@@ -38,10 +39,9 @@ BARREN = 3
 ALIKE = 2
 """So many attempts in a row that end alike are followed by another one."""
 
-
 REPLACED = "a node that had a part of it was lost"
-
 LOST = "the snapshot of step {} cannot be gone back to: {}"
+UNFIT = "the snapshot of step {} is not gone back to again: {}"
 
 
 @dataclass(slots=True)
@@ -89,8 +89,9 @@ class SnapshotBook:
         self._steps: dict[int, int] = {}  # that ranks were at when they ended, in this attempt
         self._end: tuple[int, int, int] | None = None  # the newest: rank, exit code, step
         self._alike = 0  # attempts in a row that ended so
-        self._from = 0  # the step that this attempt has begun with
+        self._origin = NONE  # the snapshot that this attempt has begun with
         self.spoilt = False  # a part of what all went back to could not be had
+        self.unfit: set[SnapshotId] = set()
 
     # --------------------------------------------------------------------------- attempts
 
@@ -111,7 +112,7 @@ class SnapshotBook:
         self.safe, self.next, self._number = restored or NONE, NONE, 0
         self._circle.begin(attempt, ranks, restored)
         self._begun_at, self._kept_at, self.spoilt = now, -1.0, False
-        self._from = 0 if restored is None else restored.step
+        self._origin = restored or NONE
         self._steps.clear()
         if restored is None:
             self._return = None
@@ -193,7 +194,7 @@ class SnapshotBook:
         """A rank has ended, which was at this step; `anew`: steps are counted from 0 in this
         attempt. -1: nobody knows.
         """
-        reached = step + self._from if anew and step >= 0 else step
+        reached = step + max(0, self._origin.step) if anew and step >= 0 else step
         self._steps[rank] = reached
         self._at = max(self._at, reached)
 
@@ -212,7 +213,7 @@ class SnapshotBook:
 
     def hear(self, launcher: str, holding: Holding, now: float) -> list[Effect]:
         """Note what the keeper of a launcher has now."""
-        known = self._holdings.get(launcher)
+        known, holding = self._holdings.get(launcher), without(self.unfit, holding)
         if launcher not in self._ranks or (known is not None and _age(holding) < _age(known)):
             return []
         self._add(launcher, -1)
@@ -318,10 +319,11 @@ class SnapshotBook:
     def restored(self, restored: Restored, now: float) -> list[Record]:
         """A rank stands where it stood; or its part is none, whatever its keeper has told."""
         going, found = self._return, SnapshotId(restored.attempt, restored.step)
-        if going is None or found != going.restored:
+        if found != self._origin:
             return []
         if restored.failed:
-            self._lose_part(found, restored.rank)
+            return self._fail(found, restored)
+        if going is None:
             return []
         going.state_ms[restored.rank] = restored.state_ms
         if len(going.state_ms) < self._world:
@@ -336,15 +338,20 @@ class SnapshotBook:
         words = f"all ranks stand at the top of step {restored.step} again"
         return [Record("snapshot.restored", words, fields)]
 
-    def _lose_part(self, found: SnapshotId, rank: int) -> None:
-        self.spoilt = True
-        part = *found, self._world, rank
+    def _fail(self, found: SnapshotId, restored: Restored) -> list[Record]:
+        """Drop the part of one rank, or all parts where the snapshot is unfit."""
+        told = restored.unfit and found not in self.unfit
+        self.spoilt, part = True, (*found, self._world, restored.rank)
+        if restored.unfit:
+            self.unfit.add(found)
         for launcher, holding in list(self._holdings.items()):
-            if rank in self._ranks[launcher]:
-                held = tuple(one for one in holding.held if one[:4] != part)
-                self._add(launcher, -1)
-                self._holdings[launcher] = replace(holding, held=held)
-                self._add(launcher, 1)
+            held = holding.held
+            if restored.rank in self._ranks[launcher]:
+                held = tuple(one for one in held if one[:4] != part)
+            self._add(launcher, -1)
+            self._holdings[launcher] = without(self.unfit, replace(holding, held=held))
+            self._add(launcher, 1)
+        return [notice(UNFIT.format(found.step, restored.failed))] if told else []
 
     # --------------------------------------------------------------------------- what is known
 

@@ -89,7 +89,8 @@ class Restored:
     """W -> C: this rank stands at the top of `step`, as it did in `attempt`.
 
     `state_ms`: from when it asked for its part until all was in place. `failed`: it does not, as
-    its part cannot be had or is damaged; this process ends.
+    its part cannot be had or is damaged; this process ends. `unfit`: nor will it with what parity
+    rebuilds, as the script does not come to the same state with this snapshot.
     """
 
     rank: int
@@ -98,6 +99,7 @@ class Restored:
     step: int
     state_ms: float
     failed: str = ""
+    unfit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ class CoordinatorHost(HostMessages):
             over = isinstance(message, Stop | Leaving)
             return [] if over else [Envelope(sender, NOBODY, self._members.eviction(sender))]
         if isinstance(message, Join):
-            return self._join(sender, message, now)
+            return self._join(sender, self._rollbacks.without_unfit(message), now)
         if not self._newcomers.knows(sender):
             return []
         self._watch(sender, now)

@@ -14,7 +14,7 @@ from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.leadership.next_attempt import NextAttempt
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.losses import SIGNALLED
-from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.formation_messages import Join, Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited, Message, Stop
@@ -88,6 +88,14 @@ class Rollbacks:
         self._book.end(now)
         newest = self._book.newest
         return -1 if newest is None else newest.step
+
+    def without_unfit(self, join: Join) -> Join:
+        """A launcher joins with what its keeper has: all of that can be gone back to in here."""
+        if self._book is None or not self._book.unfit:
+            return join
+        from rendezvous.coordinator.unfit_snapshots import without  # what only snapshots need
+
+        return without(self._book.unfit, join)
 
     def hear(self, sender: str, message: Message, now: float) -> list[Envelope]:
         """A launcher, or a worker that it hosts, says something of snapshots."""

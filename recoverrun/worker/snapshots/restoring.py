@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Never
+from typing import Any
 
 import torch
 
@@ -36,10 +36,10 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import lost_entries, moved_sources, rank_image, rank_tensors
 from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.failures import fail, give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
-from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
+from recoverrun.worker.snapshots.snapshot import Snapshot, tensors_of
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
-from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import changing_modules
@@ -58,10 +58,10 @@ class Restoring:
         steps: UnvotedSteps,
         snapshot: Snapshot,
         outer: OuterTops,
-        resumes: Callable[[int, Before, int | None], None],
+        resumes: Callable[[SnapshotId, Before, int | None], None],
     ) -> None:
-        """`resumes` hears at which step, what the script held before it trained, and what proves
-        that the step is the same again.
+        """`resumes` hears from which snapshot, what the script held before it trained, and what
+        proves that the step is the same again.
         """
         self._parts = parts
         self._steps = steps
@@ -93,7 +93,7 @@ class Restoring:
             told, hold = self._told["passes"][index], self.winding.sources.hold
             self._outer.put(told, loop_frame, sys._getframe(1), hold)
         except (NotReachable, ValueError) as why:
-            self._end(str(why))
+            fail(self._parts.worker, self._snapshot.id, str(why))
 
     def arrived(
         self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
@@ -102,7 +102,7 @@ class Restoring:
         try:
             self._put(loop_frame, sys._getframe(1), global_)
         except (NotReachable, ValueError) as why:
-            self._end(str(why))
+            fail(self._parts.worker, kept.id, str(why))
         except StateLost as why:
             give_up(self._parts.worker, kept.id, why)
         kept.close()
@@ -116,9 +116,6 @@ class Restoring:
                 state_ms=1000 * (time.monotonic() - began),
             )
         )
-
-    def _end(self, why: str) -> Never:
-        raise NotRestored(f"the snapshot of step {self._snapshot.id.step} does not fit: {why}")
 
     def _put(self, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]) -> None:
         parts, told, streams = self._parts, self._told, read_streams()
@@ -166,7 +163,7 @@ class Restoring:
         rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's
-        self._resumes(self._snapshot.id.step, before, self._snapshot.proof)
+        self._resumes(self._snapshot.id, before, self._snapshot.proof)
 
     def _put_tensors(self, packed_state: PackedState, before: Before, there: Holdings) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""
@@ -182,18 +179,6 @@ class Restoring:
         own = held_tensors.in_every_process(parts.made)
         plain_values.put(told["values"], tensors, there, own)
         values_by_parameter.put(there, own, told["by parameter"], tensors)
-
-
-def give_up(worker: WorkerState, wanted: SnapshotId, why: StateLost) -> Never:
-    """This rank's part cannot be had: all go back again, to what can be. Raises NotRestored."""
-    env, words = worker.env, str(why)
-    worker.link.send(
-        Restored(
-            rank=env.rank, incarnation=env.incarnation, attempt=wanted.attempt, step=wanted.step,
-            state_ms=0.0, failed=words,
-        )
-    )  # fmt: skip
-    raise NotRestored(f"the snapshot of step {wanted.step} cannot be had: {words}") from why
 
 
 def _fill(what: str, mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:

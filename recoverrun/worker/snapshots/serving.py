@@ -13,10 +13,11 @@ from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.drain_pace import DrainPace
+from recoverrun.worker.snapshots.failures import give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace, Work
 from recoverrun.worker.snapshots.past import Past
-from recoverrun.worker.snapshots.restoring import Restoring, give_up
+from recoverrun.worker.snapshots.restoring import Restoring
 from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
@@ -24,6 +25,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.snapshots.identity import SnapshotId
 from rendezvous.snapshots.restore_plan import read
 
 UNASKED_AFTER_S = 10.0
@@ -77,8 +79,8 @@ class Serving:
         except StateLost as why:
             give_up(worker, restored, why)
 
-        def resumes(step: int, before: Before, proof: int | None) -> None:
-            taker.resumes(step, before, proof)
+        def resumes(of: SnapshotId, before: Before, proof: int | None) -> None:
+            taker.resumes(of, before, proof)
             if gives is not None:
                 gives.know(before.pack(), before.names.paths, before.marks)
 

@@ -18,6 +18,7 @@ from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
+from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
@@ -27,7 +28,6 @@ from recoverrun.worker.snapshots.piece_table import (
     packed_table,
     placed,
 )
-from recoverrun.worker.snapshots.snapshot import NotRestored
 from recoverrun.worker.snapshots.stillness import Stillness
 from recoverrun.worker.snapshots.under_way import Taking, copy_now
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
@@ -39,6 +39,7 @@ from rendezvous.bays.client import (
     TooLittleMemory,
 )
 from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.snapshots.identity import NONE, SnapshotId
 
 SEALED_WITHIN_S = 1.0
 """So long a snapshot waits for the one before it, whose keeper may be slow to hear of it."""
@@ -47,7 +48,7 @@ ONE_PROCESS = "the script runs in one process"
 APART = "the script's processes do not train together"
 MOVED = "{} changed between the top of the step and its update"
 GRADIENTS = "the script goes on adding to gradients that it was thought to drop"
-UNEQUAL = "the losses of step {} are not what they were before all ranks went back to it"
+UNEQUAL = "the losses of that step are not what they were before all ranks went back to it"
 LOST_MEANWHILE = "a replica was lost meanwhile"
 NO_MORE = "a replica is lost, and no snapshot is taken any more"
 UNTIL = "a replica is lost, and no snapshot is taken until it is back"
@@ -95,7 +96,7 @@ class Taker:
         self._taking: Taking | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
-        self._expected: tuple[int, int | None] = (0, None)  # step, and proof of its losses
+        self._expected: tuple[SnapshotId, int | None] = (NONE, None)  # the proof of its losses
         self._turn = 0  # snapshots that were due so far, at all ranks alike
         self._touched = False
         self._ready = True  # no memory is being made for the first one
@@ -104,13 +105,13 @@ class Taker:
         self._apart = 0  # updates of a process that has met no other one
         self._paused = parts.worker.env.birth > 0  # a replica is lost; this process came later
 
-    def resumes(self, step: int, before: Before, proof: int | None) -> None:
-        """This process goes on from the snapshot of this step; `before` is as the run began, and
-        `proof` of the losses with which that step began.
+    def resumes(self, of: SnapshotId, before: Before, proof: int | None) -> None:
+        """This process goes on from this snapshot; `before` is as the run began, and `proof` of the
+        losses with which its step began.
         """
         self._past.before = before
-        self._expected = (step, proof)
-        self._pace.begins_at(step)
+        self._expected = (of, proof)
+        self._pace.begins_at(of.step)
 
     @property
     def work(self) -> Work:
@@ -176,13 +177,13 @@ class Taker:
         Raises NotRestored if it is the first one after all has gone back, and its losses are not
         what they were.
         """
-        taking, (step, expected) = self._taking, self._expected
+        taking, (of, expected) = self._taking, self._expected
         if self._parts.worker.acting:
             return
         if expected is not None:
-            self._expected = (step, None)
+            self._expected = (of, None)
             if digest_of_losses(losses) != expected:
-                raise NotRestored(UNEQUAL.format(step))
+                fail(self._parts.worker, of, UNEQUAL)
         if taking is None or taking.looked:
             return
         taking.looked, taking.proof = True, digest_of_losses(losses)

@@ -199,6 +199,42 @@ def test_a_damaged_part_sends_all_back_to_another_snapshot_and_does_not_count() 
     assert _starts(job.form(2)) == {(2, 0, "0:20")}
 
 
+def _unfit(job: SnapshotJob, step: int, words: str) -> list[Envelope]:
+    """Rank 3 cannot go on from the snapshot of that step, whose parts its keepers still have."""
+    job.say(3, Restored(rank=3, incarnation=incarnation(1, 0), attempt=0, step=step, state_ms=0,
+                        failed=words, unfit=True))  # fmt: skip
+    return job.die(3, 1, f"NotRestored: {words}")
+
+
+def test_nobody_goes_back_again_to_a_snapshot_that_does_not_fit() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
+    job.die(3, 0, code=SIGKILL)
+    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    for rank in range(4):
+        job.say(rank, Restored(rank=rank, incarnation=incarnation(1, 0), attempt=0, step=25,
+                               state_ms=0))  # fmt: skip
+    words = "the losses of that step are not what they were"
+    told = of(_unfit(job, 25, words), Restart)
+    said = [record.reason for record in job.records if record.event == "notice.give"]
+
+    assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
+    assert _starts(job.form(2)) == {(2, 0, "0:20")}
+    assert said == [f"the snapshot of step 25 is not gone back to again: {words}"]
+
+
+def test_where_the_only_snapshot_does_not_fit_the_job_ends() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.die(3, 0, code=SIGKILL)
+    job.form(1)
+
+    assert of(_unfit(job, 20, "modules differ"), Stop).keys() == {"own", "far"}
+
+
 def test_parts_that_are_lost_for_good_are_told_as_the_job_ends() -> None:
     job = SnapshotJob()
     job.form()
