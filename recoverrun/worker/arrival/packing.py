@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from recoverrun.worker.arrival import value_kinds
 from recoverrun.worker.context import values
 
 Plain: TypeAlias = "None | bool | int | float | str | bytes | list[Plain] | dict[str, Plain]"
@@ -198,6 +199,11 @@ class Packing:
             if not _NUMPY_DTYPE.fullmatch(value.dtype.str):
                 raise self._refused(f"a numpy value of {value.dtype}")
             return {"numpy": values.pack(value)}
+        if (
+            named := value_kinds.packed(value, lambda part: self._within(".parts", part))
+        ) is not None:
+            mark, body = named
+            return {mark: body}
         raise self._refused(_kind_of(value))
 
     def _tensor(self, value: Any) -> Plain:
@@ -313,7 +319,7 @@ class _Unpacking:
                 return torch.device(*body)
             case "numpy":
                 return _array(body)
-        raise ValueError(f"not a packed value: {mark!r} is no kind")
+        return value_kinds.unpacked(mark, body, lambda part: self.value(part, depth - 1))
 
     def _tensor(self, number: Any, leaf: Any, device: Any = "cpu") -> torch.Tensor:
         if _of(int, number) not in range(len(self._tensors)):

@@ -22,6 +22,7 @@ import msgpack
 import torch
 
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
+from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_graph import LONG, Holdings, holdings
 from recoverrun.worker.context.object_members import slots_of
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
@@ -219,15 +220,21 @@ def _values(
     if owner is not None:
         kind_of_holder = owner.__module__, owner.__qualname__, len(named)
     for key, value in list(named.items()):
-        kind = type(value)
-        if kind not in PLAIN and not issubclass(kind, torch.Tensor):
+        kind: Any = type(value)
+        if not (_is_told(kind) or issubclass(kind, torch.Tensor)):
             continue
         if type(key) is not int and (type(key) is not str or _is_private(key, of_process)):
             continue
-        if kind in PLAIN or (is_small_tensor(value) and id(value) not in data):
+        if _is_told(kind) or (is_small_tensor(value) and id(value) not in data):
             entry = entry_of((path, key), value, kind_of_holder)
-            if entry is not None:
+            if entry is not None and not (kind is tuple and entry.tensors):  # `loose_values`
                 yield entry
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_told(kind: Any) -> bool:
+    """Asked of each value."""
+    return kind in PLAIN or is_value(kind)
 
 
 @lru_cache(maxsize=1 << 14)

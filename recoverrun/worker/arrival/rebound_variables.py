@@ -15,6 +15,7 @@ from recoverrun.worker.arrival import frame_variables
 from recoverrun.worker.arrival.loose_values import Key, Spaces
 from recoverrun.worker.arrival.packing import Packing, unpack
 from recoverrun.worker.arrival.plain_values import Entry, entry_of
+from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import belongs_to_process
 
@@ -66,7 +67,7 @@ def put(told: Sequence[Sequence[Any]], spaces: Spaces, frames: Sequence[FrameTyp
 def _entries(spaces: Spaces, of_process: bool) -> Iterator[tuple[Entry, Any]]:
     for space, variables in spaces:
         for name, value in list(variables.items()):
-            if type(value) not in PLAIN or name.startswith("__"):
+            if not (type(value) in PLAIN or is_value(type(value))) or name.startswith("__"):
                 continue
             if belongs_to_process(name) and not of_process:
                 continue

@@ -19,7 +19,6 @@ from recoverrun.worker.snapshots.pace import SHARE
 from recoverrun.worker.snapshots.queue_takes import QUEUES
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
-from recoverrun.worker.tracking.script_runtime import changing_modules
 from rendezvous.protocol.worker_env import IF_ALONE
 
 MANY = "there are many loops that may train, and it takes too long to look around before each"
@@ -53,7 +52,7 @@ class Past:
             return
         frames = frames_of(runtime.stack, sys._getframe(1))
         try:
-            self.before = Before.seen(frames, changing_modules(runtime))
+            self.before = Before.seen(frames, runtime)
         except Exception as error:  # protects a healthy run from what its objects say of themselves
             self.before, self.unseen = None, UNTOLD.format(error)
             if not unasked:
@@ -100,6 +99,6 @@ class Past:
             return
         self._steps.index, before, noted = told
         stack = runtime.stack
-        first_lines = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime))
+        first_lines = Before.seen(frames_of(stack[:1], frame), runtime)
         self.before = first_lines.shared_with(before)
         self._outer.follow(stack, noted)

@@ -65,6 +65,7 @@ def made(
     spaces = loose_values.spaces_of(frames, runtime.own_modules)
     if held := under_way(there, spaces):
         raise NotReachable(UNDER_WAY.format(top.loop.id, held))
+    before.references.require_groups(parts.made.of("optimizers"), stack)
     changed = plain_values.changed(there, before.digests, of_process=True)
     try:
         manifest = {
@@ -90,6 +91,7 @@ def made(
         raise NotReachable(str(why)) from why
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
+    manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
     # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
     manifest["frames"] = _variables(packing, stack, frame)

@@ -24,6 +24,7 @@ from recoverrun.worker.arrival import (
 from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.winding import Standing, Winding
@@ -34,7 +35,13 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.snapshots import lost_entries, moved_sources, rank_image, rank_tensors
+from recoverrun.worker.snapshots import (
+    lost_entries,
+    moved_sources,
+    rank_image,
+    rank_tensors,
+    references,
+)
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.failures import fail, give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
@@ -125,10 +132,9 @@ class Restoring:
             dict(told), tensors_of(self._snapshot, lambda: strike(step, "restore"))
         )
         stack = runtime.stack
-        before = Before.seen(frames_of(stack[:1], frame), changing_modules(runtime)).of(
-            told["before"]
-        )
+        before = Before.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
         frames = frames_of(stack, frame)
+        self._put_references(packed_state, frames, frames_of(stack[:1], frame))
         there = plain_values.found(frames, changing_modules(runtime))
         with torch.no_grad():
             self._put_tensors(packed_state, before, there)
@@ -164,6 +170,21 @@ class Restoring:
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._resumes(self._snapshot.id, before, self._snapshot.proof)
+
+    def _put_references(
+        self, packed_state: PackedState, frames: list[FrameType], first: list[FrameType]
+    ) -> None:
+        runtime = self._parts.worker.runtime
+        own, known = runtime.own_modules, changing_modules(runtime)
+
+        def look() -> tuple[Holdings, Spaces]:
+            return plain_values.found(frames, known), loose_values.spaces_of(frames, own)
+
+        places = references.places(
+            plain_values.found(first, known), loose_values.spaces_of(first, known)
+        )
+        putting = references.Putting(look, frames, places, packed_state.tensors, own)
+        putting.put(packed_state.manifest["references"])
 
     def _put_tensors(self, packed_state: PackedState, before: Before, there: Holdings) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import fading
+import given
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -297,7 +298,19 @@ class Trainer:
                 return
 
 
+def by_given() -> None:
+    held = given.Given()
+    for step in range(STEPS):
+        if step == 3:
+            held.moves()
+        for group in optimizer.param_groups:
+            group["weight_decay"] = held.decay()
+        x, y = batch()
+        train(held.shape(held.activation(x)), y)
+
+
 SHAPES = {
+    "given": by_given,
     "counting": by_counting,
     "fading": by_counting,
     "epochs": by_epochs,

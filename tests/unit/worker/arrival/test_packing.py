@@ -1,6 +1,5 @@
 """Values of all kinds through msgpack and back, tensors beside them; and what is no manifest."""
 
-import enum
 import math
 import os
 import sys
@@ -32,14 +31,6 @@ def through(value: Any) -> Any:
     tensors: list[torch.Tensor] = []
     plain = pack(value, tensors)
     return unpack(msgpack.unpackb(msgpack.packb(plain), strict_map_key=True), tensors)
-
-
-class Color(enum.Enum):
-    RED = 1
-
-
-class Level(enum.IntEnum):
-    LOW = 1
 
 
 class Number(int):
@@ -235,8 +226,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "torch's generator": (torch.Generator(), "a Generator"),
     "an object": (object(), "an object"),
     "a function": (pack, "a function"),
-    "an enum": (Color.RED, "a member of the enum Color"),
-    "an enum of integers": (Level.LOW, "a member of the enum Level"),
     "a kind of integer": (Number(1), "a Number"),
     "a named tuple": (torch.ones(2).max(0), "a max"),
     "a module": (torch.nn.ReLU(), "a ReLU"),
@@ -260,8 +249,8 @@ def test_what_cannot_travel_is_named_with_its_place(value: Any, said: str) -> No
 
 
 def test_a_key_that_cannot_travel_is_named_as_one() -> None:
-    with pytest.raises(CannotTravel, match=r"^value\['a'\]\.keys\(\): a member of the enum"):
-        pack({"a": {Color.RED: 1}}, [])
+    with pytest.raises(CannotTravel, match=r"^value\['a'\]\.keys\(\): a Number"):
+        pack({"a": {Number(1): 1}}, [])
 
 
 def test_the_path_is_that_of_the_call_after_one_that_failed() -> None:
@@ -297,7 +286,7 @@ def test_a_list_that_holds_itself_is_refused() -> None:
 # ---------------------------------------------------------------------- what is no manifest
 
 MALFORMED: dict[str, Any] = {
-    "no kind": {"range": [1]},
+    "no kind": {"thing": [1]},
     "two kinds": {"tuple": [], "set": []},
     "an empty map": {},
     "no parts": {"tuple": 5},

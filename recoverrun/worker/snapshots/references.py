@@ -1,0 +1,352 @@
+"""Functions, classes and objects that an attribute, an entry or a variable is given while the
+script trains: another activation, a state of another class, the second of two models.
+
+What has changed since the run began is told by a way in which another process finds the same: by
+the name of a function, by the place at which every process has made it, as a method of an object,
+as a new object of a class of the script's, whose attributes are told like all others. Where there
+is no such way, code between two loops may make it again, and a process that goes back looks whether
+it has. Nothing does where no loop is around the one that trains, and nothing has if it outlives an
+iteration of that one: then this is told at once. New objects of libraries are not looked at.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import frame_variables
+from recoverrun.worker.arrival.loose_values import Spaces
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
+from recoverrun.worker.arrival.value_kinds import is_value, named
+from recoverrun.worker.context.object_graph import CONTAINERS, LONG, Holdings, inside
+from recoverrun.worker.context.object_members import is_defined_in, slots_of
+from recoverrun.worker.context.object_views import PLAIN, is_array, is_view, named_in
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.tracking.microbatches import LoopFrame
+
+GIVEN = "{} was given {} while the script trained, and a process that goes back has none"
+GONE = "{} is {} in this process, and was {}"
+NOTHING = "nothing like it"
+GROUPS = (
+    "an optimizer was given other parameters while the script trained, and a process that goes back"
+    " does not give it these"
+)
+
+HOOKS = "_hooks"
+"""The end of the names of torch's dicts whose keys count the hooks of one process."""
+
+LIBRARIES = ("torch", "torch.nn.functional", "math", "operator")
+"""Functions of C do not always know their module."""
+
+FUNCTIONS = (FunctionType, BuiltinFunctionType)
+NO_OBJECTS = (*PLAIN, *CONTAINERS)
+
+Key = tuple[str, Any]
+"""The path of a holder and a name there, or the space of a variable and its name."""
+
+Token = tuple[Any, ...]
+"""Tells one from another, alike in each process of the job: a word, and names."""
+
+
+Look = Callable[[], tuple[Holdings, Spaces]]
+
+
+class References:
+    """Those of one process, as the run began."""
+
+    def __init__(self, there: Holdings, spaces: Spaces, own: frozenset[str]) -> None:
+        self._own = own
+        self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}
+        for key, value in _all(there, spaces):
+            if type(value) not in NO_OBJECTS and id(value) not in self._known:
+                try:
+                    self._known[id(value)] = weakref.ref(value), key
+                except TypeError:  # a kind without weak references: it is told by no place
+                    continue
+        self._before = {key: token for key, _, token in self._tokens(there, spaces)}
+        self._doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
+        self._groups: list[list[int]] | None = None  # of optimizers, in the first snapshot
+        self._grouped: tuple[list[list[int]], list[int]] | None = None  # others, and since when
+
+    def require_groups(self, optimizers: Sequence[Any], stack: Sequence[LoopFrame]) -> None:
+        """Raises NotReachable where optimizers have been given other parameters since, and no code
+        between loops does so again.
+        """
+        around = [one.iteration for one in stack[:-1]]
+        now = [[len(group["params"]) for group in one.param_groups] for one in optimizers]
+        self._groups = self._groups or now
+        if now == self._groups:
+            self._grouped = None
+        elif self._grouped is None or self._grouped[0] != now:
+            self._grouped = now, around
+        if self._grouped is not None and (not around or self._grouped[1] != around):
+            raise NotReachable(GROUPS)
+
+    def told(
+        self, there: Holdings, spaces: Spaces, stack: Sequence[LoopFrame], packing: Packing
+    ) -> list[list[Plain]]:
+        """Plain values for msgpack, at the top of the last loop of `stack`.
+
+        Raises NotReachable where nothing makes one again.
+        """
+        around = [one.iteration for one in stack[:-1]]
+        bound = {name for one in stack for name in one.loop.assigned | one.loop.targets}
+        live = {name for one in stack for name in one.loop.live_in}
+        said: list[list[Plain]] = []
+        doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
+        seen: set[Key] = set()
+        anew: set[str] = set()  # the paths of objects that are made
+        for key, value, token in self._tokens(there, spaces):
+            seen.add(key)
+            if _variable(key) in bound - live:
+                continue
+            if self._before.get(key) == token and key[0] not in anew:
+                continue
+            if key[0].startswith("<") and key not in self._before and key[1] not in bound:
+                continue  # of a function that was called since: it is called again
+            way = None if _is_hook(key) else self._way(value, token, packing)
+            if way is None:
+                known, since = self._doubtful.get(key, (value, around))
+                since = since if known is value else around
+                if not around or since != around:
+                    raise NotReachable(GIVEN.format(_written(key), _in_words(token)))
+                doubtful[key] = value, since
+                way = ["there", list(_shape(value, self._own) or ())]
+            elif way[0] == "made":
+                anew.add(_inside(key))
+            said.append([*key, *way])
+        self._doubtful = doubtful
+        gone = [key for key in self._before if _is_hook(key) and key not in seen]
+        return [*said, *([*key, "there", []] for key in gone)]
+
+    def _tokens(self, there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Token]]:
+        for key, value in _all(there, spaces):
+            token = self._token(value)
+            if token is not None and not (_is_hook(key) and token[1] not in self._own):
+                yield key, value, token
+
+    def _token(self, value: Any) -> Token | None:
+        """None of a value of any other kind."""
+        shape = _shape(value, self._own)
+        if shape is not None and shape[0] == "method":
+            return ("method", *self._place(value.__self__), shape[-1])
+        place = self._place(value) if shape is None or shape[0] != "name" else ()
+        return ("same", *place) if place else shape
+
+    def _place(self, value: Any) -> Token:
+        """The place of an object as the run began; () if it was not there."""
+        ref, key = self._known.get(id(value), (None, ()))
+        return key if ref is not None and ref() is value else ()
+
+    def _way(self, value: Any, token: Token, packing: Packing) -> list[Plain] | None:
+        """The way in which another process comes to the same; None if there is none."""
+        what, *names = token
+        if what in ("name", "same") or (what == "method" and len(names) > 1):
+            return [what, names]
+        if what != "own" or not _is_makeable(type(value)):
+            return None
+        if not all(map(self._is_told, vars(value).values())):
+            return None
+        told: list[Plain] = []
+        for name, one in vars(value).items():
+            with suppress(CannotTravel):
+                told.append([name, packing.pack(one, name)])
+        return ["made", [*names, told]]
+
+    def _is_told(self, value: Any) -> bool:
+        """True of what is told of an attribute of a new object, by this or by others."""
+        if isinstance(value, (torch.Tensor, *CONTAINERS)) or is_array(value):
+            return True
+        if self._token(value) is not None:
+            return True
+        try:
+            Packing([]).pack(value)
+        except CannotTravel:
+            return hasattr(type(value), "__next__")  # `moved_sources`
+        return True
+
+
+def places(there: Holdings, spaces: Spaces) -> dict[Key, Any]:
+    """Values by their places."""
+    return dict(_all(there, spaces))
+
+
+class Putting:
+    """Gives this process the same."""
+
+    def __init__(
+        self,
+        look: Look,
+        frames: Sequence[FrameType],
+        first: Mapping[Key, Any],
+        tensors: Sequence[torch.Tensor],
+        own: frozenset[str],
+    ) -> None:
+        """`look` finds what is there now; `frames` are those of the first of the spaces. `first`
+        are the places by which the other process told what was there as its run began.
+        """
+        self._look = look
+        self._frames = frames
+        self._first = first
+        self._tensors = tensors
+        self._own = own
+
+    def put(self, told: Sequence[Sequence[Any]]) -> None:
+        """Raises NotReachable where one is missing. An object that is reached by other ways now has
+        another path, so it is looked again for the holders of what is left.
+        """
+        left = list(told)
+        while left:
+            there, spaces = self._look()
+            here = places(there, spaces)
+            holders = {path: one for path, one in reversed(there.held) if path}
+            missing = [one for one in left if not self._put(one, here, holders, spaces)]
+            if len(missing) == len(left):
+                path, name, way, names = missing[0]
+                raise NotReachable(
+                    GONE.format(_written((path, name)), NOTHING, _in_words((way, *names)))
+                )
+            left = missing
+
+    def _put(
+        self,
+        one: Sequence[Any],
+        here: Mapping[Key, Any],
+        holders: dict[str, Any],
+        spaces: Spaces,
+    ) -> bool:
+        """False if nothing holds it yet."""
+        path, name, way, told = one
+        key = path, name
+        shape = _shape(here.get(key), self._own)
+        if way == "there":
+            if list(shape or ()) != told:
+                raise NotReachable(GONE.format(_written(key), _in_words(shape), _in_words(told)))
+            return True
+        if way == "made" and list(shape or ()) == ["own", *told[:2]]:
+            return True  # what is in it is told, too
+        value = _found(way, told, self._first, self._tensors)
+        if value is None:
+            raise NotReachable(GONE.format(_written(key), NOTHING, _in_words((way, *told))))
+        if way == "made":
+            holders[_inside(key)] = vars(value)
+        return self._set(key, value, holders, spaces)
+
+    def _set(self, key: Key, value: Any, holders: Mapping[str, Any], spaces: Spaces) -> bool:
+        path, name = key
+        of_frames = {space: one for (space, _), one in zip(spaces, self._frames, strict=False)}
+        variables = dict(spaces).get(path)
+        if path in of_frames:
+            frame_variables.write(of_frames[path], {name: value})
+        elif isinstance(variables, dict):
+            variables[name] = value
+        elif path in holders:
+            named_in(holders[path])[name] = value
+        return path in of_frames or variables is not None or path in holders
+
+
+def _found(
+    way: str, told: Sequence[Any], first: Mapping[Key, Any], tensors: Sequence[torch.Tensor]
+) -> Any:
+    """None if there is none."""
+    if way == "name":
+        return _lookup(*told)
+    if way == "same":
+        return first.get((told[0], told[1]))
+    if way == "method":
+        return getattr(first.get((told[0], told[1])), told[2], None)
+    module, kind_name, attributes = told
+    kind = named(module, kind_name)
+    if not _is_makeable(kind):
+        return None
+    made = object.__new__(kind)
+    vars(made).update({name: unpack(one, tensors) for name, one in attributes})
+    return made
+
+
+def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
+    """Variables, entries and attributes by their places. Hooks are numbered in their order."""
+    for space, variables in spaces:
+        for name, value in list(variables.items()):
+            if not name.startswith("__"):
+                yield (space, name), value
+    for path, holder in there.held:
+        if not path or not is_view(holder):
+            continue
+        members = named_in(holder)
+        if len(members) > LONG:
+            continue
+        for place, name in enumerate(list(members)):
+            if type(name) is int or (type(name) is str and not name.startswith("__")):
+                yield (path, place if path.endswith(HOOKS) else name), members.get(name)
+
+
+def _shape(value: Any, own: frozenset[str]) -> Token | None:
+    """The token of a function, a class or an object of the script's without its place."""
+    kind: Any = type(value)
+    if kind in PLAIN or is_value(kind):
+        return None
+    if kind is MethodType:
+        return "method", value.__func__.__qualname__, value.__func__.__name__
+    if kind in FUNCTIONS or isinstance(value, type):
+        return _by_name(value) or _by_code(value)
+    if is_defined_in(kind, own) and not issubclass(kind, (torch.nn.Module, *CONTAINERS)):
+        return "own", kind.__module__, kind.__qualname__
+    return None
+
+
+def _by_name(value: Any) -> Token | None:
+    name = getattr(value, "__qualname__", "")
+    for module in (getattr(value, "__module__", None) or "", *LIBRARIES):
+        if _lookup(module, name) is value:
+            return "name", module, name
+    return None
+
+
+def _by_code(value: Any) -> Token | None:
+    code = getattr(value, "__code__", None)
+    if code is None:
+        return None
+    return "code", value.__module__, code.co_qualname, code.co_firstlineno
+
+
+def _lookup(module: str, name: str) -> Any:
+    """None if there is none. C functions of torch are found by the last part of their name."""
+    return named(module, name) or (named(module, name.rpartition(".")[2]) if name else None)
+
+
+def _is_makeable(kind: Any) -> bool:
+    plain = getattr(kind, "__new__", None) is object.__new__
+    return plain and not slots_of(kind) and bool(kind.__dictoffset__)
+
+
+def _is_hook(key: Key) -> bool:
+    return key[0].endswith(HOOKS)
+
+
+def _inside(key: Key) -> str:
+    """The path of the attributes of an object."""
+    path, name = key
+    return str(name) if path.startswith("<") else inside(path, name)
+
+
+def _variable(key: Key) -> Any:
+    """The variable by which it was found."""
+    path, name = key
+    return name if path.startswith("<") else path.partition("[")[0].partition(".")[0]
+
+
+def _written(key: Key) -> str:
+    path, name = key
+    return str(name) if path.startswith("<") else f"{path}[{name!r}]"
+
+
+def _in_words(token: Sequence[Any] | None) -> str:
+    if not token:
+        return NOTHING
+    what, *names = token
+    kinds = {"own": "an object of", "made": "an object of", "same": "what is at"}
+    return f"{kinds.get(what, 'a function')} {'.'.join(map(str, names[:2]))}"

@@ -1,0 +1,177 @@
+"""Functions and objects that attributes are given while the script trains are there again."""
+
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival.packing import Packing
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.snapshots import references
+from recoverrun.worker.snapshots.references import Putting, References
+
+OWN = frozenset({__name__})
+LOOP = SimpleNamespace(assigned=frozenset({"batch"}), targets=frozenset({"x"}), live_in=frozenset())
+
+
+class Slow:
+    def __init__(self, model: Any = None) -> None:
+        self.rate, self.model = 0.1, model
+
+
+class Quick(Slow):
+    pass
+
+
+class Timed:
+    def __init__(self) -> None:
+        self.stream = torch.Generator()
+
+
+@dataclass
+class Batch:
+    size: int
+
+
+class Script:
+    """As a class of the script's."""
+
+    def __init__(self) -> None:
+        self.first, self.second = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+        self.model: Any = self.first
+        self.shapes = [lambda: 1, lambda: 2]
+        self.shape, self.activation, self.factor = self.shapes[0], torch.tanh, self.warm
+        self.pace: Any = Slow(self.first)
+        self.paces = [self.pace, Slow(self.second)]
+
+    def warm(self) -> int:
+        return 1
+
+    def main(self) -> int:
+        return 2
+
+
+def _stack(*iterations: int) -> list[Any]:
+    return [SimpleNamespace(iteration=one, loop=LOOP) for one in iterations]
+
+
+class Process:
+    """One that has run the first lines of the script, and takes snapshots."""
+
+    def __init__(self) -> None:
+        self.script = Script()
+        self.variables: dict[str, Any] = {"script": self.script, "batch": None}
+        self.references = References(self.there, self.spaces, OWN)
+
+    @property
+    def there(self) -> plain_values.Holdings:
+        return plain_values.holdings([self.variables], OWN)
+
+    @property
+    def spaces(self) -> Any:
+        return [("<main>", self.variables)]
+
+    def told(self, *iterations: int) -> tuple[Any, list[torch.Tensor]]:
+        packing = Packing([])
+        told = self.references.told(self.there, self.spaces, _stack(*iterations), packing)
+        return told, packing.tensors
+
+    def put(self, told: Any, tensors: list[torch.Tensor]) -> Script:
+        first = references.places(self.there, self.spaces)
+        Putting(lambda: (self.there, self.spaces), [], first, tensors, OWN).put(told)
+        return self.script
+
+
+def gone_back(change: Any, *iterations: int) -> Script:
+    process = Process()
+    change(process.script)
+    return Process().put(*process.told(*iterations or (7,)))
+
+
+def test_what_was_not_changed_is_not_told() -> None:
+    process = Process()
+    process.variables["batch"] = Batch(4)
+
+    assert process.told(7) == ([], [])
+
+
+@pytest.mark.parametrize("function", [torch.sigmoid, torch.nn.functional.relu, math.sin, Quick])
+def test_a_function_with_a_name_is_there_again(function: Any) -> None:
+    assert gone_back(lambda one: setattr(one, "activation", function)).activation is function
+
+
+def test_what_every_process_makes_is_found_by_its_place() -> None:
+    def change(one: Script) -> None:
+        one.shape, one.model, one.pace = one.shapes[1], one.second, one.paces[1]
+
+    second = gone_back(change)
+
+    assert second.shape is second.shapes[1] and second.model is second.second
+    assert second.pace is second.paces[1]
+
+
+def test_a_method_is_that_of_the_object_in_this_process() -> None:
+    second = gone_back(lambda one: setattr(one, "factor", one.main))
+
+    assert second.factor() == 2 and second.factor.__self__ is second
+
+
+def test_an_object_of_another_class_is_made_with_all_that_it_holds() -> None:
+    second = gone_back(lambda one: setattr(one, "pace", Quick(one.first)))
+
+    assert type(second.pace) is Quick and second.pace.rate == 0.1
+    assert second.pace.model is second.first
+
+
+@pytest.mark.parametrize("value", [lambda: 3, Timed()], ids=["a function", "an object"])
+def test_where_nothing_makes_it_again_that_is_told_at_once(value: Any) -> None:
+    with pytest.raises(NotReachable, match=r"^script\['shape'\] was given an? "):
+        gone_back(lambda one: setattr(one, "shape", value))
+
+
+def test_a_hook_that_is_registered_meanwhile_is_told() -> None:
+    with pytest.raises(NotReachable, match="_forward_hooks"):
+        gone_back(lambda one: one.first.register_forward_hook(lambda *_: None))
+
+
+def test_code_between_loops_may_make_it_again() -> None:
+    process, made_again, bare = Process(), Process(), Process()
+    for one in (process, made_again):
+        one.script.shape = _made_between_loops()
+    told = process.told(3, 7)
+
+    made_again.put(*told)
+    with pytest.raises(NotReachable, match="in this process"):
+        bare.put(*told)
+
+
+def _made_between_loops() -> Any:
+    return lambda: 3
+
+
+def test_an_optimizer_that_is_given_parameters_meanwhile_is_told() -> None:
+    process = Process()
+    optimizer = torch.optim.SGD(process.script.first.parameters(), 0.1)
+    process.references.require_groups([optimizer], _stack(1, 0))
+    optimizer.add_param_group({"params": list(process.script.second.parameters())})
+    process.references.require_groups([optimizer], _stack(2, 0))
+
+    for stack in (_stack(3, 0), _stack(7)):
+        with pytest.raises(NotReachable, match="other parameters"):
+            process.references.require_groups([optimizer], stack)
+
+
+def test_what_outlives_an_iteration_of_the_outer_loop_is_not_made_there() -> None:
+    process = Process()
+    process.script.shape = _made_between_loops()
+    process.told(3, 7)
+    process.script.shape = _made_between_loops()
+    process.told(4, 0)
+    process.told(4, 5)
+
+    with pytest.raises(NotReachable):
+        process.told(5, 0)
