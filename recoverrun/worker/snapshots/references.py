@@ -10,7 +10,7 @@ iteration of that one: then this is told at once. New objects of libraries are n
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 from recoverrun.worker.arrival import frame_variables
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
+from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.arrival.value_kinds import is_value, named
 from recoverrun.worker.context.object_graph import CONTAINERS, LONG, Holdings, inside
 from recoverrun.worker.context.object_members import is_defined_in, slots_of
@@ -42,7 +43,7 @@ LIBRARIES = ("torch", "torch.nn.functional", "math", "operator")
 """Functions of C do not always know their module."""
 
 FUNCTIONS = (FunctionType, BuiltinFunctionType)
-NO_OBJECTS = (*PLAIN, *CONTAINERS)
+NO_OBJECTS = frozenset({*PLAIN, *CONTAINERS, torch.Tensor, torch.nn.Parameter})
 
 Key = tuple[str, Any]
 """The path of a holder and a name there, or the space of a variable and its name."""
@@ -66,7 +67,12 @@ class References:
                     self._known[id(value)] = weakref.ref(value), key
                 except TypeError:  # a kind without weak references: it is told by no place
                     continue
-        self._before = {key: token for key, _, token in self._tokens(there, spaces)}
+        self._before: dict[Key, Token] = {}
+        self._rest: dict[Key, weakref.ref[Any]] = {}  # the very objects
+        for key, value, token in self._tokens(there, spaces):
+            self._before[key] = token
+            if (known := self._known.get(id(value))) is not None:
+                self._rest[key] = known[0]
         self._doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
         self._groups: list[list[int]] | None = None  # of optimizers, in the first snapshot
         self._grouped: tuple[list[list[int]], list[int]] | None = None  # others, and since when
@@ -97,13 +103,14 @@ class References:
         live = {name for one in stack for name in one.loop.live_in}
         said: list[list[Plain]] = []
         doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
-        seen: set[Key] = set()
+        hooks: set[Key] = set()
         anew: set[str] = set()  # the paths of objects that are made
-        for key, value, token in self._tokens(there, spaces):
-            seen.add(key)
-            if _variable(key) in bound - live:
-                continue
+        for key, value, token in self._tokens(there, spaces, anew):
+            if _is_hook(key):
+                hooks.add(key)
             if self._before.get(key) == token and key[0] not in anew:
+                continue
+            if _variable(key) in bound - live:
                 continue
             if key[0].startswith("<") and key not in self._before and key[1] not in bound:
                 continue  # of a function that was called since: it is called again
@@ -119,11 +126,20 @@ class References:
                 anew.add(_inside(key))
             said.append([*key, *way])
         self._doubtful = doubtful
-        gone = [key for key in self._before if _is_hook(key) and key not in seen]
+        gone = [key for key in self._before if _is_hook(key) and key not in hooks]
         return [*said, *([*key, "there", []] for key in gone)]
 
-    def _tokens(self, there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Token]]:
+    def _tokens(
+        self, there: Holdings, spaces: Spaces, anew: Container[str] = ()
+    ) -> Iterator[tuple[Key, Any, Token]]:
+        """Left out is what rests where it was, but for hooks, and for what is in objects `anew`."""
         for key, value in _all(there, spaces):
+            if type(value) in NO_OBJECTS:
+                continue
+            rests = self._rest.get(key)
+            if rests is not None and rests() is value and key[0] not in anew:
+                if not _is_hook(key):
+                    continue
             token = self._token(value)
             if token is not None and not (_is_hook(key) and token[1] not in self._own):
                 yield key, value, token
@@ -274,7 +290,7 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
             if not name.startswith("__"):
                 yield (space, name), value
     for path, holder in there.held:
-        if not path or not is_view(holder):
+        if not path or path in NOT_OURS or not is_view(holder):
             continue
         members = named_in(holder)
         if len(members) > LONG:
