@@ -124,20 +124,25 @@ class KeptBay:
     def __init__(self, client: "KeeperClient", fd: int, wanted: SnapshotId) -> None:
         """Takes `fd`. Raises SnapshotLost."""
         self._client = client
+        self._fd = fd
         self._number = memory.number_of(fd)
+        try:
+            self._begin_reading(fd, wanted)
+        except SnapshotLost:
+            os.close(fd)
+            raise
+
+    def _begin_reading(self, fd: int, wanted: SnapshotId) -> None:
+        client = self._client
         try:
             header = memory.header_of(fd) if memory.is_sealed(fd) else None
             self._sums = memory.sums_of(fd, header) if header is not None else None
             self._mapped: mmap.mmap | None = memory.map_to_read(fd)
         except (OSError, ValueError) as error:
             raise SnapshotLost(f"a kept snapshot cannot be read: {error}") from error
-        finally:
-            os.close(fd)
-        if (
-            header is None
-            or self._sums is None
-            or _of(header) != (*wanted, client.rank, client.world)
-        ):
+        mine = *wanted, client.rank, client.world
+        found = None if header is None else (*header.id, header.rank, header.world)
+        if header is None or self._sums is None or found != mine:
             client.tell_spoilt(self._number)
             raise SnapshotLost(f"what is kept is not the snapshot of step {wanted.step}")
         self._header = header
@@ -174,15 +179,14 @@ class KeptBay:
         self._check(offset, into.nbytes)
         if self._mapped is None:
             raise SnapshotLost("the kept snapshot was closed")
-        at = self._begin + offset
-        with memoryview(self._mapped) as whole, whole[at : at + into.nbytes] as found:
-            into.cast("B")[:] = found
+        memory.read(self._fd, self._begin + offset, into)
 
     def close(self) -> None:
         """Let it be written over; may be called twice."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
+            os.close(self._fd)
             self._client.tell_released(self._number)
 
     def _checked_bytes(self, offset: int, nbytes: int) -> bytes:
@@ -206,10 +210,6 @@ class KeptBay:
                         self._client.tell_spoilt(self._number)
                         raise SnapshotLost(f"part {index} of a kept snapshot is damaged")
                 self._checked.add(index)
-
-
-def _of(header: BayHeader) -> tuple[int, int, int, int]:
-    return (*header.id, header.rank, header.world)
 
 
 class KeeperClient:

@@ -5,6 +5,7 @@ size. Whoever maps it keeps it out of core dumps and of forked children.
 """
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -85,6 +86,16 @@ def map_to_read(fd: int) -> mmap.mmap:
     mapped.madvise(mmap.MADV_DONTDUMP)
     mapped.madvise(mmap.MADV_DONTFORK)
     return mapped
+
+
+def read(fd: int, offset: int, into: memoryview) -> None:
+    """Fill `into` from there on, while other threads of Python run. Raises OSError."""
+    left = into.cast("B")
+    while left.nbytes:
+        done = os.preadv(fd, [left], offset)
+        if not done:
+            raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
+        left, offset = left[done:], offset + done
 
 
 def touch(fd: int, mapped: mmap.mmap) -> None:

@@ -45,7 +45,7 @@ from recoverrun.worker.snapshots import (
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.failures import fail, give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
-from recoverrun.worker.snapshots.snapshot import Snapshot, tensors_of
+from recoverrun.worker.snapshots.snapshot import Reading, Snapshot
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
@@ -76,6 +76,8 @@ class Restoring:
         self._outer = outer
         self._snapshot = snapshot
         self._told = snapshot.manifest()
+        failpoints = parts.worker.failpoints
+        self._reading = Reading(snapshot, lambda: failpoints.strike(snapshot.id.step, "restore"))
         self.standing = Standing.unpack(self._told["standing"])
         self.winding = Winding(parts.worker.runtime, self.standing.loops[0].loop_id, self)
 
@@ -127,10 +129,7 @@ class Restoring:
     def _put(self, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]) -> None:
         parts, told, streams = self._parts, self._told, read_streams()
         runtime = parts.worker.runtime
-        strike, step = parts.worker.failpoints.strike, self._snapshot.id.step
-        packed_state = PackedState(
-            dict(told), tensors_of(self._snapshot, lambda: strike(step, "restore"))
-        )
+        packed_state = PackedState(dict(told), self._reading.tensors())
         stack = runtime.stack
         before = Before.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
         frames = frames_of(stack, frame)

@@ -1,5 +1,6 @@
 """A snapshot as a source of state: what was kept in memory of this rank."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,6 +61,33 @@ class Snapshot:
 
     def close(self) -> None:
         self._kept.close()
+
+
+class Reading:
+    """All pieces of a snapshot, which a thread reads while the script runs its first lines: most of
+    that time memory is taken from the system.
+    """
+
+    def __init__(self, snapshot: Snapshot, amid: Callable[[], None]) -> None:
+        """`amid`: see `tensors_of`."""
+        self._found: list[torch.Tensor] | StateLost = []
+        self._snapshot = snapshot
+        self._amid = amid
+        self._thread = threading.Thread(target=self._read, name="recoverrun-restore", daemon=True)
+        self._thread.start()
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Waits until all are there. Raises StateLost."""
+        self._thread.join()
+        if isinstance(self._found, StateLost):
+            raise self._found
+        return self._found
+
+    def _read(self) -> None:
+        try:
+            self._found = tensors_of(self._snapshot, self._amid)
+        except StateLost as why:
+            self._found = why
 
 
 def tensors_of(snapshot: Snapshot, amid: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
