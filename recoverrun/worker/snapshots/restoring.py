@@ -173,7 +173,9 @@ class Restoring:
     def _put_references(
         self, packed_state: PackedState, frames: list[FrameType], first: list[FrameType]
     ) -> None:
-        runtime = self._parts.worker.runtime
+        told, runtime = packed_state.manifest["references"], self._parts.worker.runtime
+        if not told:
+            return  # to look through all takes long
         own, known = runtime.own_modules, changing_modules(runtime)
 
         def look() -> tuple[Holdings, Spaces]:
@@ -183,7 +185,7 @@ class Restoring:
             plain_values.found(first, known), loose_values.spaces_of(first, known)
         )
         putting = references.Putting(look, frames, places, packed_state.tensors, own)
-        putting.put(packed_state.manifest["references"])
+        putting.put(told)
 
     def _put_tensors(self, packed_state: PackedState, before: Before, there: Holdings) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""
