@@ -24,7 +24,7 @@ from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, is_distributed
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.object_graph import LONG, Holdings
-from recoverrun.worker.context.object_views import is_view, named_in
+from recoverrun.worker.context.object_views import PLAIN, is_view, items_in, named_in
 from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.errors import NotReachable
 
@@ -209,13 +209,14 @@ def _all(
             continue
         if type(holder) in SEQUENCES and len(holder):
             yield (path, None), holder, (len(holder), id(holder[0]), id(holder[-1]))
-        named = named_in(holder)
+        named = items_in(holder)
         if len(named) > LONG:
             continue
-        for name in [name for name in list(named) if type(name) in (str, int)]:
-            value = named.get(name)
+        for name, value in named:
+            if type(value) in PLAIN or type(name) not in (str, int):
+                continue
             mark = mark_of(value)
-            if value is None or not mark:
+            if not mark:
                 continue
             if is_distributed(value) or value.nbytes >= LOOSE_BYTES:
                 yield (path, name), value, mark

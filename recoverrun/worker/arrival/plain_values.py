@@ -25,7 +25,7 @@ from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_graph import LONG, Holdings, holdings
 from recoverrun.worker.context.object_members import slots_of
-from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
+from recoverrun.worker.context.object_views import PLAIN, is_view, items_in, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
@@ -75,7 +75,7 @@ class Entry:
 
 def found(frames: Iterable[FrameType], own: frozenset[str]) -> Holdings:
     """All that hangs on the variables of `frames`, and on the script's modules, `own`."""
-    return holdings([dict(frame.f_locals) for frame in frames], own)
+    return holdings([dict(frame.f_locals) for frame in frames], own, idle_hooks=False)
 
 
 def digests(there: Holdings, *, of_process: bool = False) -> dict[Place, int]:
@@ -213,13 +213,13 @@ def _values(
     path: str, holder: Any, owner: Any, of_process: bool, data: frozenset[int]
 ) -> Iterator[Entry]:
     """`owner` is the class of the object whose attributes `holder` is, if it is that."""
-    named = named_in(holder)
+    named = items_in(holder)
     if not 0 < len(named) <= LONG:
         return
     kind_of_holder: Holder = DICT if type(holder) in DICTS else ""
     if owner is not None:
         kind_of_holder = owner.__module__, owner.__qualname__, len(named)
-    for key, value in list(named.items()):
+    for key, value in named:
         kind: Any = type(value)
         if not (_is_told(kind) or issubclass(kind, torch.Tensor)):
             continue

@@ -62,6 +62,9 @@ SMALL_BYTES = 1 << 20
 ALL_BYTES = 1 << 26
 """Of all of them, which are copied."""
 
+HOOKS = "_hooks"
+"""The end of the names of torch's dicts of hooks, whose keys count those of one process."""
+
 LONG_PATH = 400
 """Characters: what lies deeper has no name."""
 
@@ -100,13 +103,17 @@ class Holdings:
         return [one for _, one in self.held]
 
 
-def holdings(variables: Iterable[Mapping[str, Any]], own: frozenset[str]) -> Holdings:
+def holdings(
+    variables: Iterable[Mapping[str, Any]], own: frozenset[str], *, idle_hooks: bool = True
+) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
-    file was read for.
+    file was read for. Without `idle_hooks` dicts of hooks that hold none are left out: each module
+    of torch has a dozen.
     """
-    walk = _Walk(own)
+    walk = _Walk(own, idle=idle_hooks)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
-    made = {name for name, one in list(sys.modules.items()) if _is_made(one)}
+    made = {name for name, one in list(sys.modules.items()) if _is_module(one) and _is_made(one)}
+    made = {name for name in made if not _is_of_library(name, own)}
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
     spaces = [(name, vars(sys.modules[name])) for name in named]
     walk.found.held += [(name, names) for name, names in spaces if name in made - own]
@@ -119,11 +126,25 @@ def holdings(variables: Iterable[Mapping[str, Any]], own: frozenset[str]) -> Hol
     return walk.found
 
 
+def _is_module(one: Any) -> bool:
+    return type(one) is ModuleType
+
+
+@functools.lru_cache(maxsize=1 << 14)
 def _is_made(module: Any) -> bool:
-    """True of a module that the script has made itself, as `ModuleType("settings")`."""
-    if type(module) is not ModuleType or module.__name__ == "__main__":
+    """True of a module that the script has made itself, as `ModuleType("settings")`. Asked of all
+    modules of the process whenever all is walked through.
+    """
+    if module.__name__ == "__main__":
         return False
     return module.__spec__ is None and getattr(module, "__file__", None) is None
+
+
+def _is_of_library(name: str, own: frozenset[str]) -> bool:
+    """True of a part of a package that is not the script's, as an extension in C makes it."""
+    outer = name.partition(".")[0]
+    package = sys.modules.get(outer)
+    return outer not in (name, *own) and _is_module(package) and not _is_made(package)
 
 
 class _Walk:
@@ -132,8 +153,9 @@ class _Walk:
     By their types alone: a proxy may load what it stands for when it is asked for its class.
     """
 
-    def __init__(self, own: frozenset[str]) -> None:
+    def __init__(self, own: frozenset[str], *, idle: bool) -> None:
         self._own = own
+        self._idle = idle
         self._seen: dict[int, Any] = {}
         self._ways: dict[Any, Way | None] = dict.fromkeys(PLAIN)
         self._left = ALL_BYTES
@@ -236,12 +258,18 @@ class _Walk:
         do more.
         """
         size = plain.__len__(one)
+        if not (size or self._idle) and path.endswith(HOOKS):
+            return
         if size <= VERY_LONG and plain not in (tuple, frozenset):
             self._hold(path, one)
         elif size <= LONG and plain is tuple:
             self.found.tuples.append((path, one))
         if size <= LONG and plain is dict:
-            self.todo.extend((inside(path, key), value) for key, value in list(dict.items(one)))
+            ways = self._ways
+            for key, value in list(dict.items(one)):
+                kind = type(value)
+                if kind not in ways or ways[kind] is not None:  # else there is no need of a name
+                    self.todo.append((inside(path, key), value))
         elif size <= LONG:
             ordered = plain not in (set, frozenset)
             self._number(path if ordered else "", list(plain.__iter__(one)))

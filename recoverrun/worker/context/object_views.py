@@ -24,6 +24,7 @@ from recoverrun.worker.context.object_members import (
 )
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_ABSENT = object()
 RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
 
 
@@ -42,6 +43,15 @@ def named_in(one: Any) -> MutableMapping[Any, Any]:
     if isinstance(one, list | deque):
         return Sequence(one)
     return one if isinstance(one, MutableMapping) and not slots else Slots(one, slots)
+
+
+def items_in(one: Any) -> list[tuple[Any, Any]]:
+    """The members of what `is_view` holds of, as they are now."""
+    if isinstance(one, dict):
+        return list(dict.items(one))
+    named = named_in(one)
+    found = ((name, named.get(name, _ABSENT)) for name in list(named))
+    return [(name, value) for name, value in found if value is not _ABSENT]
 
 
 def is_view(one: Any) -> bool:

@@ -9,11 +9,8 @@ from typing import Any
 
 from recoverrun.worker.arrival.packing import Plain
 from recoverrun.worker.arrival.plain_values import DICTS, NOT_OURS
-from recoverrun.worker.context.object_graph import LONG, Holdings
+from recoverrun.worker.context.object_graph import HOOKS, LONG, Holdings
 from recoverrun.worker.context.object_views import named_in
-
-HOOKS = "_hooks"
-"""The end of the names of torch's dicts whose keys count the hooks of one process."""
 
 Keys = Mapping[str, frozenset[int | str]]
 """The keys of each dict, by its path."""

@@ -22,9 +22,9 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.arrival.value_kinds import is_value, named
-from recoverrun.worker.context.object_graph import CONTAINERS, LONG, Holdings, inside
+from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, LONG, Holdings, inside
 from recoverrun.worker.context.object_members import is_defined_in, slots_of
-from recoverrun.worker.context.object_views import PLAIN, is_array, is_view, named_in
+from recoverrun.worker.context.object_views import PLAIN, is_array, is_view, items_in, named_in
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
@@ -35,9 +35,6 @@ GROUPS = (
     "an optimizer was given other parameters while the script trained, and a process that goes back"
     " does not give it these"
 )
-
-HOOKS = "_hooks"
-"""The end of the names of torch's dicts whose keys count the hooks of one process."""
 
 LIBRARIES = ("torch", "torch.nn.functional", "math", "operator")
 """Functions of C do not always know their module."""
@@ -62,7 +59,7 @@ class References:
         self._own = own
         self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}
         for key, value in _all(there, spaces):
-            if type(value) not in NO_OBJECTS and id(value) not in self._known:
+            if id(value) not in self._known:
                 try:
                     self._known[id(value)] = weakref.ref(value), key
                 except TypeError:  # a kind without weak references: it is told by no place
@@ -134,8 +131,6 @@ class References:
     ) -> Iterator[tuple[Key, Any, Token]]:
         """Left out is what rests where it was, but for hooks, and for what is in objects `anew`."""
         for key, value in _all(there, spaces):
-            if type(value) in NO_OBJECTS:
-                continue
             rests = self._rest.get(key)
             if rests is not None and rests() is value and key[0] not in anew:
                 if not _is_hook(key):
@@ -287,17 +282,20 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
     """Variables, entries and attributes by their places. Hooks are numbered in their order."""
     for space, variables in spaces:
         for name, value in list(variables.items()):
-            if not name.startswith("__"):
+            if type(value) not in NO_OBJECTS and not name.startswith("__"):
                 yield (space, name), value
     for path, holder in there.held:
         if not path or path in NOT_OURS or not is_view(holder):
             continue
-        members = named_in(holder)
+        members = items_in(holder)
         if len(members) > LONG:
             continue
-        for place, name in enumerate(list(members)):
+        hooks = path.endswith(HOOKS)
+        for place, (name, value) in enumerate(members):
+            if type(value) in NO_OBJECTS:
+                continue
             if type(name) is int or (type(name) is str and not name.startswith("__")):
-                yield (path, place if path.endswith(HOOKS) else name), members.get(name)
+                yield (path, place if hooks else name), value
 
 
 def _shape(value: Any, own: frozenset[str]) -> Token | None:
