@@ -18,6 +18,7 @@ from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.leadership.node_agent import NodeAgent
 from recoverrun.launcher.leadership.place_search import PlaceSearch
 from recoverrun.launcher.network.connections import Connections, Word, other_door
+from recoverrun.launcher.network.endpoint_call import EndpointCall
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
 from recoverrun.launcher.node.workers import LocalWorkers
@@ -25,7 +26,7 @@ from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
 from rendezvous.protocol.arrival_messages import Held
-from rendezvous.protocol.formation_messages import Beat, Join, Start, Strikes
+from rendezvous.protocol.formation_messages import Beat, Join, Running, Start, Strikes
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
     Committed,
@@ -72,7 +73,8 @@ class JobClient:
         )
         self._coordinator_host: CoordinatorHost | None = None
         self._heartbeat = heartbeat(config.nnodes)
-        self._search = PlaceSearch(agent, self.connections, self._heartbeat)
+        self._search = PlaceSearch(agent, self.connections, self._heartbeat, config.nnodes)
+        self._endpoint_call = EndpointCall(station, config.endpoints, self._search.running)
         self._cut_off = False  # from the job
         self._node_records = NodeRecords(record, lambda: self._coordinator_host is not None)
         self._beat_at = began_at
@@ -96,6 +98,7 @@ class JobClient:
     def close(self) -> None:
         """The station closes the connections."""
         self.connections.close()
+        self._endpoint_call.close()
         if self._witness_monitor is not None:
             self._witness_monitor.close()
         if self._etcd is not None:
@@ -122,6 +125,7 @@ class JobClient:
             self._hear(word, now)
         for peer in self.connections.met():
             self._greet(peer)
+        self._endpoint_call.read(ready)
         for beside in (self._etcd, self._witness_monitor):
             for heard in beside.read(ready, now) if beside is not None else ():
                 if isinstance(heard, Record):
@@ -147,6 +151,8 @@ class JobClient:
         for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
         self._search.tick(now)
+        misses = host is not None and host.misses_nodes and not self.connections.hosts
+        self._endpoint_call.tick(now, misses=misses)
         if now >= self._beat_at:
             self._beat_at = now + self._heartbeat.beat_s
             self._beat(now)
@@ -158,6 +164,7 @@ class JobClient:
             self._search,
             self._leadership,
             self.connections,
+            self._endpoint_call,
             self._witness_monitor,
         )
         times = [at for part in parts if part is not None and (at := part.deadline()) is not None]
@@ -255,7 +262,10 @@ class JobClient:
     def _hear(self, word: Word, now: float) -> None:
         """Another launcher has spoken."""
         sender, message, leadership = word.sender, word.message, self._leadership
-        if isinstance(message, AMONG_LAUNCHERS):
+        if isinstance(message, Running):
+            if not leadership.leader and self._search.is_called(message):
+                self._coordinator_host = None
+        elif isinstance(message, AMONG_LAUNCHERS):
             self._act(leadership.hear(sender, message, now), now)
             if isinstance(message, Ping) and self._coordinator_host is not None:
                 self._send(self._coordinator_host.receive(sender, message, now), now)
@@ -266,6 +276,8 @@ class JobClient:
         elif not leadership.leader:
             if word.called and self._search.hear(message, now):
                 self._take(word, now)
+            elif isinstance(message, Join):
+                self._search.refer(sender)
         elif isinstance(message, ContextBuffer):
             self._act(leadership.hear(sender, message, now), now)
         elif leadership.obeys(sender, message):

@@ -121,6 +121,22 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """C -> L at the endpoint of its job, which waits there for one to form: this one runs, and has
+    fewer than `nnodes` nodes. It is joined at `listen` of the host that this came from.
+    """
+
+    run_id: str
+    nnodes: int
+    listen: int
+    script: str  # this and what follows as in a `Join`
+    arguments: str
+    agreement: str = ""
+    options: tuple[str, ...] = ()
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """L -> C and C -> L: this process is alive. Said where the register has no ping for it.
 

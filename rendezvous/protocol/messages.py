@@ -20,6 +20,7 @@ from rendezvous.protocol.formation_messages import (
     Refusal,
     Restart,
     Roster,
+    Running,
     Spare,
     Start,
     Strikes,
@@ -309,6 +310,7 @@ Message = (
     | Spare
     | Strikes
     | Redirect
+    | Running
     | Beat
     | Hello
     | Topology

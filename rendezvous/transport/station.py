@@ -86,16 +86,17 @@ class Station:
         self._watch(socket, hub)
         return hub
 
-    def connect_tcp(self, *places: tuple[str, int]) -> Dealer:
+    def connect_tcp(self, *places: tuple[str, int], apart: bool = False) -> Dealer:
         """Connect to a peer that is at one of these hosts and ports, now or whenever it appears.
 
-        Raises OSError for a malformed address.
+        `apart`: under a name of its own, since nobody hears a second call under one name. Raises
+        OSError for a malformed address.
         """
         hosts = [host for host, _ in places]
         socket = self._socket(zmq.DEALER, next((h for h in hosts if ":" in h), ""), REMOTE_QUEUE)
         keep_alive(socket)
         socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
-        self._caller.dress(socket)
+        (Caller(self._key) if apart else self._caller).dress(socket)
         # Queue nothing for a peer that is not there: what we say is repeated, and must be fresh.
         socket.setsockopt(zmq.IMMEDIATE, 1)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)

@@ -69,20 +69,22 @@ def same(weights: Weights, expected: Weights) -> None:
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
 
 
+@pytest.mark.parametrize("lost", [1, 0], ids=["other", "endpoint"])
 def test_a_launcher_that_was_started_again_takes_its_place(
-    launcher: Launcher, tmp_path: Path
+    lost: int, launcher: Launcher, tmp_path: Path
 ) -> None:
+    """Also the one at the endpoint, where nobody of the job listens any more."""
     case = Returning(shape="range")
     expected = undisturbed(case, tmp_path / "plain")
     job = Training(launcher, case, tmp_path / "out", nodes=2)
     job.await_records("step.commit", 4)
 
-    job.nodes[1].send(signal.SIGKILL)
-    job.await_records("replica.lost")
-    again = job.launch("--node-rank=1")
-    job.await_records("replica.return")
+    job.nodes[lost].send(signal.SIGKILL)
+    job.await_records("replica.lost", node=1 - lost)
+    again = job.launch(f"--node-rank={lost}")
+    job.await_records("replica.return", node=1 - lost)
 
-    same(job.finish(job.nodes[0], again), expected)
+    same(job.finish(job.nodes[1 - lost], again), expected)
 
 
 def test_a_spare_takes_the_place_of_a_node_with_half_a_replica(

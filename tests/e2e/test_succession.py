@@ -35,6 +35,23 @@ def test_the_others_go_on_without_the_launcher_that_coordinates(
     nodes.stop(survivors)
 
 
+def test_a_launcher_that_is_started_again_at_the_endpoint_finds_the_job(
+    launcher: Launcher,
+) -> None:
+    nodes = Nodes(launcher, 3)
+    nodes.launches[0].send(signal.SIGKILL)
+    nodes.survivors_meet([1, 2])
+
+    again = launcher.fake(SERVE, options=(*nodes.options, "--node-rank=0"))
+    again.expect("this job runs already; asking 127.0.0.1:")
+    again.expect("this one waits as a spare")
+    late = launcher.fake(SERVE, options=(*nodes.options, "--node-rank=2"))
+    late.expect("this one waits as a spare")
+
+    nodes.stop([1, 2])
+    assert [again.finish(), late.finish()] == [130, 130]
+
+
 def test_one_coordinator_after_another_down_to_the_last(launcher: Launcher) -> None:
     nodes = Nodes(launcher, 4)
 

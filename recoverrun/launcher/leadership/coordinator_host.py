@@ -213,7 +213,7 @@ class CoordinatorHost(HostMessages):
         if not offer.spare:
             return answer
         self._detector.step(failure_detector.Heard(sender.encode()), now)
-        if not self._newcomers.fit:
+        if self._newcomers.free < 0:
             return answer
         if self._coordinator is None:
             return None

@@ -45,6 +45,12 @@ class HostMessages:
         return spares + [Envelope(peer, NOBODY, stop) for peer in [*others, self._own]]
 
     @property
+    def misses_nodes(self) -> bool:
+        """True if the job has begun, and nobody is there for one of its places."""
+        begun = self._members.start is not None and self.stopped is None
+        return begun and self._newcomers.free > 0
+
+    @property
     def is_alone(self) -> bool:
         """True if no other launcher could go on without this one."""
         return not self._members.present - {self._own}

@@ -87,9 +87,9 @@ class Newcomers:
         return sender in self._members.known or sender in self.waiting
 
     @property
-    def fit(self) -> bool:
-        """True if there is a place for each spare."""
-        return len(self.spares) <= self._vacant
+    def free(self) -> int:
+        """The number of places beyond those for all spares; negative if spares have none."""
+        return self._vacant - len(self.spares)
 
     @property
     def _vacant(self) -> int:

@@ -13,6 +13,9 @@ class Waits(Protocol):
     def be_spare_elsewhere(self) -> None:
         """The coordinator has changed while we wait as a spare: ask the new one."""
 
+    def be_called(self, place: tuple[str, int]) -> None:
+        """Our job runs already: it is joined at `place`, a host and a port."""
+
     def lose_sight(self, silent_s: float) -> None:
         """Nobody answers where we wait, nor anywhere else. Raises RecoverrunError as a spare."""
 

@@ -16,7 +16,7 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.frames import Content, opened
 from rendezvous.protocol import codec
-from rendezvous.protocol.formation_messages import Join, Refusal
+from rendezvous.protocol.formation_messages import Join, Refusal, Running
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub, Incoming
 from rendezvous.transport.own_address import address_towards
@@ -148,6 +148,8 @@ def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Co
 
 def located(message: Message, address: str) -> Message:
     """A message that came from `address`: what it left open about that is filled in."""
+    if isinstance(message, Running):
+        return replace(message, address=address)
     if not isinstance(message, Join):
         return message
     master = message.master

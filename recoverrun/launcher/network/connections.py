@@ -167,16 +167,20 @@ class Connections:
         return self.places.get(name) or (call.place if call is not None else None)
 
     def turn_to(self, place: Place) -> None:
-        """Call another place than the endpoint: who waits there for a job waits for nobody."""
+        """Call another place than the endpoint: who waits there for a job waits for nobody, and
+        nobody for us.
+        """
+        self.hosts, self._claim_at = False, None
         self._elsewhere = place  # Not now: its answers are still being read.
 
     def _turn(self) -> None:
         place, self._elsewhere, uplink = self._elsewhere, None, self._uplink
-        if place is None or uplink is None or uplink.name or uplink.dealer.place == place:
+        if place is None or (uplink and (uplink.name or uplink.dealer.place == place)):
             return
         with suppress(OSError):  # a place that cannot be
             dealer = self._station.connect_tcp(place)
-            self._station.drop(uplink.dealer)
+            if uplink is not None:
+                self._station.drop(uplink.dealer)
             self._uplink = _Call(dealer, place=None)
 
     # --------------------------------------------------------------------------- sending

@@ -9,7 +9,7 @@ they travel as a short digest, because they may hold what is nobody's business.
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from importlib.machinery import PathFinder
@@ -18,7 +18,7 @@ from pathlib import Path
 from recoverrun.config.run_config import RunConfig
 from recoverrun.config.snapshot_options import usual_every
 from recoverrun.version import __version__
-from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.formation_messages import Join, Running
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Held, Share
 
@@ -82,6 +82,28 @@ def join_message(
         torch=fingerprint.torch,
         options=_common_options(config),
     )
+
+
+def running_message(join: Join, nnodes: int) -> Running:
+    """The message of the launcher that coordinates a job, and would say `join`, to its endpoint."""
+    return Running(
+        run_id=join.run_id,
+        nnodes=nnodes,
+        listen=join.listen,
+        script=join.script,
+        arguments=join.arguments,
+        agreement=join.agreement,
+        options=join.options,
+    )
+
+
+def is_same_job(running: Running, join: Join, nnodes: int) -> bool:
+    """True if a launcher that would say `join` was started with the command of that job.
+
+    Another job at the place where a lost node listened is not disturbed, whatever its name.
+    """
+    own = running_message(join, nnodes)
+    return running == replace(own, listen=running.listen, address=running.address)
 
 
 def _common_options(config: RunConfig) -> tuple[str, ...]:

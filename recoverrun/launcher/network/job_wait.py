@@ -62,6 +62,10 @@ class JobWait:
         """The coordinator has changed while we wait as a spare: ask the new one."""
         self._say("recoverrun: another launcher coordinates the job now; this one waits on")
 
+    def be_called(self, place: tuple[str, int]) -> None:
+        """The job runs already: another launcher, at `place`, coordinates it."""
+        self._say(f"recoverrun: this job runs already; asking {place[0]}:{place[1]} for a place")
+
     def give_up(self, connections: Connections, keyring: Keyring, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         uplink = connections.uplink

@@ -51,6 +51,19 @@ def test_a_spare_takes_the_place_as_soon_as_the_loss_is_known() -> None:
     assert of(job.coordinator_host.receive("far", Beat(node="far", incarnation="far"), 2.0), Stop)
 
 
+def test_a_node_is_missing_until_somebody_is_there_for_its_place() -> None:
+    forming = Job()
+    forming.join("own")
+    assert not forming.coordinator_host.misses_nodes  # who joins knows of this launcher
+
+    job = running()
+    assert not job.coordinator_host.misses_nodes
+    job.coordinator_host.depart(LOST, 1.0)
+    assert job.coordinator_host.misses_nodes
+    job.join("late", now=4.0)
+    assert not job.coordinator_host.misses_nodes
+
+
 def test_without_returns_a_spare_waits_on() -> None:
     job = running()
     job.join("late")

@@ -9,7 +9,9 @@ from recoverrun.config.run_config import parse_options
 from recoverrun.launcher.network.job_fingerprint import (
     TORCH_TRIED,
     differences,
+    is_same_job,
     join_message,
+    running_message,
     untried,
 )
 from rendezvous.protocol.formation_messages import Join
@@ -46,6 +48,16 @@ def test_arguments_that_differ_are_told() -> None:
     (record,) = differences([one, two])
 
     assert record.reason == "train.py has other arguments on b than on a"
+
+
+def test_a_job_is_our_own_if_it_was_started_with_the_same_command() -> None:
+    running = running_message(join(listen=7), 2)  # type: ignore[arg-type]
+
+    assert is_same_job(dataclasses.replace(running, address="10.0.0.1"), join(), 2)
+    assert not is_same_job(running, join(), 3)
+    for field in ("run_id", "script", "arguments", "agreement"):
+        assert not is_same_job(running, join(**{field: "other"}), 2), field
+    assert not is_same_job(running, dataclasses.replace(join(), options=("--exact",)), 2)
 
 
 @pytest.mark.parametrize(
