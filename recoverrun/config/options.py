@@ -75,7 +75,7 @@ def gather(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings | N
         if name and option.field not in given:
             given[option.field] = _value(option, name, environ[name])
             origins[option.field] = name
-    for layer in (defaults.from_file(Path.cwd()), defaults.from_scheduler(environ, given)):
+    for layer in (defaults.from_file(_here()), defaults.from_scheduler(environ, given)):
         for option in TABLE:
             found = layer.get(option.field)
             if found is not None and option.field not in given:
@@ -83,6 +83,15 @@ def gather(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings | N
                 origins[option.field] = found.origin
     values: dict[str, Any] = given
     return Settings(Options(command=command, **values), origins)
+
+
+def _here() -> Path:
+    """The working directory. Raises RecoverrunError if it was removed."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        words = "the working directory was removed, or cannot be read: change to another one"
+        raise RecoverrunError(words, ExitCode.USAGE) from error
 
 
 def _variable(option: Option, environ: Mapping[str, str], inside: bool) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from recoverrun.launcher.node.process import spawn
 from tests.e2e.launching import (
+    ROOT,
     Launcher,
     await_death,
 )
@@ -294,6 +295,21 @@ def test_a_mistake_is_one_sentence_and_a_code(
 
     assert words in job.output
     assert len(job.output.splitlines()) == 1
+
+
+def test_a_working_directory_that_was_removed_is_one_sentence(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {gone} && exec {sys.executable} -m recoverrun --no-python true"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    ended = subprocess.run(
+        ["sh", "-c", command], cwd=gone, env=env, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("recoverrun: the working directory was removed")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
