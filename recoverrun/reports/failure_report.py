@@ -37,6 +37,9 @@ HANDED_DOWN = (128 + signal.SIGHUP, 128 + signal.SIGQUIT)
 FRAMES = 3
 """The innermost calls that led to an error; the whole traceback is on the console or in the log."""
 
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3|^<")
+"""Files of libraries, and code without a file."""
+
 _FRAME = re.compile(r'\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)')
 
 
@@ -87,14 +90,21 @@ def without_journal(reason: str, exit_code: int, run_dir: Path) -> str:
 
 
 def where_from(traceback: Sequence[str]) -> list[str]:
-    """The innermost calls of a traceback in one line, and the source of the last in another."""
+    """The innermost calls of a traceback in one line, and the source of one in another: of the
+    script's own innermost call, which is among them, however deep in a library the error was.
+    """
     frames = [(at, match) for at, line in enumerate(traceback) if (match := _FRAME.match(line))]
     if not frames:
         return []
-    calls = [f"{Path(m['path']).name}:{m['line']} {m['name']}" for _, m in frames[-FRAMES:]]
-    last = frames[-1][0] + 1
+    own = [at for at, (_, m) in enumerate(frames) if not _INSTALLED.search(m["path"])]
+    place = own[-1] if own else len(frames) - 1
+    calls = [f"{Path(m['path']).name}:{m['line']} {m['name']}" for _, m in frames]
+    innermost = calls[-FRAMES:]
+    if place < len(frames) - FRAMES:
+        innermost = [calls[place], "…", *calls[1 - FRAMES :]]
+    last = frames[place][0] + 1
     source = traceback[last].strip() if last < len(traceback) else ""
-    shown = [f"at {' → '.join(calls)}"]
+    shown = [f"at {' → '.join(innermost)}"]
     return [*shown, f"> {source}"] if source and set(source) - set("^~") else shown
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.reports.failure_report import LINES, failure_report, without_journal
+from recoverrun.reports.failure_report import LINES, failure_report, where_from, without_journal
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
@@ -66,6 +66,25 @@ ValueError: bad shard 8812"""
     assert lines[2] == '  > raise ValueError(f"bad shard {shard}")'
     assert "  log: /logs/1/stderr.log" in lines
     assert len(lines) <= LINES
+
+
+def test_the_scripts_own_line_is_shown_however_deep_in_a_library_the_error_was() -> None:
+    torch = "/env/lib/python3.11/site-packages/torch"
+    stack = f"""Traceback (most recent call last):
+  File "/home/me/train.py", line 11, in <module>
+    dist.broadcast_object_list(box, src=0)
+  File "{torch}/distributed/c10d_logger.py", line 83, in wrapper
+    return func(*args, **kwargs)
+  File "{torch}/distributed/distributed_c10d.py", line 4026, in broadcast_object_list
+    broadcast(sizes, group_src=group_src, group=group)
+  File "{torch}/distributed/distributed_c10d.py", line 3145, in broadcast
+    work = group.broadcast([tensor], opts)
+PeerLost: rank 0 is lost"""
+
+    calls = "distributed_c10d.py:4026 broadcast_object_list → distributed_c10d.py:3145 broadcast"
+    assert where_from(stack.splitlines()) == [
+        f"at train.py:11 <module> → … → {calls}", "> dist.broadcast_object_list(box, src=0)"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("world_size", [4, 8, 64])
