@@ -2,15 +2,18 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from recoverrun.config.given_options import Options
 from recoverrun.config.run_config import parse_options
 from recoverrun.launcher.network.connections import Connections
-from rendezvous.protocol.formation_messages import Start
+from recoverrun.launcher.network.frames import NOBODY
+from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.transport.station import Station
+
+BEAT = Beat(node="here", incarnation="one")
 
 
 @pytest.fixture
@@ -20,11 +23,11 @@ def station() -> Iterator[Station]:
     one.close()
 
 
-def _start(port: int) -> Start:
+def _start(port: int, name: str = "b") -> Start:
     return Start(
         generation=1, node_rank=0, nnodes=2, first_rank=0, nproc=1, world_size=2,
         master_addr="h:1", nodes=("a", "b"), leader="a",
-        peers=(("a", "127.0.0.1", 1, 1), ("b", "127.0.0.1", port, 1)),
+        peers=(("a", "127.0.0.1", 1, 1), (name, "127.0.0.1", port, 1)),
     )  # fmt: skip
 
 
@@ -49,3 +52,36 @@ def test_a_launcher_that_stops_listening_after_its_connections_broke_is_soon_kno
     assert ended == ["b"]
     assert time.monotonic() < closed_at + 0.3
     connections.close()
+
+
+def test_who_was_started_again_at_the_place_of_another_is_heard_and_hears(
+    station: Station,
+) -> None:
+    """Two calls of one launcher to one place would have one name, and only the first is heard."""
+    connections = Connections(station, parse_options(Options(command=("train.py",)), {}))
+    newcomer = Station()
+    hub = newcomer.listen_tcp("127.0.0.1", 0)
+    connections.learn(_start(hub.port), "a")
+    connections.call(["b"], time.monotonic())  # who was there before, as far as is known
+    _until(lambda: connections.send("b", NOBODY, BEAT), connections, station, newcomer)
+    assert hub.receive() is not None
+
+    connections.learn(_start(hub.port, name="c"), "a")
+    connections.call(["c"], time.monotonic())
+    _until(lambda: connections.send("c", NOBODY, BEAT), connections, station, newcomer)
+    _until(lambda: hub.receive() is not None, connections, station, newcomer)
+
+    connections.close()
+    newcomer.close()
+
+
+def _until(
+    over: Callable[[], bool], connections: Connections, station: Station, other: Station
+) -> None:
+    """Turn the loops of two launchers."""
+    until = time.monotonic() + 5
+    while not over():
+        assert time.monotonic() < until
+        for _ in connections.read(station.wait(0.01), time.monotonic()):
+            pass
+        other.wait(0.01)
