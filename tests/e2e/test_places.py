@@ -53,6 +53,14 @@ class Training:
             assert time.monotonic() < until, f"no {many} {event} within {WITHIN_S:.0f} s"
             time.sleep(0.1)  # A file that another process writes: there is nothing to wait on.
 
+    def first_of(self, event: str, *nodes: int) -> int:
+        """Wait until the journal of one of these nodes has such a record."""
+        until = time.monotonic() + WITHIN_S
+        while not (found := [node for node in nodes if self.nodes[node].records(event)]):
+            assert time.monotonic() < until, f"no {event} in the journals of {nodes}"
+            time.sleep(0.1)  # Files that other processes write: there is nothing to wait on.
+        return found[0]
+
     def finish(self, *launches: Launch) -> Weights:
         """All of them end well; the weights of all ranks."""
         (self.out / "go").touch()
@@ -126,3 +134,25 @@ def test_nodes_that_were_cut_off_come_back_when_the_network_heals(
         job.await_records("replica.prove", len(apart), node=stays)
 
         same(job.finish(*job.nodes), expected)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_the_node_at_the_endpoint_comes_back_after_its_power_was_cut(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """Nobody has seen its end: it listens again before its host could refuse a connection."""
+    case = Returning(shape="range", ranks=3)
+    expected = undisturbed(case, tmp_path / "plain")
+    with net(3, f"power{os.getpid()}") as hosts:
+        job = Training(launcher, case, tmp_path / "out", nodes=3, hosts=hosts)
+        job.await_records("step.commit", 4)
+
+        hosts.unplug(0)
+        job.nodes[0].send(signal.SIGKILL)
+        again = job.launch("--node-rank=0")
+        again.expect("nodes meet at")
+        leader = job.first_of("replica.lost", 1, 2)
+        hosts.plug(0)
+        job.await_records("replica.return", node=leader)
+
+        same(job.finish(again, *job.nodes[1:]), expected)

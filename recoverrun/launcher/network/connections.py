@@ -153,10 +153,22 @@ class Connections:
             self._calls[start.leader] = uplink
 
     def call(self, names: Iterable[str], now: float) -> None:
-        """Have a call to each of these launchers, if it is known where they are."""
+        """Have a call to each of these launchers, if it is known where they are.
+
+        Where one listens at the place of another, which is gone then, it is the same call: of two
+        under our name only the first would be heard.
+        """
         for name in names:
             place = self.places.get(name)
-            if name not in self._calls and name not in self._over and place is not None:
+            if name in self._calls or name in self._over or place is None:
+                continue
+            former = next((call for call in self._calls.values() if call.place == place), None)
+            if former is not None:
+                self._stop_asking(former)
+                self._over.add(former.name)
+                self._calls[name] = self._calls.pop(former.name)
+                former.name, former.inquiry = name, Inquiry(now)
+            else:
                 with suppress(OSError):  # a place that cannot be: nobody can be reached there
                     dealer = self._station.connect_tcp(place)
                     self._calls[name] = _Call(dealer, place, name, None, Inquiry(now))
