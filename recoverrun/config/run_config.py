@@ -83,6 +83,12 @@ class RunConfig:
     finals: str
     digest_every: int
     notes: tuple[str, ...]  # what the user should know about the options given
+    met_at: tuple[Endpoint, ...] = ()  # the job's endpoints, where those above are other places
+
+    @property
+    def of_job(self) -> tuple[Endpoint, ...]:
+        """The endpoints at which the job forms, whichever are asked."""
+        return self.met_at or self.endpoints
 
     @property
     def endpoint(self) -> Endpoint | None:

@@ -74,7 +74,7 @@ class JobClient:
         self._coordinator_host: CoordinatorHost | None = None
         self._heartbeat = heartbeat(config.nnodes)
         self._search = PlaceSearch(agent, self.connections, self._heartbeat, config.nnodes)
-        self._endpoint_call = EndpointCall(station, config.endpoints, self._search.running)
+        self._endpoint_call = EndpointCall(station, config.of_job, self._search.running)
         self._cut_off = False  # from the job
         self._node_records = NodeRecords(record, lambda: self._coordinator_host is not None)
         self._beat_at = began_at

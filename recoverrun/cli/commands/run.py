@@ -142,7 +142,12 @@ def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
     endpoints = tuple(Endpoint(host=host, port=port) for host, port in others)
     limit_s = min(config.join_timeout_s, ASKS_S)
     return replace(
-        config, endpoints=endpoints, must_host=False, may_host=False, join_timeout_s=limit_s
+        config,
+        endpoints=endpoints,
+        met_at=config.of_job,
+        must_host=False,
+        may_host=False,
+        join_timeout_s=limit_s,
     )
 
 

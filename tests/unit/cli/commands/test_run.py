@@ -16,6 +16,7 @@ def test_it_asks_those_that_went_on_and_waits_for_nobody_at_its_own_place() -> N
     again = _again()
 
     assert [str(place) for place in again.endpoints] == ["one:4000", "two:4001"]
+    assert [str(place) for place in again.of_job] == ["own:29500"]  # for who is started there
     assert not again.must_host and not again.may_host
 
 
