@@ -136,6 +136,12 @@ class Still:
     asked_at: float = float("-inf")
     said: bool = False
 
+    def excuse(self, now: float) -> None:
+        """Nobody has seen until `now` whether it moved."""
+        self.since = now
+        if self.blamed_since is not None:
+            self.blamed_since = now
+
     @property
     def phase(self) -> Phase:
         return Phase(self.mark.phase)

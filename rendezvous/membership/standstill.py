@@ -49,6 +49,10 @@ SELDOM, SELDOM_S = LOOKS + 2, 5.0
 
 TICK_S = 0.25
 
+BLIND_S = 3.0
+"""A machine with suspects that is not stepped for so long stood still itself, with its launcher: a
+suspended job, a paused container. Nobody is blamed for that time."""
+
 
 class Standstill:
     """Machine for one job; `hang_limit_s` 0: quiet may last for any time."""
@@ -63,9 +67,14 @@ class Standstill:
         self._still: dict[int, Still] = {}
         self._hangs = 0  # suspicions so far
         self._next: float | None = None
+        self._stepped_at = float("-inf")
 
     def step(self, event: Event, now: float) -> list[Effect]:
         """Take one event at monotonic time `now` (seconds)."""
+        if now > self._stepped_at + BLIND_S:
+            for one in self._still.values():
+                one.excuse(now)
+        self._stepped_at = now
         match event:
             case Members():
                 self._slots, self._protected = event.slots, event.protected

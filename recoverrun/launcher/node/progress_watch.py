@@ -19,6 +19,10 @@ from rendezvous.protocol.progress_page import PageReader, Place, Wait, page_besi
 AGAIN_S = 5.0
 """That a worker stands still is said again so often: a message may be lost."""
 
+BLIND_S = 3.0
+"""A launcher that has not looked for so long stood still itself, perhaps with its workers: a
+suspended job, a paused container."""
+
 LINGERS_S = 30.0
 """A process that goes on for so long after its script's end, and computes nothing, is ended."""
 
@@ -57,14 +61,20 @@ class ProgressWatch:
         self._told: dict[bytes, _Told] = {}  # by the name of the process
         self._pages: dict[bytes, PageReader] = {}
         self._over: dict[bytes, _Over] = {}
+        self._looked_at: float | None = None
+        self._sees_since = float("-inf")
 
     def stands(self, now: float) -> Iterator[Progress]:
         """Yield who stands still, and who moves again."""
+        if self._looked_at is not None and now > self._looked_at + BLIND_S:
+            self._sees_since = now
+        self._looked_at = now
         for worker in self._alive():
             place = None if worker.farewell else self._page(worker).read()
             if place is None:
                 continue
             told, age_s = self._told.get(worker.control), (self._clock() - place.since_ns) / 1e9
+            age_s = min(age_s, now - self._sees_since)
             if age_s < STILL_S:
                 if self._told.pop(worker.control, None) is not None:
                     yield progress(worker, place, age_s)

@@ -46,6 +46,34 @@ def test_who_is_stopped_as_it_waits_is_condemned() -> None:
     assert at <= LEAST_S + TICK_S
 
 
+def test_nobody_is_blamed_for_the_time_in_which_the_launcher_stood_still_itself() -> None:
+    job = Job(*FOUR)
+    job.stands(2)
+    job.waits(0, 1, 3)
+    job.state[2] = "T"
+    job.run(1.0)
+    job.now += 40.0
+    job.run(LEAST_S - TICK_S)
+
+    assert not job.condemned
+    job.run(2 * TICK_S)
+    assert set(job.condemned) == {2}
+
+
+def test_a_lag_in_which_the_launcher_stood_still_raises_no_limit() -> None:
+    job = Job(*FOUR)
+    job.stands(2)
+    job.waits(0, 1, 3)
+    job.run(1.0)
+    job.now += 40.0
+    job.moves(2)
+    job.run(1.0)
+    job.stands(2, serial=11)
+    job.run(LEAST_S + TICK_S)
+
+    assert set(job.condemned) == {2}
+
+
 def test_who_goes_on_after_a_stop_waits_again() -> None:
     job = Job(*FOUR)
     job.waits(0, 1, 2, 3)
