@@ -20,8 +20,8 @@ from recoverrun.launcher.leadership.place_search import PlaceSearch
 from recoverrun.launcher.network.connections import Connections, Word, other_door
 from recoverrun.launcher.network.endpoint_call import EndpointCall
 from recoverrun.launcher.network.frames import NOBODY, Envelope
+from recoverrun.launcher.network.journal_desk import JournalDesk
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
-from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
@@ -65,6 +65,7 @@ class JobClient:
         self._agent = agent
         self._record = record
         self.connections = Connections(station, config)
+        self._journal_desk = JournalDesk(station, folder, self.connections)
         self._leadership = Leadership(
             own=self._incarnation,
             chance=random.random,
@@ -99,6 +100,7 @@ class JobClient:
         """The station closes the connections."""
         self.connections.close()
         self._endpoint_call.close()
+        self._journal_desk.close()
         if self._witness_monitor is not None:
             self._witness_monitor.close()
         if self._etcd is not None:
@@ -123,6 +125,7 @@ class JobClient:
         """Hear what has come, of what is `ready`. Raises RecoverrunError at a stranger's words."""
         for word in self.connections.read(ready, now):
             self._hear(word, now)
+        self._journal_desk.answer(ready)
         for peer in self.connections.met():
             self._greet(peer)
         self._endpoint_call.read(ready)
@@ -262,6 +265,8 @@ class JobClient:
     def _hear(self, word: Word, now: float) -> None:
         """Another launcher has spoken."""
         sender, message, leadership = word.sender, word.message, self._leadership
+        if self._journal_desk.hear(sender, message):
+            return
         if isinstance(message, Running):
             if not leadership.leader and self._search.is_called(message):
                 self._coordinator_host = None
@@ -354,7 +359,12 @@ class JobClient:
             self._node_records.said(message, now)
             local_workers = self._agent.local_workers
             if isinstance(message, Committed | Held) and local_workers is not None:
-                _entrust(self.connections, self._leadership.keepers(), local_workers, message)
+                # Whoever takes part again can follow a lost rank only from the top of its step on.
+                keepers = self._leadership.keepers()
+                context_buffer = local_workers.context_buffer(message) if keepers else None
+                if context_buffer is not None:
+                    for keeper in keepers:
+                        self.connections.send(keeper, NOBODY, context_buffer)
             if self._coordinator_host is not None:
                 self._send(self._coordinator_host.receive(self._incarnation, message, now), now)
             elif not self._leadership.leader:
@@ -380,20 +390,3 @@ class JobClient:
         for envelope in envelopes:
             if envelope.to == self._incarnation:
                 self._agent.take(envelope.rank, envelope.message, now)
-
-
-def _entrust(
-    connections: Connections,
-    keepers: Sequence[str],
-    local_workers: LocalWorkers,
-    reached: Committed | Held,
-) -> None:
-    """Have other nodes keep what a worker would leave behind, in case this one is lost.
-
-    Whoever takes part again was nowhere before the top of that step, and can follow a lost rank
-    only from there on.
-    """
-    context_buffer = local_workers.context_buffer(reached) if keepers else None
-    if context_buffer is not None:
-        for keeper in keepers:
-            connections.send(keeper, NOBODY, context_buffer)

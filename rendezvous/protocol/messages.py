@@ -26,6 +26,7 @@ from rendezvous.protocol.formation_messages import (
     Strikes,
 )
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, ShowStack, Stack
+from rendezvous.protocol.journal_messages import JournalCall, JournalPiece
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
@@ -358,5 +359,7 @@ Message = (
     | Ping
     | Pong
     | Testimony
+    | JournalCall
+    | JournalPiece
     | SnapshotMessage
 )

@@ -1,18 +1,20 @@
 """`recoverrun status [RUN]`: who is alive, how far the run is, what was lost.
 
-A reader of journal files and nothing else: it opens no socket, so it works on any machine that sees
-the run directory, and neither it nor its end can disturb the job.
+A reader of journal files and nothing else, so neither it nor its end can disturb the job. It works
+on any machine that sees the run directory, and opens no socket there. From elsewhere, with
+--rdzv-endpoint, it reads copies of the journals that the job's launchers send.
 """
 
 import os
 import select
 import sys
+import tempfile
 import termios
 import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +22,15 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from recoverrun.config import option_values
 from recoverrun.errors import ExitCode
+from recoverrun.launcher.network.addresses import written
+from recoverrun.launcher.network.key_lookup import Place, find_key
+from recoverrun.launcher.network.remote_journals import RemoteJournals
 from recoverrun.reports.find_run import RunNotFound, find_run
 from recoverrun.reports.hang_stacks import HangStack, hang_stacks
 from recoverrun.reports.screen_style import glyphs
-from recoverrun.reports.stack_page import stack_page
+from recoverrun.reports.stack_page import ELSEWHERE, NONE, stack_page
 from recoverrun.reports.status import Status, Watch, to_json
 from recoverrun.reports.status_fit import fitted
 from recoverrun.reports.status_lines import plain_lines
@@ -42,6 +48,8 @@ class StatusConfig:
     once: bool
     json: bool
     steps: int = 0  # that there will be, 0 unknown
+    remote: RemoteJournals | None = None  # whose copies are in `run_dir`
+    shown: str = ""  # in the place of `run_dir`, to people
 
 
 def register(app: typer.Typer) -> None:
@@ -63,8 +71,22 @@ def status(
             metavar="N", min=0, help="Steps that the script will make: tells the time left."
         ),
     ] = 0,
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            "--rdzv-endpoint",
+            metavar="HOST:PORT,...",
+            help="Ask the launchers of the job that meets there: for machines without its files.",
+        ),
+    ] = "",
+    key_file: Annotated[
+        str, typer.Option(metavar="FILE", help="With it: the job's key; none: it has no key.")
+    ] = "",
 ) -> None:
     """Show who is alive, the step, quotas and losses of a run, live."""
+    if endpoint:
+        asked = StatusConfig(run_dir=Path(), once=once, json=json, steps=steps)
+        raise typer.Exit(_from_afar(endpoint, key_file, asked))
     try:
         run_dir = find_run(run, Path.cwd())
     except RunNotFound as error:
@@ -74,9 +96,26 @@ def status(
     raise typer.Exit(show(config, Console()))
 
 
+def _from_afar(text: str, key_file: str, asked: StatusConfig) -> int:
+    """The status of the job that meets at this endpoint. Raises RecoverrunError."""
+    endpoints = option_values.endpoints(text, option_values.C10D_PORT)
+    keyring = find_key(Place(endpoints, key_file), os.environ)
+    with tempfile.TemporaryDirectory(prefix="recoverrun-") as copies:
+        remote = RemoteJournals(endpoints, keyring, Path(copies))
+        try:
+            shown = f"the launchers at {written(endpoints)}"
+            code = show(replace(asked, run_dir=Path(copies), remote=remote, shown=shown), Console())
+        finally:
+            remote.close()
+    if remote.over:
+        sentence = "recoverrun status: the launchers have ended; postmortem of the run tells how"
+        typer.echo(sentence, err=True)
+    return code
+
+
 def show(config: StatusConfig, console: Console) -> int:
     """Print or follow; returns the exit code."""
-    follower = Follower(config.run_dir, config.steps)
+    follower = Follower(config.run_dir, config.steps, config.remote, config.shown)
     now = follower.read()
     if config.json:
         typer.echo(to_json(now))
@@ -93,18 +132,40 @@ def show(config: StatusConfig, console: Console) -> int:
 class Follower:
     """Reads what is new in the journals and knows the wall clock, which the screen must not."""
 
-    def __init__(self, run_dir: Path, steps: int = 0) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        steps: int = 0,
+        remote: RemoteJournals | None = None,
+        shown: str = "",
+    ) -> None:
+        """`remote` brings what is new in `run_dir`, which is `shown` to people in other words."""
         self.run_dir = run_dir
+        self._shown = shown or str(run_dir)
+        self._remote = remote
         self._tail = RunTail(run_dir)
         self._steps = steps
         self._run = ""
-        self._watch = Watch(run_dir=str(run_dir), steps=steps)
+        self._watch = Watch(run_dir=self._shown, steps=steps)
+
+    @property
+    def over(self) -> bool:
+        """True if nothing new will ever come, as far as launchers have to send it."""
+        return self._remote is not None and self._remote.over
+
+    @property
+    def no_stacks(self) -> str:
+        """Why no stacks are shown, where there are none."""
+        return ELSEWHERE if self._remote is not None else NONE
 
     def read(self) -> Status:
+        """The present state. Raises RecoverrunError if launchers are asked and none answers."""
+        if self._remote is not None:
+            self._remote.fetch()
         new = self._tail.poll()
         if self._tail.run != self._run:  # Another one has begun in the same directory.
             self._run = self._tail.run
-            self._watch = Watch(run_dir=str(self.run_dir), steps=self._steps)
+            self._watch = Watch(run_dir=self._shown, steps=self._steps)
         self._watch.add(new)
         self._watch.unreadable = self._tail.places
         now = time.time()
@@ -121,10 +182,11 @@ def follow(follower: Follower, console: Console) -> int:
     now, stacks = follower.read(), False
     with keys(sys.stdin.fileno()), Live(console=console, auto_refresh=False, screen=True) as live:
         try:
-            while now.exit_code is None:
+            while now.exit_code is None and not follower.over:
                 page = fitted(now, signs, console, height=console.height, live=True)
                 if stacks:
-                    page = stack_page(follower.stacks(now), signs, height=console.height)
+                    found, none = follower.stacks(now), follower.no_stacks
+                    page = stack_page(found, signs, height=console.height, none=none)
                 live.update(page, refresh=True)
                 key = pressed(sys.stdin.fileno(), PERIOD_S)
                 if key in LEAVE:

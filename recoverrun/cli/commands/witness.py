@@ -2,29 +2,18 @@
 
 import os
 import signal
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from recoverrun.config import option_values
-from recoverrun.config.option_values import Endpoint
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.network.key_lookup import find_key
+from recoverrun.launcher.network.key_lookup import Place, find_key
 from recoverrun.launcher.network.witness_server import serve
 from recoverrun.launcher.node.signals import SignalInbox
 from rendezvous.transport.station import Station
 
 ENDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The address at which it listens, and its key."""
-
-    endpoints: tuple[Endpoint, ...]
-    key_file: str
-    key_required: bool
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +32,7 @@ def witness(
 ) -> None:
     """Vote in place of a node that is lost; jobs find it with --witness=HOST:PORT."""
     where = option_values.endpoint(place, option_values.WITNESS_PORT, "HOST:PORT")
-    keyring = find_key(_Place((where,), key_file, key_required), os.environ)
+    keyring = find_key(Place((where,), key_file, key_required), os.environ)
     station = Station(keyring.key)
     signals = SignalInbox(ENDERS)
     try:

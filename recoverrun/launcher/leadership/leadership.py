@@ -375,7 +375,8 @@ class Leadership:
             vacancy = self.attempt.vacancy(
                 self.own, self.term, policy=self._policy, members=members, dead=dead
             )
-        record = records.taken_over(self.attempt.name(self.own), self.term)
+        own = self.own
+        record = records.taken_over(self.attempt.name(own), self.attempt.place(own), self.term)
         return [record, TakeOver(vacancy, standings, max(attempts), early)]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from rendezvous.consensus.configuration import Configuration
-from rendezvous.protocol.records import Record, notice
+from rendezvous.protocol.records import Json, Record, notice
 
 WAYS_ON = (
     "it goes on alone if the others are proved dead, with a witness, or with "
@@ -27,10 +27,13 @@ def decided(configuration: Configuration, name: Callable[[str], str], *, etcd: b
     return Record("roll.decide", words, {"number": configuration.number, "nodes": list(names)})
 
 
-def taken_over(name: str, term: int) -> Record:
-    """Return the record of a takeover by the launcher on this node."""
+def taken_over(name: str, place: str, term: int) -> Record:
+    """Return the record of a takeover by the launcher on this node, which others reach at `place`,
+    "" if that is not known.
+    """
     words = f"node {name} coordinates this run now"
-    return Record("leader.succeed", words, {"tenure": term})
+    where: dict[str, Json] = {"place": place} if place else {}
+    return Record("leader.succeed", words, {"tenure": term, **where})
 
 
 def alone(names: Iterable[str]) -> Record:

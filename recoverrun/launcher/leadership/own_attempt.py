@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from recoverrun.config.option_values import Endpoint
 from recoverrun.launcher.leadership.handover import statement
 from recoverrun.launcher.leadership.launchers import Member, members_of
 from rendezvous.consensus.register_events import Moved
@@ -87,6 +88,15 @@ class OwnAttempt:
         """The name of that launcher's node."""
         member = self.nodes.get(launcher)
         return launcher[:8] if member is None else member.name
+
+    def place(self, launcher: str) -> str:
+        """The host and port at which others reach a launcher, "" where only the endpoint leads
+        to it.
+        """
+        peers = self.start.peers if self.start is not None else ()
+        places = {peer[0]: (peer[1], peer[2]) for peer in peers}
+        host, port = places.get(launcher, ("", 0))
+        return str(Endpoint(host=host, port=port)) if host and port else ""
 
     def absent(self, members: Iterable[str]) -> set[str]:
         """The names of nodes that had a place and are not with `members`."""

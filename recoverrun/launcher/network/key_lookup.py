@@ -58,6 +58,15 @@ class Listener(Protocol):
     def key_required(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command that is no launcher listens or calls, and its options for keys."""
+
+    endpoints: tuple[Endpoint, ...]
+    key_file: str
+    key_required: bool = False
+
+
 def find_key(config: Listener, environ: Mapping[str, str]) -> Keyring:
     """Raises RecoverrunError for a key that cannot be used, or where one is required."""
     if not config.endpoints:

@@ -187,7 +187,9 @@ def _line(record: Record) -> str:
         case "snapshot.degraded":
             return f"! {record.reason}"
         case "leader.succeed":
-            return f"⇄ {record.reason}"
+            place = fields.get("place")
+            asked = f" (recoverrun status --rdzv-endpoint {place})" if place else ""
+            return f"⇄ {record.reason}{asked}"
         case "notice.give" if fields.get("event") == "snapshot.pace":
             return record.reason
         case "notice.give":

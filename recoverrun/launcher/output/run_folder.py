@@ -53,6 +53,11 @@ class RunFolder:
         return self._name
 
     @property
+    def made(self) -> Path | None:
+        """The directory, if it exists already."""
+        return self._path
+
+    @property
     def path(self) -> Path:
         """The directory, which exists. Raises RecoverrunError if it cannot be had."""
         if self._path is None:

@@ -1,0 +1,158 @@
+"""Copies of a job's journals, fetched from its launchers with the job's key.
+
+The launcher at the endpoint is asked first and names the others, which are asked as well: so nodes
+without a shared file system are all seen, and a job whose first node is lost is followed on. They
+are asked one after the other, as they may all have the same files.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from recoverrun.config.option_values import Endpoint
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.network.addresses import open_uplink, written
+from recoverrun.launcher.network.connections import Place
+from recoverrun.launcher.network.frames import opened
+from recoverrun.launcher.network.handshake_diagnosis import diagnose, has_ended, unanswered
+from recoverrun.launcher.network.journal_desk import JOURNAL
+from recoverrun.launcher.network.key_lookup import Keyring
+from rendezvous.protocol import codec
+from rendezvous.protocol.formation_messages import Refusal
+from rendezvous.protocol.journal_messages import JournalCall, JournalPiece
+from rendezvous.transport.links import Dealer
+from rendezvous.transport.station import Station
+
+PATIENCE_S = 5.0
+"""How long the launcher at the endpoint may take to answer for the first time."""
+
+ANSWER_S = 2.0
+CALL_S = 1.0
+"""A launcher that another one has named is waited for so long, once."""
+
+LOOK_S = 0.05
+BYTES_MOST = 1 << 30
+"""Of all journals of a run: 50,000 steps with many losses are some MiB."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The call to one launcher."""
+
+    place: Place | None  # None: the endpoint
+    dealer: Dealer
+    wait_s: float  # that its connection may take
+
+
+class RemoteJournals:
+    """The journals of the job at `endpoints`, in `directory`, which is empty at first."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], keyring: Keyring, directory: Path) -> None:
+        self.directory = directory
+        self.folder = ""
+        """The name of the run, once a launcher has told it."""
+        self.over = False
+        """True once all launchers that answered have ended."""
+        self._endpoints, self._keyring = endpoints, keyring
+        self._station = Station(keyring.key)
+        self._lines = [_Line(None, open_uplink(self._station, endpoints), PATIENCE_S)]
+        self._have: dict[str, int] = {}
+        self._serial = 0
+
+    def fetch(self) -> None:
+        """Bring what is new. Raises RecoverrunError if nobody has ever answered."""
+        heard: list[_Line] = []
+        for line in self._lines:  # It grows while we ask.
+            while (piece := self._ask(line)) is not None:
+                if line not in heard:
+                    heard.append(line)
+                if line is heard[0]:  # It alone: each would name the one before it to us again.
+                    self._learn(piece)
+                if not self._keep(piece):
+                    break
+        if not heard:
+            if not self.folder:
+                raise RecoverrunError(self._why(), ExitCode.NEVER_FORMED)
+            self.over = all(has_ended(endpoint) for endpoint in self._places())
+
+    def close(self) -> None:
+        self._station.close()
+
+    def _ask(self, line: _Line) -> JournalPiece | None:
+        """The answer of one launcher, None if there is none. Raises RecoverrunError."""
+        until = time.monotonic() + line.wait_s
+        line.wait_s = 0.0
+        self._serial += 1
+        call = codec.encode(JournalCall(serial=self._serial, have=tuple(self._have.items())))
+        while not line.dealer.send(call):
+            line.dealer.receive()  # It tells of connections.
+            if line.place is None and (failures := line.dealer.new_strangers()):
+                if why := diagnose(self._endpoints, self._keyring, failures):
+                    raise RecoverrunError(why, ExitCode.NEVER_FORMED)
+            if time.monotonic() >= until:
+                return None
+            self._station.wait(LOOK_S)
+        until = time.monotonic() + ANSWER_S
+        while (left := until - time.monotonic()) > 0:
+            self._station.wait(left)
+            while (frames := line.dealer.receive()) is not None:
+                piece = _piece(frames)
+                if piece is not None and piece.serial == self._serial:
+                    return piece
+        return None
+
+    def _learn(self, piece: JournalPiece) -> None:
+        """Have a call to each launcher that is named."""
+        self.folder = piece.folder
+        known = {line.place for line in self._lines}
+        for host, port in piece.launchers:
+            if (host, port) not in known:
+                with suppress(OSError):  # a place that cannot be
+                    dealer = self._station.connect_tcp((host, port))
+                    self._lines.append(_Line((host, port), dealer, CALL_S))
+
+    def _keep(self, piece: JournalPiece) -> bool:
+        """Write it behind what is there. False if nothing came that fits there."""
+        have = self._have.get(piece.name, 0)
+        if not JOURNAL.fullmatch(piece.name) or piece.start != have or not piece.data:
+            return False
+        if sum(self._have.values()) + len(piece.data) > BYTES_MOST:
+            sentence = f"the journals of {written(self._endpoints)} are larger than 1 GiB"
+            raise RecoverrunError(sentence, ExitCode.USAGE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(self.directory / piece.name, flags, 0o600), "wb") as file:
+            file.write(piece.data)
+        self._have[piece.name] = have + len(piece.data)
+        return True
+
+    def _places(self) -> list[Endpoint]:
+        found = [
+            Endpoint(host=line.place[0], port=line.place[1]) for line in self._lines if line.place
+        ]
+        return [*self._endpoints, *found]
+
+    def _why(self) -> str:
+        if self._lines[0].dealer.up:
+            return (
+                f"the launcher at {written(self._endpoints)} does not tell its journal: it may be "
+                "of another version, or its disk stalls"
+            )
+        return unanswered(self._endpoints, PATIENCE_S)
+
+
+def _piece(frames: Sequence[bytes]) -> JournalPiece | None:
+    """The piece of a journal that an answer holds. Raises RecoverrunError where the other end says
+    why it has none.
+    """
+    try:
+        message = opened(frames)[1]
+    except codec.VersionMismatch as error:
+        raise RecoverrunError(str(error), ExitCode.NEVER_FORMED) from error
+    except codec.RemoteProtocolError:
+        return None  # Whoever answers may be anybody.
+    if isinstance(message, Refusal) and message.exit_code:
+        raise RecoverrunError(message.reason, message.exit_code)
+    return message if isinstance(message, JournalPiece) else None
