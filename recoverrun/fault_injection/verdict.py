@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from recoverrun.errors import ExitCode
 from recoverrun.fault_injection.trial import Trial
+from recoverrun.reports import figures
 from recoverrun.reports.happenings import Death, Loss
 from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural
@@ -126,9 +127,9 @@ def faults_point(kills: Sequence[Kill], history: History) -> Point:
     """True if the job lived on after each loss."""
     sorted_out = faults(kills, history)
     struck = len(kills) - len(sorted_out.missed)
-    text = f"{plural(struck, 'kill')}, {plural(len(sorted_out.absorbed), 'lost replica')} absorbed"
-    if history.returns.backs:
-        text += f", {plural(len(history.returns.backs), 'return')}"
+    text = f"{plural(struck, 'kill')}, {plural(figures.survived(history), 'loss')} survived"
+    if figures.returned(history):
+        text += f", {plural(figures.returned(history), 'return')}"
     if history.steps_back.found:
         text += f", {plural(len(history.steps_back.found), 'way')} back to a snapshot"
     if sorted_out.missed:
@@ -139,9 +140,9 @@ def faults_point(kills: Sequence[Kill], history: History) -> Point:
 def returns_point(history: History, notices: Sequence[str]) -> Point:
     """True if each replica that was lost takes part again at the end."""
     away = sorted({history.slot_of(rank) for rank in _away(history)})
-    back = len(history.returns.backs)
+    back = figures.returned(history)
     if not away:
-        return Point(held=True, text=f"{plural(back, 'lost replica')} came back")
+        return Point(held=True, text=f"{plural(back, 'replica')} came back")
     told = (one.removeprefix(NEVER) for one in notices if one.startswith(NEVER))
     why = next(told, "the run was over too soon")
     slots = ", ".join(map(str, away))

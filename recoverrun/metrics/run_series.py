@@ -101,9 +101,11 @@ def _run(facts: History, status: Status) -> list[Series]:
 
 def _steps(status: Status) -> list[Series]:
     # Those that were redone are known only as the recovery is over, so the two are no classes.
-    moved = status.redone + status.taken_over
+    moved = status.redone_microbatches + status.taken_over_microbatches
     return [
-        _plain("step", "gauge", "Newest committed step, -1 before the first.", status.step),
+        _plain(
+            "last_step", "gauge", "Newest committed step, -1 before the first.", status.last_step
+        ),
         _plain("steps_total", "counter", "Committed steps.", status.steps),
         _plain(
             "steps_again_total", "counter", "Of them, done before a restart.", status.steps_again
@@ -115,11 +117,16 @@ def _steps(status: Status) -> list[Series]:
             status.steps - status.exact,
         ),
         _plain("step_seconds", "gauge", "The newest step.", status.step_ms / 1000),
-        _plain("median_step_seconds", "gauge", "Without losses' cost.", status.median_ms / 1000),
+        _plain(
+            "median_step_seconds", "gauge", "Without losses' cost.", status.median_step_ms / 1000
+        ),
         _plain("step_microbatches", "gauge", "Of the newest step.", status.microbatches),
         _plain("moved_microbatches_total", "counter", "Computed by other replicas.", moved),
         _plain(
-            "redone_microbatches_total", "counter", "Of those, lost in their step.", status.redone
+            "redone_microbatches_total",
+            "counter",
+            "Of those, lost in their step.",
+            status.redone_microbatches,
         ),
     ]
 
@@ -150,8 +157,8 @@ def _losses(facts: History, status: Status) -> list[Series]:
         parts.update(dict(one.parts_ms))
     return [
         _by("losses_total", "counter", "Replicas lost, by cause.", "class", sorted(causes.items())),
-        _plain("survived_total", "counter", "Of them, taken over by others.", status.made_good),
-        _plain("returns_total", "counter", "Replicas that came back.", status.returned),
+        _plain("survived_total", "counter", "Losses that the others survived.", status.survived),
+        _plain("returned_total", "counter", "Replicas that came back.", status.returned),
         Series(
             name=f"{PREFIX}recovery_seconds",
             kind="histogram",

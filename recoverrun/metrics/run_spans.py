@@ -80,7 +80,7 @@ class RunSpans:
                     attributes={
                         "recoverrun.replica": slot,
                         "recoverrun.step": step,
-                        **{f"recoverrun.{name}_ms": ms for name, ms in way.parts_ms},
+                        **{f"recoverrun.{name}": ms for name, ms in way.fields_ms.items()},
                     },
                 )
             case "hang.suspect":
@@ -127,11 +127,11 @@ class RunSpans:
                 "recoverrun.run_id": facts.run_id,
                 "recoverrun.promise": facts.promised,
                 "recoverrun.exit_code": -1 if code is None else code,
-                "recoverrun.steps": figures.steps_done(facts),
+                "recoverrun.steps_done": figures.steps_done(facts),
                 "recoverrun.losses": len(facts.losses),
                 "recoverrun.survived": figures.survived(facts),
                 "recoverrun.lost_s": figures.lost_s(facts),
-                "recoverrun.goodput": float(str(goodput["ratio"])),
+                "recoverrun.goodput_ratio": float(str(goodput["ratio"])),
             },
             failed=bool(code),
         )

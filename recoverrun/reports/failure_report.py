@@ -160,7 +160,7 @@ def _before(losses: Sequence[LossCause], returned: int) -> list[str]:
     )
     more = f" and {len(survived) - 3} more" if len(survived) > 3 else ""
     back = f"; {plural(returned, 'replica')} came back" if returned else ""
-    return [f"before that {plural(len(survived), 'lost replica')} taken over: {named}{more}{back}"]
+    return [f"before that {plural(len(survived), 'loss')} survived: {named}{more}{back}"]
 
 
 def _progress(facts: History, exit_code: int) -> list[str]:

@@ -147,7 +147,7 @@ def goodput_json(goodput: Goodput) -> dict[str, Json]:
         "ratio": round(goodput.ratio, 6),
         "of_allocated": round(goodput.of_allocated, 6),
         "of_alive": round(goodput.of_alive, 6),
-        "usual_step_ms": goodput.usual_us / 1000,
+        "median_step_ms": goodput.usual_us / 1000,
         "steps": goodput.steps,
         "steps_again": goodput.again,
         "buckets": shares,

@@ -71,7 +71,7 @@ def _facts(found: Postmortem, utc_offset_s: int) -> list[str]:
         )
     words = [
         f"{began} {zone(utc_offset_s)}" if found.began else "",
-        f"lasted {span(found.duration_s)}",
+        f"lasted {span(found.wall_s)}",
     ]
     nodes = plural(len(found.nodes) + len(found.missing_nodes), "node")
     words += [shape, nodes, found.strategy, f"recoverrun {found.version}" if found.version else ""]

@@ -132,7 +132,7 @@ class Postmortem:
         return run_title(self.argv, self.run_id)
 
     @property
-    def duration_s(self) -> float:
+    def wall_s(self) -> float:
         return max(0.0, self.latest - self.began)
 
 
@@ -297,7 +297,7 @@ def cells(lane: Lane, *, began: float, latest: float, columns: int) -> tuple[Sta
 def verdict(found: Postmortem) -> str:
     """The outcome in one line."""
     steps, survived, back = found.steps_words, found.survived, found.returned
-    kept = f", {plural(survived, 'lost replica')} taken over" if survived else ""
+    kept = f", {plural(survived, 'loss')} survived" if survived else ""
     kept += f", {plural(back, 'replica')} came back" if back else ""
     kept += f", {found.began_again}" if found.began_again else ""
     match found.outcome:

@@ -7,7 +7,7 @@ from recoverrun.reports.goodput import goodput_json
 from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import LossReport, Postmortem
 from recoverrun.reports.proof import Proof
-from recoverrun.reports.returns import Way
+from recoverrun.reports.returns import WAY_PARTS, Way
 from rendezvous.protocol.records import Json
 
 SCHEMA = 1
@@ -27,7 +27,7 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "end_reason": found.end_reason,
         "began": found.began,
         "latest": found.latest,
-        "duration_s": round(found.duration_s, 6),
+        "wall_s": round(found.wall_s, 6),
         "nodes": list(found.nodes),
         "missing_nodes": list(found.missing_nodes),
         "earlier_runs": found.earlier_runs,
@@ -113,13 +113,8 @@ def _way_json(way: Way) -> dict[str, Json]:
         "ready": way.ready or None,
         "back": way.back or None,
         "step": way.step,
-        "wait_ms": way.wait_ms if way.wait_ms >= 0 else None,
-        "hold_ms": way.hold_ms if way.hold_ms >= 0 else None,
-        "start_ms": way.start_ms if way.start_ms >= 0 else None,
-        "prologue_ms": way.prologue_ms if way.prologue_ms >= 0 else None,
-        "transfer_ms": way.parts.transfer_ms if way.parts.transfer_ms >= 0 else None,
-        "place_ms": way.parts.place_ms if way.parts.place_ms >= 0 else None,
-        "first_ms": way.parts.first_ms if way.parts.first_ms >= 0 else None,
+        **dict.fromkeys(f"{part.replace(' ', '_')}_ms" for part in WAY_PARTS),
+        **way.fields_ms,
         "bytes": way.parts.size,
         "sources": list(way.parts.sources),
         "replicas": way.live,
@@ -136,7 +131,7 @@ def _loss_json(loss: LossReport) -> dict[str, Json]:
         "generation": loss.generation,
         "root_rank": loss.cause.root.rank,
         "root_cause": _root_json(loss.cause.root),
-        "recovered": loss.total_ms >= 0,
+        "survived": loss.total_ms >= 0,
         "step": loss.step,
         "redone": loss.redone,
         "redone_identities": [list(identity) for identity in loss.again],

@@ -140,7 +140,7 @@ def _title(found: Postmortem, signs: Glyphs, utc_offset_s: int) -> Text:
         shape = f"{len(found.replicas)} {signs.times} {plural(len(found.replicas[0]), 'rank')}"
     if found.began:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.began + utc_offset_s))
-        parts = [f"{began} {zone(utc_offset_s)}", f"lasted {span(found.duration_s)}", shape]
+        parts = [f"{began} {zone(utc_offset_s)}", f"lasted {span(found.wall_s)}", shape]
         parts.append(plural(len(found.nodes) + len(found.missing_nodes), "node"))
         text.append("\n").append_text(words(f" {signs.dot} ".join(parts), QUIET, signs))
     return text

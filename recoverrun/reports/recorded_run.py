@@ -45,8 +45,8 @@ class RecordedLoss:
     confidence: Confidence
     victims: tuple[int, ...]  # ranks that went with it
     redone: int  # microbatches
-    recovered: bool
-    total_ms: float  # from the loss to the whole step, 0 if it was not recovered
+    survived: bool  # others took its microbatches over
+    total_ms: float  # from the loss to the whole step, 0 if it was not survived
     parts_ms: Mapping[str, float]  # of that
 
 
@@ -144,7 +144,7 @@ def _loss(loss: LossReport) -> RecordedLoss:
         confidence=root.confidence,
         victims=root.victims,
         redone=loss.redone,
-        recovered=loss.total_ms >= 0,
+        survived=loss.total_ms >= 0,
         total_ms=max(0.0, loss.total_ms),
         parts_ms=dict(loss.parts_ms),
     )

@@ -17,6 +17,9 @@ from rendezvous.protocol.incarnations import birth_of
 
 ON_NO_LIFE = -1
 
+WAY_PARTS = ("start", "prologue", "wait", "hold", "transfer", "place", "first step")
+"""Parts of a replica's way back, in their order, as people read them."""
+
 WayState = Literal["started", "ready", "invited", "trial", "back", "ended"]
 
 
@@ -100,15 +103,20 @@ class Way:
         """The known times of the parts of its way."""
         parts = self.parts
         told = (
-            ("start", self.start_ms),
-            ("prologue", self.prologue_ms),
-            ("wait", max(0.0, self.wait_ms - max(0.0, self.hold_ms)) if self.joined else -1.0),
-            ("hold", self.hold_ms),
-            ("transfer", parts.transfer_ms),
-            ("place", parts.place_ms),
-            ("first step", parts.first_ms),
+            self.start_ms,
+            self.prologue_ms,
+            max(0.0, self.wait_ms - max(0.0, self.hold_ms)) if self.joined else -1.0,
+            self.hold_ms,
+            parts.transfer_ms,
+            parts.place_ms,
+            parts.first_ms,
         )
-        return tuple((name, ms) for name, ms in told if ms >= 0)
+        return tuple((name, ms) for name, ms in zip(WAY_PARTS, told, strict=True) if ms >= 0)
+
+    @property
+    def fields_ms(self) -> dict[str, float]:
+        """The same for programs, by names such as `first_step_ms`."""
+        return {f"{name.replace(' ', '_')}_ms": ms for name, ms in self.parts_ms}
 
     @property
     def why(self) -> str:

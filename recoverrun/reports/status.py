@@ -33,7 +33,7 @@ SILENT_AFTER_S = 30.0  # without a record, and twenty times the usual step
 
 Phase = Literal["waiting", "starting", "running", "degraded", "ended", "failed"]
 Health = Literal["up", "done", "stopped", "fault"]
-Kind = Literal["lost", "made-good", "moved", "joined", "warning", "note", "end"]
+Kind = Literal["lost", "survived", "moved", "joined", "warning", "note", "end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +77,11 @@ class Status:
     alive: int  # workers
     pids: dict[int, int]  # of those, by rank
     generation: int
-    step: int  # newest committed, -1 none
+    last_step: int  # newest committed, -1 none
     of: int  # steps that there will be in this attempt; 0 unknown
     eta_s: float  # until then, at the speed of the last steps; -1 unknown
     step_ms: float  # of that step
-    median_ms: float  # of all steps, without what losses cost
+    median_step_ms: float  # of all steps, without what losses cost
     recent_ms: tuple[float, ...]
     microbatches: int  # of the newest committed step
     total: int
@@ -95,11 +95,11 @@ class Status:
     promise_reason: str
     replicas: tuple[Replica, ...]
     losses: int
-    made_good: int
+    survived: int
     returned: int  # replicas that took part again after a loss
     snapshots: str  # what a loss would go back to, in words; "" if to nothing
-    redone: int  # microbatches, in recoveries
-    taken_over: int  # by other replicas in all steps after
+    redone_microbatches: int  # in recoveries
+    taken_over_microbatches: int  # by other replicas in all steps after
     lost_s: float  # by all recoveries
     goodput: Goodput
     recovery_ms: float  # of the newest recovery, -1 none
@@ -205,11 +205,11 @@ class Watch:
                 [view.generation for view in facts.views[-1:]]
                 + [newest.generation if newest else 0]
             ),
-            step=figures.newest_step(facts),
+            last_step=figures.newest_step(facts),
             of=of,
             eta_s=_eta_s(newest.step, of, times) if newest else -1.0,
             step_ms=newest.ms if newest else 0.0,
-            median_ms=middle,
+            median_step_ms=middle,
             recent_ms=times,
             microbatches=_counted(newest) if newest else 0,
             total=newest.total if newest else 0,
@@ -223,11 +223,11 @@ class Watch:
             promise_reason=facts.weakened or steered(facts) or facts.promise_reason,
             replicas=self._replicas(live),
             losses=len(facts.losses),
-            made_good=figures.survived(facts),
+            survived=figures.survived(facts),
             returned=figures.returned(facts),
             snapshots=facts.steps_back.newest_line(now),
-            redone=figures.redone(facts),
-            taken_over=figures.taken_over(facts, tally.moved),
+            redone_microbatches=figures.redone(facts),
+            taken_over_microbatches=figures.taken_over(facts, tally.moved),
             lost_s=figures.lost_s(facts),
             goodput=goodput,
             recovery_ms=recoveries[-1].total_ms if recoveries else -1.0,
@@ -333,7 +333,7 @@ def _line(entry: Entry, facts: History) -> tuple[Kind, str] | None:
         case "replica.lost":
             return "lost", f"replica {entry.integer('slot')} lost: {entry.reason}"
         case "recovery.done":
-            return "made-good", step_complete(recovery_in(entry))
+            return "survived", step_complete(recovery_in(entry))
         case "replica.start" | "replica.ready":
             return "note", entry.reason
         case "replica.prove":

@@ -45,13 +45,13 @@ def _summary(status: Status) -> str:
         parts.append(f"exit code {status.exit_code}")
     if status.replicas:
         parts.append(f"{status.live}/{len(status.replicas)} replicas")
-    if status.step >= 0:
+    if status.last_step >= 0:
         of = f" of {status.of} ({progress(status)})" if status.of else ""
-        parts.append(f"step {status.step}{of} in {span(status.step_ms / 1000)}")
+        parts.append(f"step {status.last_step}{of} in {span(status.step_ms / 1000)}")
         parts.append(f"{status.microbatches}/{status.total} microbatches")
         parts.append(f"{status.exact}/{status.steps} steps exact")
         parts.append(f"goodput {goodput_line(status.goodput).partition('  ')[0]}")
     if status.losses:
         back = f", {status.returned} back" if status.returned else ""
-        parts.append(f"{status.losses} lost, {status.made_good} survived{back}")
+        parts.append(f"{status.losses} lost, {status.survived} survived{back}")
     return ", ".join(parts)

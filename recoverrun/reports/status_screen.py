@@ -94,7 +94,7 @@ def _head(status: Status, signs: Glyphs) -> Panel:
         grid.add_row("cause", words(status.cause, BAD, signs))
     if status.silent_s:
         grid.add_row("silence", _silence(status, signs))
-    if status.step >= 0:
+    if status.last_step >= 0:
         grid.add_row("step", _step(status, signs))
         grid.add_row("this step", _account(status, signs))
         grid.add_row("all steps", _invariant(status, signs))
@@ -151,11 +151,11 @@ def silence(status: Status) -> str:
 
 def _step(status: Status, signs: Glyphs) -> Table:
     line = Text(no_wrap=True, overflow=cut(signs))
-    line.append(f"{status.step:,}", style=STRONG)
+    line.append(f"{status.last_step:,}", style=STRONG)
     if status.of:
         line.append(f" of {status.of:,} ({progress(status)})")
     line.append(f"  {span(status.step_ms / 1000)}")
-    line.append(f"  usual {span(status.median_ms / 1000)}", style=QUIET)
+    line.append(f"  usual {span(status.median_step_ms / 1000)}", style=QUIET)
     row = Table.grid(padding=(0, 2))
     row.add_column(no_wrap=True, overflow=cut(signs))
     row.add_column()
@@ -179,7 +179,7 @@ class _Sparks:
 
 def progress(status: Status) -> str:
     """The progress of the run, and the time left."""
-    done = min(1.0, (status.step + 1) / status.of)
+    done = min(1.0, (status.last_step + 1) / status.of)
     left = f", {span(status.eta_s)} left" if status.eta_s > 0 and status.exit_code is None else ""
     return f"{math.floor(1000 * done) / 10:.1f} %{left}"
 
@@ -212,16 +212,17 @@ def _invariant(status: Status, signs: Glyphs) -> Text:
 
 
 def _losses(status: Status, signs: Glyphs) -> Text:
-    open_losses = status.losses - status.made_good
+    open_losses = status.losses - status.survived
     line = Text(no_wrap=True, overflow=cut(signs))
-    line.append(f"{status.losses} lost, {status.made_good} survived")
+    line.append(f"{status.losses} lost, {status.survived} survived")
     if status.returned:
         line.append(f", {status.returned} back")
     if open_losses > 0 and status.exit_code is None:
         line.append(f"  {signs.moved} recovering", style=REDUCED)
     if status.lost_s > 0:
         line.append(f"  in {span(status.lost_s)}", style=QUIET)
-        moved = f"  {status.redone:,} redone, {status.taken_over:,} taken over"
+        redone, taken = status.redone_microbatches, status.taken_over_microbatches
+        moved = f"  {redone:,} redone, {taken:,} taken over"
         line.append(moved, style=QUIET)
     return line
 
@@ -316,7 +317,7 @@ def _shard_health(replica: Replica, signs: Glyphs) -> Text:
 
 _SIGNS: dict[Kind, tuple[str, str]] = {
     "lost": ("bad", BAD),
-    "made-good": ("ok", GOOD),
+    "survived": ("ok", GOOD),
     "moved": ("moved", REDUCED),
     "joined": ("joining", GOOD),
     "warning": ("warn", BAD),

@@ -132,7 +132,7 @@ def blame(run: Run, dead: frozenset[int]) -> None:
     found = json.loads(done.stdout)
     roots = [loss["root_cause"]["rank"] for loss in found["losses"]]
     _names(roots, dead, run)
-    assert all(loss["recovered"] for loss in found["losses"]), f"{found['losses']}{run.story()}"
+    assert all(loss["survived"] for loss in found["losses"]), f"{found['losses']}{run.story()}"
     assert found["causes"] == ({"sigkill": len(roots)} if dead else {})
     if dead:
         exits = run.records("worker.exit")
@@ -143,8 +143,8 @@ def blame(run: Run, dead: frozenset[int]) -> None:
     else:
         assert found["root_cause"] is None
     spent = {name: one["s"] for name, one in found["goodput"]["buckets"].items()}
-    assert abs(sum(spent.values()) - found["duration_s"]) < 1e-3, f"{found['goodput']}"
-    assert spent["unknown"] <= UNKNOWN * found["duration_s"], f"{found['goodput']}{run.story()}"
+    assert abs(sum(spent.values()) - found["wall_s"]) < 1e-3, f"{found['goodput']}"
+    assert spent["unknown"] <= UNKNOWN * found["wall_s"], f"{found['goodput']}{run.story()}"
     for cut in cuts(run):
         assert sum(cut.goodput.buckets.values()) == cut.goodput.wall_us
         _names([loss.cause.root.rank for loss in cut.losses], dead, run)

@@ -39,7 +39,7 @@ def test_the_demo_shows_the_same_training_with_a_killed_replica(tmp_path: Path) 
     assert "with losses: 20/20 steps with exactly 8 microbatches" in done.stdout
     assert "8 · ✖" in done.stdout
     assert "replica 1 (ranks 2, 3) is back at step" in done.stdout
-    assert "1 kill, 1 lost replica absorbed, 1 return" in done.stdout
+    assert "1 kill, 1 loss survived, 1 return" in done.stdout
     assert "final weights of 4 of 4 survivors compared" in done.stdout
     number = r"(\d\.\d+e[+-]\d+)"
     told = re.search(
@@ -61,7 +61,7 @@ def test_inject_says_what_a_loss_has_cost(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 kill, 1 lost replica absorbed" in done.stdout
+    assert "1 kill, 1 loss survived" in done.stdout
     assert "6/6 steps with exactly 8 microbatches" in done.stdout
     assert list((tmp_path / "here").glob("events.*.jsonl"))
 
@@ -76,7 +76,7 @@ def test_inject_kills_a_replica_on_its_way_back(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 kills, 1 lost replica absorbed, 1 return" in done.stdout
+    assert "2 kills, 1 loss survived, 1 return" in done.stdout
     assert "return in ms" in done.stdout and "never struck" not in done.stdout
 
 
@@ -88,7 +88,7 @@ def test_the_demo_shows_the_way_back_of_the_only_replica(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 replica × 2 shards" in done.stdout
     assert "24 of 24 steps made" in done.stdout
-    assert "1 kill, 0 lost replicas absorbed, 1 way back to a snapshot" in done.stdout
+    assert "1 kill, 0 losses survived, 1 way back to a snapshot" in done.stdout
     assert re.search(r"back to step \d+: \d+ steps? done again, away", done.stdout), done.stdout
     assert "final weights of 2 of 2 survivors compared" in done.stdout
     assert "max |Δw| 0.0e+00: bitwise the same weights" in done.stdout
@@ -103,7 +103,7 @@ def test_inject_kills_the_only_replica_where_there_are_snapshots(tmp_path: Path)
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 kill, 0 lost replicas absorbed, 1 way back to a snapshot" in done.stdout
+    assert "1 kill, 0 losses survived, 1 way back to a snapshot" in done.stdout
     assert "never struck" not in done.stdout
 
 

@@ -89,7 +89,7 @@ def test_a_template_of_the_wheel_is_protected(programs: Path, tmp_path: Path) ->
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 kill, 1 lost replica absorbed" in done.stdout
+    assert "1 kill, 1 loss survived" in done.stdout
 
 
 def test_the_sdist_holds_all_that_is_needed_to_work_on_it(dist: Path) -> None:

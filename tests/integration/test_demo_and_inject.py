@@ -147,7 +147,7 @@ def test_a_survived_loss_with_equal_weights_is_a_success(reference: Trial, fault
 
     assert exit_code(points) == 0, points
     assert points[1].text == "with losses: 40/40 steps with exactly 12 microbatches"
-    assert points[2].text == "1 kill, 1 lost replica absorbed"
+    assert points[2].text == "1 kill, 1 loss survived"
     assert points[3].text == "final weights of 4 of 4 survivors compared"
     assert points[4].text.startswith("max |Δw| 1.2e-07, at most 3.4e-05")
     assert len(drawn(verdict_table(points, UNICODE))) == 5
@@ -205,7 +205,7 @@ def test_of_ways_back_to_a_snapshot_each_kill_is_accounted_for(tmp_path: Path) -
 
     assert faults(kills, found.history).missed == kills[2:]
     assert faults_point(kills[:2], found.history) == Point(
-        held=True, text="2 kills, 0 lost replicas absorbed, 1 way back to a snapshot"
+        held=True, text="2 kills, 0 losses survived, 1 way back to a snapshot"
     )
     assert ledger_point("the run", found) == Point(
         held=None,

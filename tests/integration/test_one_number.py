@@ -5,7 +5,8 @@ import html
 import io
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,10 @@ def test_where_the_time_went_is_the_same_everywhere(run: Shown) -> None:
     assert run.status.goodput == goodput == run.api.goodput
     assert run.shown["goodput"] == run.told["goodput"]
     ratio = run.told["goodput"]["ratio"]
-    assert run.span.attributes["recoverrun.goodput"] == ratio == round(goodput.ratio, 6)
+    assert run.span.attributes["recoverrun.goodput_ratio"] == ratio == round(goodput.ratio, 6)
     assert sum(goodput.buckets.values()) == goodput.wall_us
-    assert goodput.wall_us / 1e6 == pytest.approx(run.found.duration_s) == run.told["duration_s"]
-    assert run.metric_sum("time_seconds") == pytest.approx(run.found.duration_s)
+    assert goodput.wall_us / 1e6 == pytest.approx(run.found.wall_s) == run.told["wall_s"]
+    assert run.metric_sum("time_seconds") == pytest.approx(run.found.wall_s)
     for bucket in goodput.buckets:
         assert run.metric("time_seconds", bucket) == goodput.seconds(bucket)
     for of, ratio in (
@@ -162,9 +163,17 @@ def test_steps_are_the_same_everywhere(run: Shown) -> None:
         assert again in said
 
     newest = run.facts.commits[-1].step if steps else -1
-    assert status.step == found.last_step == run.listed.last_step == run.told["last_step"] == newest
-    assert run.metric("step") == newest
-    assert run.shown["median_ms"] == run.told["median_step_ms"] == found.goodput.usual_us / 1000
+    assert (
+        status.last_step
+        == found.last_step
+        == run.listed.last_step
+        == run.told["last_step"]
+        == newest
+    )
+    assert run.metric("last_step") == newest
+    assert (
+        run.shown["median_step_ms"] == run.told["median_step_ms"] == found.goodput.usual_us / 1000
+    )
     assert run.metric("median_step_seconds") == found.goodput.usual_us / 1e6
     if steps:
         assert f"usual {span(found.goodput.usual_us / 1e6)}" in run.screen
@@ -177,7 +186,7 @@ def test_steps_are_the_same_everywhere(run: Shown) -> None:
     of_rows = [int(row["microbatches"]) for row in run.steps]
     assert sum(of_rows) == run.told["total_microbatches"] == found.total
     assert of_rows == [one.microbatches for one in run.api.steps]
-    assert run.span.attributes["recoverrun.steps"] == found.steps_done
+    assert run.span.attributes["recoverrun.steps_done"] == found.steps_done
 
 
 def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
@@ -187,17 +196,17 @@ def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
     assert {cause: run.metric("losses_total", cause) for cause in run.told["causes"]} == (
         run.told["causes"]
     )
-    recovered = sum(one.recovered for one in run.api.losses)
-    assert status.made_good == found.survived == run.told["survived"] == recovered
+    recovered = sum(one.survived for one in run.api.losses)
+    assert status.survived == found.survived == run.told["survived"] == recovered
     assert run.metric("survived_total") == recovered == sum(o.total_ms >= 0 for o in found.losses)
     if recovered:
-        assert f"{plural(recovered, 'lost replica')} taken over" in run.page
+        assert f"{plural(recovered, 'loss')} survived" in run.page
         assert f"{plural(recovered, 'loss')} survived" in run.last or not run.last
         assert f"{status.losses} lost, {recovered} survived" in run.plain
 
     back = sum(way.back > 0 for way in found.ways)
     assert status.returned == found.returned == len(run.api.returns) == run.told["returned"] == back
-    assert run.metric("returns_total") == back
+    assert run.metric("returned_total") == back
     assert status.restarts == run.metric("restarts_total") == max(0, found.attempts - 1)
 
     assert status.lost_s == found.lost_s == pytest.approx(run.told["lost_s"])
@@ -217,7 +226,7 @@ def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
     assert told["recoverrun.survived"] == recovered
     assert told["recoverrun.lost_s"] == found.lost_s
     if recovered and run.failed:
-        assert f"before that {plural(recovered, 'lost replica')} taken over" in run.failed
+        assert f"before that {plural(recovered, 'loss')} survived" in run.failed
     for way in found.ways:
         if way.back:  # The whole of the bar is the number in the table.
             assert f">{span(way.lost_for_s)}<" in return_bars([way])
@@ -233,7 +242,10 @@ def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
 
 def test_microbatches_that_moved_are_the_same_everywhere(run: Shown) -> None:
     found, status = run.found, run.status
-    assert (status.redone, status.taken_over) == (found.redone, found.taken_over)
+    assert (status.redone_microbatches, status.taken_over_microbatches) == (
+        found.redone,
+        found.taken_over,
+    )
     assert (
         run.told["redone_microbatches"] == found.redone == run.metric("redone_microbatches_total")
     )
@@ -266,13 +278,75 @@ def test_who_lives_and_how_it_ended_is_the_same_everywhere(run: Shown) -> None:
     assert status.world_size == found.world_size == run.told["world_size"]
     assert run.listed.nodes == len(found.nodes) + len(found.missing_nodes)
     if found.exit_code is not None:
-        assert status.up_s == pytest.approx(found.duration_s)
+        assert status.up_s == pytest.approx(found.wall_s)
         assert run.span.attributes["recoverrun.exit_code"] == found.exit_code
     assert run.metric("stragglers_total") == len(found.slow) == len(run.told["stragglers"])
     for slow in found.slow:
         assert slow.words in run.page and slow.words in run.web
     # A list of runs, by which they may be removed, waits for the end of every journal.
     assert run.listed.exit_code in (found.exit_code, None)
+
+
+ALONE = {
+    "schema", "now", "utc_offset_s", "silent_s",  # of the one who asks
+    "generation", "of", "eta_s", "recovery_ms",  # of the instant: `status` alone
+    "total", "microbatches", "step_microbatches",  # of the newest step
+    "earlier_runs", "unreadable_places", "unreadable",  # of the files that were read
+    "missing_from_step", "run_start_s", "last_record_s",
+    "attempts", "total_microbatches", "moved_microbatches", "inexact_steps", "invariant_breaks",
+    "hangs", "of_allocated", "of_alive", "run_ended",
+}  # fmt: skip
+"""Numbers that stand in one place, or are compared above under another name."""
+
+
+def _named(told: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of an object under their names, those of metrics in the units of JSON."""
+    found: dict[str, float] = {}
+    for key, value in told.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        name = key.removeprefix(prefix).removesuffix("_total")
+        stem = name.removesuffix("_seconds")
+        found |= {name: value} if stem == name else {f"{stem}_s": value}
+    return found
+
+
+def test_one_name_is_one_number_wherever_it_stands(run: Shown) -> None:
+    """Also for numbers that are added later: nothing is listed here but what stands alone."""
+    plain = {name: one.values[0][1] for name, one in run.metrics.items()
+             if not one.labels and one.kind != "histogram" and one.values}  # fmt: skip
+    counted = {
+        name: len(told) for name, told in run.told.items() if name in ("losses", "stragglers")
+    }
+    proof = run.told["invariant"]
+    places = {
+        "postmortem": _named({**run.told, **counted}),
+        "goodput": _named(run.told["goodput"]),
+        "proof": {"steps": proof["steps"], "exact": proof["exact"]},
+        "status": _named(run.shown),
+        "metrics": _named(plain, "recoverrun_"),
+        "spans": _named(run.span.attributes, "recoverrun."),
+        "read_run": _named({one.name: getattr(run.api, one.name) for one in fields(run.api)}),
+    }
+    measured, ratio = places["metrics"], places["goodput"].pop("ratio")
+    for name in ("step", "median_step"):
+        measured[f"{name}_ms"] = 1000 * measured.pop(f"{name}_s")
+    measured["alive"] = run.metric_sum("workers_alive")
+    measured["losses"] = run.metric_sum("losses_total")
+    measured["goodput_ratio"] = run.metric("goodput_ratio", "wall")
+    places["goodput"]["goodput_ratio"] = ratio
+    said: dict[str, dict[str, float]] = {}
+    for place, numbers in places.items():
+        for name, value in numbers.items():
+            said.setdefault(name, {})[place] = value
+
+    code = said["exit_code"]
+    if run.facts.exit_code is None:
+        code.pop("spans", None)  # -1 there, as an attribute has to be a number
+    for name, values in said.items():
+        assert len({round(value, 6) for value in values.values()}) <= 1, f"{name}: {values}"
+    alone = {name for name, values in said.items() if len(values) == 1}
+    assert not alone - ALONE, f"shown once only, or under another name elsewhere: {alone - ALONE}"
 
 
 def test_the_eventful_run_holds_all_that_it_should(tmp_path: Path) -> None:

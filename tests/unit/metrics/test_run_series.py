@@ -34,7 +34,7 @@ def test_a_clean_run(tmp_path: Path) -> None:
 
     assert value(found["run_ended"]) == 1
     assert value(found["exit_code"]) == 0
-    assert value(found["steps_total"]) == value(found["step"]) + 1 > 1
+    assert value(found["steps_total"]) == value(found["last_step"]) + 1 > 1
     assert value(found["inexact_steps"]) == 0
     assert value(found["replicas"], "live") == 3
     assert value(found["step_microbatches"]) == journals.TOTAL

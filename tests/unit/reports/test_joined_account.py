@@ -197,7 +197,7 @@ def test_the_status_of_any_node_shows_how_far_the_run_is(tmp_path: Path) -> None
     alone = _status(_without(tmp_path, *NODES[:2]))
 
     for found in (whole, alone):
-        assert (found.phase, found.step, found.steps, found.exact) == ("running", 6, 7, 7)
+        assert (found.phase, found.last_step, found.steps, found.exact) == ("running", 6, 7, 7)
         assert (found.microbatches, found.total) == (12, 12)
     assert [replica.quota for replica in whole.replicas] == [4, 4, 4]
     assert [replica.quota for replica in alone.replicas] == [-1, -1, 4]
@@ -213,4 +213,4 @@ def test_steps_that_another_node_tells_later_are_not_counted_twice(tmp_path: Pat
 
     found = _status(tmp_path)
 
-    assert (found.steps, found.exact, found.step) == (400, 400, 399)
+    assert (found.steps, found.exact, found.last_step) == (400, 400, 399)

@@ -36,7 +36,7 @@ def test_work_that_survivors_do_from_a_loss_on_is_not_told_as_redone(tmp_path: P
 
     # One of four in the struck step had been finished; the 27 steps after it had four more each.
     assert (found.redone, found.taken_over) == (3, 1 + 27 * 4)
-    assert (status.redone, status.taken_over) == (3, 1 + 27 * 4)
+    assert (status.redone_microbatches, status.taken_over_microbatches) == (3, 1 + 27 * 4)
     assert (found.lost_s, status.lost_s) == (0.3846, 0.3846)
 
 

@@ -15,13 +15,13 @@ def test_a_run_with_a_loss(tmp_path: Path) -> None:
     run = recoverrun.read_run(str(journals.one_loss(tmp_path)))
 
     assert (run.outcome, run.exit_code, run.proved) == ("completed", 0, True)
-    assert run.verdict == "completed 40 steps, 1 lost replica taken over"
+    assert run.verdict == "completed 40 steps, 1 loss survived"
     assert [step.step for step in run.steps] == list(range(40))
     assert run.steps[12].quota == {0: 6, 2: 6}
     assert (run.steps[12].redone, run.steps[12].taken_over, run.steps[13].taken_over) == (3, 1, 4)
     (loss,) = run.losses
     assert (loss.rank, loss.replica, loss.cause, loss.step) == (3, 1, "sigkill", 12)
-    assert (loss.recovered, loss.redone, loss.victims) == (True, 3, (2,))
+    assert (loss.survived, loss.redone, loss.victims) == (True, 3, (2,))
     assert sum(loss.parts_ms.values()) == pytest.approx(loss.total_ms)
     assert run.returns == ()
     assert sum(run.goodput.buckets.values()) == run.goodput.wall_us

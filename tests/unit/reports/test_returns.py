@@ -146,7 +146,7 @@ def test_a_replica_that_is_lost_twice_has_two_causes_and_came_back_once(begin: B
     assert [one.cause.root.cause for one in found.losses] == ["sigkill", "exception"]
     assert [one.cause.root.pid for one in found.losses] == [pid(1, 0), pid(1, 1)]
     assert [way.state for way in found.ways] == ["back", "started"]
-    assert "2 lost replicas taken over, 1 replica came back" in verdict(found)
+    assert "2 losses survived, 1 replica came back" in verdict(found)
 
 
 def test_an_end_of_a_later_life_is_not_taken_for_the_cause_of_an_earlier_loss(

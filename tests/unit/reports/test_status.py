@@ -89,7 +89,7 @@ def test_a_loss_that_another_coordinator_inherits_is_one_event(tmp_path: Path) -
         "replica 1 lost: node gpu-02: its launcher has ended",
         "replica 0 lost: node gpu-01 is lost: its launcher has ended",
     ]
-    assert (status.losses, status.made_good) == (2, 2)
+    assert (status.losses, status.survived) == (2, 2)
 
 
 def test_an_end_that_all_nodes_record_is_told_once(tmp_path: Path) -> None:

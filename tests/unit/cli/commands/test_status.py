@@ -27,7 +27,7 @@ def test_status_prints_plain_lines_or_json_where_there_is_no_terminal(tmp_path: 
 
     assert "12/12 microbatches" in plain.output
     assert "\x1b" not in plain.output
-    assert json.loads(machine.output)["step"] == 20
+    assert json.loads(machine.output)["last_step"] == 20
 
 
 def test_stacks_of_an_earlier_run_in_the_same_directory_are_not_shown(tmp_path: Path) -> None:
