@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.rule import Rule
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -35,7 +37,7 @@ LANES = 16
 FINDINGS = 8
 
 LOSS_HEADS = (
-    "#", "when", "replica", "root", "cause", "with it", "step", "redone", "taken over in"
+    "#", "when", "replica", "root", "cause", "with it", "step", "redone", "survived in"
 )  # fmt: skip
 
 _TONES = {
@@ -81,7 +83,7 @@ def render(
         parts += [_section("timeline", signs), _timeline(found, signs, columns, utc_offset_s)]
     if everything and found.unreadable:
         parts += [_section("unreadable", signs), _list(found.unreadable, QUIET, signs)]
-    parts += [_section("next", signs), _list(found.next, "", signs)]
+    parts += [_section("next", signs), _Commands(found.next, signs)]
     return Group(*parts)
 
 
@@ -120,6 +122,19 @@ def _section(name: str, signs: Glyphs) -> RenderableType:
 
 def _list(lines: Sequence[str], style: str, signs: Glyphs) -> Text:
     return Text("\n").join(Text("  ").append_text(words(line, style, signs)) for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Commands:
+    """Lines to copy: one that is wider than the page goes on beyond it, and is not broken."""
+
+    lines: Sequence[str]
+    signs: Glyphs
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines:
+            yield Segment(f"  {words(line, '', self.signs).plain}")
+            yield Segment.line()
 
 
 def _facts(pairs: Sequence[tuple[str, Text]]) -> Table:

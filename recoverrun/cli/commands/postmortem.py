@@ -139,7 +139,7 @@ def show(config: PostmortemConfig, console: Console) -> int:
         page = render(
             found, signs, columns=columns, utc_offset_s=offset, everything=config.everything
         )
-        console.print(page, width=columns)
+        console.print(page, width=columns, crop=False)  # A command is copied whole.
     return code
 
 
