@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from recoverrun.cli.completion import run_names
 from recoverrun.config import option_values
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.metrics.exposition import Meter, serve, text, write
@@ -19,7 +20,10 @@ def register(app: typer.Typer) -> None:
 
 def metrics(
     run: Annotated[
-        str, typer.Argument(help="Run directory, name below ./runs, or latest.")
+        str,
+        typer.Argument(
+            help="Run directory, name below ./runs, or latest.", autocompletion=run_names
+        ),
     ] = "latest",
     once: Annotated[
         str, typer.Option(metavar="FILE", help="Write them into FILE (-: print them) and leave.")

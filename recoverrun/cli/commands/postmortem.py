@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from recoverrun.cli.completion import run_names
 from recoverrun.cli.exports import Exports, Material, export
 from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run, strangers
@@ -55,6 +56,7 @@ def command(
             metavar="[RUN]...",
             help="Run directory, name or job number below ./runs, or latest; "
             "those of several nodes are one run.",
+            autocompletion=run_names,
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

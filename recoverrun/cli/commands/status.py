@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from recoverrun.cli.completion import run_names
 from recoverrun.config import option_values
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.network.addresses import written
@@ -59,7 +60,11 @@ def register(app: typer.Typer) -> None:
 
 def status(
     run: Annotated[
-        str, typer.Argument(help="Run directory, name or job number below ./runs, or latest.")
+        str,
+        typer.Argument(
+            help="Run directory, name or job number below ./runs, or latest.",
+            autocompletion=run_names,
+        ),
     ] = "latest",
     once: Annotated[
         bool, typer.Option("--once", help="Print the present state and leave.")

@@ -15,9 +15,17 @@ def register(app: typer.Typer) -> None:
     app.command("template")(template)
 
 
+def _named(incomplete: str) -> list[tuple[str, str]]:
+    """The names of job files that begin so, each with what it undoes."""
+    return [(one.name, one.undoes) for one in DEPLOYMENTS if one.name.startswith(incomplete)]
+
+
 def template(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Without one: list what there is.")
+        str,
+        typer.Argument(
+            metavar="[NAME]", help="Without one: list what there is.", autocompletion=_named
+        ),
     ] = "",
     nodes: Annotated[int, typer.Option(metavar="N", help="Nodes.")] = _VALUES.nodes,
     least: Annotated[

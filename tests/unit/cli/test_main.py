@@ -1,11 +1,15 @@
 """What shells ask the program."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from recoverrun.cli.completion import run_names
 
 
 def _ask(shell: str, line: str) -> str:
@@ -16,6 +20,7 @@ def _ask(shell: str, line: str) -> str:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
         "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
     done = subprocess.run(
         [sys.executable, "-m", "recoverrun"], env=env, capture_output=True, text=True, timeout=60
@@ -34,6 +39,28 @@ def _ask(shell: str, line: str) -> str:
 )
 def test_bash_is_told_commands_and_options(line: str, expected: str) -> None:
     assert expected in _ask("bash", line).split()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_is_told_the_names_of_job_files(shell: str) -> None:
+    told = _ask(shell, "recoverrun template s")
+
+    assert set(re.findall(r"\b(slurm|systemd|skypilot|jobset|some_file)\b", told)) == {
+        "slurm", "systemd", "skypilot"
+    }  # fmt: skip
+
+
+def test_runs_are_completed_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train/20261128-1", "train/20261128-2", "trial/88121-0"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "events.gpu-01.jsonl").touch()
+    monkeypatch.chdir(tmp_path)
+
+    assert run_names("") == [
+        "latest", "train/20261128-1", "train/20261128-2", "trial/88121-0"
+    ]  # fmt: skip
+    assert run_names("tri") == ["trial/88121-0"]
+    assert run_names("./") == []
 
 
 def test_a_script_is_completed_by_the_shell_itself() -> None:
