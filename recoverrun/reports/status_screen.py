@@ -26,7 +26,8 @@ from recoverrun.reports.screen_style import (
     time_of_day,
     words,
 )
-from recoverrun.reports.status import Happening, Health, Kind, Replica, Status
+from recoverrun.reports.status import Health, Replica, Status
+from recoverrun.reports.status_events import Happening, Kind
 from recoverrun.text import (
     UNICODE,
     Glyphs,
