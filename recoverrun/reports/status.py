@@ -28,6 +28,7 @@ SCHEMA = 1
 STEPS = 64  # committed steps that are kept for step times
 HAPPENINGS = 32  # events that are kept for the screen
 SILENT_AFTER_S = 30.0  # without a record, and twenty times the usual step
+IDLE_AFTER_S = 5.0  # without a step, and five times the usual one
 
 Phase = Literal["waiting", "starting", "running", "degraded", "ended", "failed"]
 Health = Literal["up", "done", "stopped", "fault"]
@@ -59,6 +60,7 @@ class Status:
     began: float
     latest: float  # newest record
     silent_s: float  # 0 while records come as usual
+    idle_s: float  # since the newest step, 0 while steps come as usual
     exit_code: int | None
     cause: str  # of the failure, in one line
     world_size: int
@@ -184,6 +186,7 @@ class Watch:
             began=facts.began or now,
             latest=facts.latest,
             silent_s=self._silent_s(now, middle),
+            idle_s=self._idle_s(now, middle),
             exit_code=facts.exit_code,
             cause=root.what if root else "",
             world_size=facts.world_size or len(facts.nodes),
@@ -230,6 +233,15 @@ class Watch:
         quiet = max(0.0, now - facts.latest) if facts.latest else 0.0
         patience = max(SILENT_AFTER_S, 20 * usual_ms / 1000)
         return quiet if quiet > patience and facts.exit_code is None else 0.0
+
+    def _idle_s(self, now: float, usual_ms: float) -> float:
+        """Seconds without a step of this attempt; 0 while they come as usual, or none was there."""
+        facts = self.facts
+        newest = facts.commits[-1] if facts.commits else None
+        if newest is None or newest.attempt != facts.attempt or facts.exit_code is not None:
+            return 0.0
+        idle = max(0.0, now - newest.ts)
+        return idle if idle > max(IDLE_AFTER_S, 5 * usual_ms / 1000) else 0.0
 
     def _phase(self, live: frozenset[int]) -> Phase:
         facts = self.facts

@@ -60,6 +60,10 @@ def _line(entry: Entry, facts: History) -> tuple[Kind, str] | None:
             return "note", f"topology: {_shape(facts)}, strategy {entry.text('strategy')}"
         case "promise.state":
             return "note", f"promise {entry.text('promise')}: {entry.reason}"
+        case "hang.suspect" | "hang.quiet" | "hang.part" | "hang.stick" | "straggler.find":
+            return "warning", entry.reason
+        case "hang.clear" | "straggler.clear":
+            return "note", entry.reason
         case "invariant.break":
             return "warning", f"{entry.text('invariant')} is broken: {entry.reason}"
         case "digest.differ":

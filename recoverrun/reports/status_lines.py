@@ -41,6 +41,8 @@ def plain_lines(status: Status, events: int = EVENTS) -> list[str]:
 
 def _summary(status: Status) -> str:
     parts = [f"{status.title or status.run_dir}: {status.phase}"]
+    if status.idle_s and not status.silent_s:
+        parts.append(f"no step for {span(status.idle_s)}")
     if status.exit_code is not None:
         parts.append(f"exit code {status.exit_code}")
     if status.replicas:

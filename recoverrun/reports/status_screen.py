@@ -129,6 +129,8 @@ def _state(status: Status, signs: Glyphs) -> Table:
         line.append(f"  {status.live} of {plural(len(status.replicas), 'replica')}")
     elif status.world_size:
         line.append(f"  {status.alive} of {plural(status.world_size, 'worker')} up")
+    if status.idle_s and not status.silent_s:
+        line.append(f"  no step for {span(status.idle_s)}", style=REDUCED)
     if status.generation > 0:
         line.append(f"  generation {status.generation}", style=QUIET)
     row = Table.grid(expand=True, padding=(0, 1, 0, 0))

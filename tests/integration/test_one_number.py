@@ -288,7 +288,7 @@ def test_who_lives_and_how_it_ended_is_the_same_everywhere(run: Shown) -> None:
 
 
 ALONE = {
-    "schema", "now", "utc_offset_s", "silent_s",  # of the one who asks
+    "schema", "now", "utc_offset_s", "silent_s", "idle_s",  # of the one who asks
     "generation", "of", "eta_s", "recovery_ms",  # of the instant: `status` alone
     "total", "microbatches", "step_microbatches",  # of the newest step
     "earlier_runs", "unreadable_places", "unreadable",  # of the files that were read

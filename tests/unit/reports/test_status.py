@@ -103,3 +103,21 @@ def test_an_end_that_all_nodes_record_is_told_once(tmp_path: Path) -> None:
 
     ended = [text for text in texts if text.startswith("ended")]
     assert ended == ["ended with code 0: all 3 live ranks ended normally"]
+
+
+def test_a_run_without_a_step_for_long_says_so_whatever_else_is_recorded(tmp_path: Path) -> None:
+    """A hang between steps: records still come, so the journal is not silent."""
+    story = journals.two_steps(tmp_path)
+    story.now += 40.0
+    story.write("hang.quiet", "no rank has moved for 39.0 s", hang=1, step=3, quiet_s=39.0)
+    story.close()
+    log = read_run(tmp_path)
+    newest = max(one.ts for one in log.of("step.commit"))
+
+    soon, late = (status_of(log, newest + after) for after in (2.0, 42.0))
+
+    assert (soon.idle_s, soon.silent_s) == (0.0, 0.0)
+    assert (late.phase, late.idle_s, late.silent_s) == ("running", pytest.approx(42.0), 0.0)
+    assert "running, no step for 42.0 s" in plain_lines(late)[0]
+    assert late.happenings[-1].text == "no rank has moved for 39.0 s"
+    assert late.happenings[-1].kind == "warning"
