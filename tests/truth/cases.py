@@ -263,6 +263,18 @@ MODULES = (
     case("B4-iterator", "modular.py", "r1@step:5:forward", contract="told"),
     case("B4-held", "modular.py", "r1@step:5:forward", contract="told"),
 )
+# The first in the first epoch, before anybody has seen another one; the last across the next.
+SHARES = tuple(
+    case(
+        f"B5-share-{way}",
+        "shares.py",
+        "r1@step:2:forward",
+        "r0@step:8:vote",
+        arguments=(way,),
+        sample=way in ("torch", "function"),
+    )
+    for way in ("torch", "numpy", "list", "function", "pieces")
+)
 CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
 SHAPES = (
     Case(
@@ -323,6 +335,7 @@ CASES = (
     *STEERED,
     *LOGGED,
     *CONSTANTS,
+    *SHARES,
     *MODULES,
     *SHAPES,
     *MODELS,

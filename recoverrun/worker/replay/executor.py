@@ -169,7 +169,7 @@ class Executor:
             raise NotReplayable(CROWDED)
         mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))
         assert mine is not None and after is not None, "captured as they were"
-        moved = Moved.between(mine, after, top.seeded)
+        moved, self.influence.top = Moved.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
         untold = state.context.streams if state.torch_known and moved.torch else None

@@ -1,7 +1,10 @@
 """The variables and attributes of the script that can bear on a microbatch's gradient."""
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
+
+import torch
 
 from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.program_slice import (
@@ -9,10 +12,13 @@ from recoverrun.worker.analysis.program_slice import (
     Texts,
     slice_before_backward,
 )
+from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
-from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.context.slot_context import Context, Key
+from recoverrun.worker.context.values import is_numpy, same
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked
+from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import Top
 
 
@@ -72,6 +78,31 @@ class Influence:
             self._flows = {asked: rank_flow.reaches(outer, inner, names, self._texts.trees())}
         return self._flows[asked]
 
+    def renews(
+        self, outer: Loop, around: Sequence[Context], inner: Loop, within: Sequence[Context]
+    ) -> bool:
+        """True if each iteration of `outer` makes data anew that ranks hold apart and `inner`
+        reads: contexts of all ranks are those of the outer and of the inner loop.
+
+        Numbers do not count: those that differ are mostly constants of the rank.
+        """
+        reads = self._reads_of(inner)
+        if reads is None or len(around) < len(within):
+            return False
+        apart = {key for one in within for key in differing(one, within[0])}
+        names = {key for key in apart if isinstance(key, str) and _is_data(within[0], key)}
+        read = {key for key in names if key.removesuffix("#") in reads.variables}
+        if (outer.filename, outer.qualname) == (inner.filename, inner.qualname):
+            made = outer.assigned - outer.live_in
+            return any(key.removesuffix("#") in made for key in read)
+        # Of another function, it may have been handed on.
+        handed = [list(one.values.values()) for one in around]
+        return any(
+            not any(same(one.values.get(key), value) for value in values)
+            for key in read
+            for one, values in zip(within, handed, strict=False)
+        )
+
     def _reads_of(self, region: Loop) -> SliceNames | None:
         """The names read before the backward of `region`, by the modules that are loaded now."""
         modules = self._script.own_modules
@@ -85,3 +116,8 @@ class Influence:
             ]
             self.read = frozenset().union(*every) if len(every) == len(slices) else None
         return known[1]
+
+
+def _is_data(context: Context, key: str) -> bool:
+    value = context.values.get(key)
+    return is_mark(key) or isinstance(value, torch.Tensor | list | tuple | deque) or is_numpy(value)

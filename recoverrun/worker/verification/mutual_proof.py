@@ -71,6 +71,11 @@ def blamed(layout: Layout, tried: Mapping[int, tuple[bool, bool]]) -> list[int]:
     return sorted(failed) if alone else []
 
 
+def _told(tops: list[list[bytes]], level: int) -> list[Context]:
+    """The contexts in which ranks began the iteration of the loop at that level."""
+    return [Context.unpack(one[level]) for one in tops if one[level:] and one[level]]
+
+
 class MutualProof:
     """All ranks make each proof together."""
 
@@ -164,15 +169,22 @@ class MutualProof:
     ) -> int:
         """The loop from which executions begin, or from which they are tried first: further out
         where something of the inner loops is computed, step by step, from what ranks do not have
-        in common. It need not differ yet, as the number of microbatches in a step may not.
+        in common. It need not differ yet, as the number of microbatches in a step may not. Where
+        steps share an iteration, only data that differ are a reason: another iteration makes other
+        ones, and who is lost before it began has not left those.
         """
         places, mine = microbatch.places, in_use
-        for level in range(in_use + 1, min(anew, len(places), LEVELS)):
-            there = [Context.unpack(packed[level]) for packed in tops if packed[level]]
+        influence = self._executor.influence
+        contexts = [_told(tops, level) for level in range(min(len(places), LEVELS))]
+        for level in range(in_use + 1, len(contexts)):
+            there, loop = contexts[level], places[level].top.loop
             apart = {key for one in there for key in differing(one, there[0])}
-            if self._executor.influence.flows(places[level].top.loop, places[0].top.loop, apart):
+            by_step = level < anew and influence.flows(loop, places[0].top.loop, apart)
+            inner = places[in_use].top.loop
+            if by_step or influence.renews(loop, there, inner, contexts[in_use]):
                 mine = level
-        return self._worker.protection.vote_group.least(generation, mine) if anew > 1 else mine
+        several = len(contexts) - in_use > 1
+        return self._worker.protection.vote_group.least(generation, mine) if several else mine
 
     def _part(self, tried: Mapping[int, tuple[bool, bool]], reason: str) -> None:
         """If only ranks that came back cannot execute others' microbatches, they leave, and the

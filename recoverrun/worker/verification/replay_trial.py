@@ -210,6 +210,7 @@ class Trial:
         executor, mine = self._executor, self.microbatch.top.context
         assert mine is not None, "captured"
         executor.captures.include(mine)
+        executor.influence.top = self.microbatch.top
         executor.proves, executor.only_inputs = True, not self._whole
         kept = self._strategy.set_aside()
         try:

@@ -42,6 +42,10 @@ def microbatch(*loops: Any, skip: int = 0) -> Microbatch:
     return Microbatch(0, tuple(places))
 
 
+def _no(*loops: object) -> bool:
+    return False
+
+
 class Play:
     """A session of rank 0, and what the other rank says."""
 
@@ -83,7 +87,7 @@ class Play:
             points=[], at=lambda point: None, include=lambda context: None,
             after=lambda step, microbatch: None,
         )  # fmt: skip
-        influence = SimpleNamespace(immaterial=frozenset(), flows=lambda *loops: False)
+        influence = SimpleNamespace(immaterial=frozenset(), flows=_no, renews=_no)
         self.executor: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True,
             items=SimpleNamespace(fed={}),
