@@ -94,6 +94,7 @@ SHAPES = (
     ),
     Row(name="meters", script="habits.py", arguments=("meters",), kills=("r1@step:3:reduce",)),
     Row(name="share", script="habits.py", arguments=("share",), kills=("r0@step:4:vote",)),
+    Row(name="share-anew", script="habits.py", arguments=("share-anew",)),
     Row(
         name="fetching-ahead",
         script="habits.py",

@@ -106,6 +106,17 @@ def train_on_share(model: Any, loader: Any, optimizer: Any) -> None:
         optimizer.step()
 
 
+def train_on_new_share(model: Any, loader: Any, optimizer: Any) -> None:
+    generator = torch.Generator().manual_seed(loader.sampler.epoch)
+    order = torch.randperm(len(loader.dataset), generator=generator)
+    mine = order[dist.get_rank() :: dist.get_world_size()]
+    for begin in range(0, len(mine), 8):
+        x, y = loader.dataset[mine[begin : begin + 8]]
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
 def train_moving_on_late(model: Any, loader: Any, optimizer: Any) -> None:
     inputs, targets = loader.dataset.tensors
     at = 8 * dist.get_rank()
@@ -140,6 +151,7 @@ def main() -> None:
         "meters": train_with_meters,
         "fetching-ahead": train_fetching_ahead,
         "share": train_on_share,
+        "share-anew": train_on_new_share,
         "moving-on-late": train_moving_on_late,
     }
     for epoch in range(2):
