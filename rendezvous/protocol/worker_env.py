@@ -1,8 +1,8 @@
 """The one table of environment variables that a launcher hands to its workers.
 
-Each field of `WorkerEnv` names its variable and says what it is for; parsing, writing and the
-documentation are derived from that. Whatever else torchrun's contract wants in the environment is
-written by the launcher and read by torch, never by us.
+Each field of `WorkerEnv` names its variable and says what it is for; parsing and writing follow
+from that. Whatever else torchrun's contract wants in the environment is written by the launcher
+and read by torch, never by us.
 """
 
 from collections.abc import Mapping
@@ -79,11 +79,6 @@ ENDPOINT = "RECOVERRUN_ENDPOINT"
 
 CUDA = "RECOVERRUN_CUDA"
 """The user's, not the launcher's: "host" or "nccl" lets models on CUDA be served (docs/gpu.md)."""
-
-VARIABLES: Mapping[str, str] = {
-    f.metadata["name"]: f.metadata["meaning"] for f in fields(WorkerEnv)
-}
-"""Name and meaning of each variable, for the documentation."""
 
 
 def _written(value: bool | int | str) -> str:

@@ -65,10 +65,6 @@ class Questions:
     def clear(self) -> None:
         self._open.clear()
 
-    def are_about(self, work: Encoding | Restoring) -> bool:
-        """True if something is asked of the work itself, not of one of its units."""
-        return any(one.of is work for one in self._open.values())
-
     def is_decoding(self, peer: str, serial: int) -> bool:
         """True if this request of a peer is being worked on."""
         return any(

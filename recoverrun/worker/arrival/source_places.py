@@ -4,11 +4,10 @@ Counts are equal on all ranks. What orders the data of a slot is what its iterat
 (`Origin`); between that and the first item a survivor has drawn as many numbers as the slot.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin, advanced_generators
 from recoverrun.worker.data.late_items import Epochs, Moment, SlotOpening, kind_of
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -16,7 +15,6 @@ from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams
 from recoverrun.worker.tracking.microbatches import LoopFrame
@@ -105,11 +103,6 @@ def told_sources(
         )
         for source, one in loader_iterators(sources)
     ]
-
-
-def origins_of(lost: LostRank, own: Sequence[Context]) -> OriginOf:
-    """The origins of a slot whose rank is lost; `own` are our points (`Captures.points`)."""
-    return lambda one: lost.origin(one.number, one.origin, own)
 
 
 def before_header(source: Source, held: LoopFrame) -> int:

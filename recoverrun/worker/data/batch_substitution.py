@@ -43,11 +43,6 @@ def holds_part(item: Any, parts: Container[int], depth: int = 2 * DEPTH) -> bool
     return any(holds_part(one, parts, depth - 1) for one in inner)
 
 
-def contains_copy(item: Any, drawn: Any) -> bool:
-    """True if `drawn`, a part of it, or a copy of it is in `item`."""
-    return contains(item, drawn) or _has_copy(item, drawn, DEPTH)
-
-
 def items_in_memory(iterable: Any, depth: int = DEPTH) -> list[Any]:
     """Return the items of `iterable` that are in memory already.
 

@@ -10,7 +10,7 @@ import ast
 from dataclasses import dataclass
 from types import CodeType
 
-from recoverrun.worker.analysis.call_graph import BackwardNames, CallGraph
+from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.analysis.liveness import liveness_of
 from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, BoundNames, Exports
 from recoverrun.worker.analysis.rank_conditions import bound_names as rank_names
@@ -86,13 +86,6 @@ def instrument(
     rewriter.visit(tree)
     rank0_blocks = {} if bound is None else transform(tree, filename, bound)
     return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, rank0_blocks)
-
-
-def graph_of(tree: ast.Module) -> CallGraph:
-    """Return the call graph of a module alone."""
-    graph = CallGraph()
-    graph.add(tree)
-    return graph
 
 
 def _bound_anywhere(tree: ast.Module) -> set[str]:

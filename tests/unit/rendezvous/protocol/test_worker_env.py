@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rendezvous.protocol.incarnations import incarnation
-from rendezvous.protocol.worker_env import VARIABLES, EnvError, WorkerEnv
+from rendezvous.protocol.worker_env import EnvError, WorkerEnv
 
 ENV = WorkerEnv(
     endpoint="ipc:///dev/shm/x/s",
@@ -46,7 +46,7 @@ def test_outside_of_our_runs_there_is_no_environment() -> None:
     assert WorkerEnv.from_environ({**ENV.to_environ(), "RECOVERRUN_ENDPOINT": ""}) is None
 
 
-@pytest.mark.parametrize("name", sorted(set(VARIABLES) - {"RECOVERRUN_ENDPOINT"}))
+@pytest.mark.parametrize("name", sorted(set(ENV.to_environ()) - {"RECOVERRUN_ENDPOINT"}))
 def test_a_missing_variable_is_named(name: str) -> None:
     environ = ENV.to_environ()
     del environ[name]

@@ -7,7 +7,8 @@ import pytest
 
 from recoverrun.worker.analysis.call_graph import CallGraph, build_call_graph
 from recoverrun.worker.rewriting.import_hook import parse_or_none
-from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
+from recoverrun.worker.rewriting.loop_transformer import instrument
+from tests.unit.call_graphs import graph_of
 
 STEP = "def step(x):\n    x.backward()\n"
 CLASS = """\

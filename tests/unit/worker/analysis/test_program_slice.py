@@ -10,7 +10,8 @@ from recoverrun.worker.analysis.module_facts import facts_of
 from recoverrun.worker.analysis.program_slice import SliceNames, Texts, slice_before_backward
 from recoverrun.worker.context import fingerprints
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
+from recoverrun.worker.rewriting.loop_transformer import instrument
+from tests.unit.call_graphs import graph_of
 
 TRAINER = """
 def augment(x, strength):

@@ -7,7 +7,8 @@ import pytest
 
 from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.rank_flow import reaches
-from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
+from recoverrun.worker.rewriting.loop_transformer import instrument
+from tests.unit.call_graphs import graph_of
 
 LOOPS = """
 def main(rank, world, loader, model, optimizer, log):

@@ -7,7 +7,6 @@ import torch
 
 from recoverrun.worker.arrival.source_places import (
     SourcePlace,
-    origins_of,
     told_opening,
     told_sources,
 )
@@ -39,8 +38,7 @@ def test_what_a_lost_rank_left_of_its_iterators_is_told_and_moved_as_far_as_ours
     lost.learn(at(3, loaders={0: theirs[0][2]}), own := at(3, loaders={0: mine.origin}))
     next(mine)
 
-    origin_of = origins_of(lost, [own])
-    told = told_opening(mine, origin_of(mine))
+    told = told_opening(mine, lost.origin(mine.number, mine.origin, [own]))
 
     assert told.origin == theirs[0][2]
     assert told.started is not None and mine.opening.started is not None

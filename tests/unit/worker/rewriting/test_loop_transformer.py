@@ -15,9 +15,9 @@ from recoverrun.worker.instrumentation import RUNTIME_NAME, Loop
 from recoverrun.worker.rewriting.loop_transformer import (
     CannotInstrument,
     Instrumented,
-    graph_of,
     instrument,
 )
+from tests.unit.call_graphs import graph_of
 
 HOT = BackwardNames(frozenset({"backward"}), frozenset())
 
