@@ -157,7 +157,7 @@ def _shortly(name: str, below: tuple[str, ...]) -> str:
         own = [one for one in below if one.startswith(WORKER)]
         return ", ".join(one.rpartition(".")[2] for one in own[len(GROUND) :]) or "-"
     if name.startswith("recoverrun.") and below[: len(RENDEZVOUS)] == RENDEZVOUS:
-        return "`rendezvous`, the program above it"
+        return "the program above it"
     if name.startswith("ft_collectives."):
         return "`rendezvous`" + ", communicators" * (name != COLLECTIVES[0])
     return ", ".join(one.rpartition(".")[2] for one in below) or "-"
