@@ -111,7 +111,7 @@ def _notes(folder: Path, rank: int) -> Notes:
 
 def differences(one: Observed, two: Observed, *, bitwise: bool) -> Iterator[str]:
     """What differs, each rank's first difference first."""
-    if (one.code == 0) != (two.code == 0) or None in (one.code, two.code):
+    if one.code or two.code or None in (one.code, two.code):  # a script that fails says little
         yield f"exit code {one.code} and {two.code}"
     for rank, (left, right) in enumerate(zip(one.ranks, two.ranks, strict=True)):
         if not left.events:
@@ -204,7 +204,7 @@ def tried(row: Row, folder: Path, *, bitwise: bool = True) -> Verdict:
     unsteady = False
     if problems:
         again = observe(row, "torchrun", folder / "again", values=not bitwise)
-        unsteady = any(differences(plain, again, bitwise=bitwise))
+        unsteady = not plain.code and any(differences(plain, again, bitwise=bitwise))
         if None in (plain.code, ours.code) or plain.code or ours.code:
             problems += ("torchrun: " + plain.said[-600:], "recoverrun: " + ours.said[-2000:])
     facts = history(read_run(folder / "recoverrun" / "journal"))

@@ -58,6 +58,13 @@ def test_any_other_bit_event_or_line_is_a_difference() -> None:
 
 
 @pytest.mark.quick
+def test_a_script_that_fails_under_both_is_not_the_same() -> None:
+    failed = Observed(code=1, ranks=observed(("exception", ["no such module"])).ranks, said="")
+
+    assert found(failed, failed) == ["exit code 1 and 1"]
+
+
+@pytest.mark.quick
 def test_another_order_of_sums_is_told_from_another_sum() -> None:
     def gradient(digest: str, number: float) -> Observed:
         return observed(("backward", [["torch.float64[2]", digest, [number, 5.0]]]))
