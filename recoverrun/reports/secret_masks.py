@@ -17,10 +17,13 @@ _WORDS = (
 _QUOTE = r"(?:\\?[\"'])?"
 _VALUE = r"(?:(?:Bearer|Basic)\s+)?[^\s\"'\\,;&}\]]{3,4096}"
 
-_NAME = rf"[\w.-]{{0,40}}{_WORDS}[\w.-]{{0,40}}"
+_NAME = rf"{_WORDS}[\w.-]{{0,40}}"
+"""Of a name, from the word that tells on: what stands before it stays in any case."""
 
 _NAMED = re.compile(rf"({_NAME}{_QUOTE}\s*[:=]\s*{_QUOTE})({_VALUE})", re.IGNORECASE)
-_OPTION = re.compile(rf"(--{_NAME}(?:\s+|{_QUOTE}\s*,\s*{_QUOTE}))({_VALUE})", re.IGNORECASE)
+_OPTION = re.compile(
+    rf"(--[\w.-]{{0,40}}{_NAME}(?:\s+|{_QUOTE}\s*,\s*{_QUOTE}))({_VALUE})", re.IGNORECASE
+)
 _NUMBER = re.compile(r"[\d.,/%]+")
 _IN_ADDRESS = re.compile(r"(://)[^/\s:@\"']+:[^/\s@\"']+@")
 _SHAPES = re.compile(
