@@ -4,10 +4,9 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -107,16 +106,11 @@ class Place:
 
     def warm(self, order: SpareOrder) -> Child:
         self.spares.keep([sys.executable, *OUR_WORKER], self.environ(0))
-        child: Child = _until(lambda: self.spares.take(order))
+        [spare] = self.spares._waiting
+        assert wait([spare.line], PATIENCE_S), "it says that it is ready"
+        child = self.spares.take(order)
+        assert child is not None
         return child
-
-
-def _until(found: Callable[[], Any]) -> Any:
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not (value := found()):
-        assert time.monotonic() < give_up_at
-        os.sched_yield()
-    return value
 
 
 @pytest.fixture
