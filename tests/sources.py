@@ -1,8 +1,9 @@
-"""Our source files, and what each imports of ours: for the tests of the project's own rules."""
+"""Our source files, and what is in them: for the tests of the project's own rules."""
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -37,12 +38,70 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, dotted name) of each import in the file, also inside functions."""
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What the rules ask of one file."""
+
+    imports: tuple[tuple[int, str], ...]  # line, dotted name; also inside functions
+    functions: tuple[tuple[str, int, int], ...]  # name, line, lines
+    classes: tuple[tuple[str, int], ...]  # name, methods
+    broad: tuple[tuple[int, int], ...]  # `except Exception`: its line, and that of its body
+    assigned: frozenset[str]  # names at module level
+
+
+@cache
+def outline(path: Path) -> Outline:
+    tree = ast.parse(path.read_text(), str(path))
+    found = list(_statements(tree))
+    functions = [one for one in found if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    classes = [one for one in found if isinstance(one, ast.ClassDef)]
+    handlers = [one for one in found if isinstance(one, ast.ExceptHandler) and _is_broad(one)]
+    targets = [one for node in tree.body for one in _targets(node)]
+    return Outline(
+        imports=tuple(_imports(path, found)),
+        functions=tuple(
+            (one.name, one.lineno, (one.end_lineno or one.lineno) - one.lineno + 1)
+            for one in functions
+        ),
+        classes=tuple(
+            (one.name, sum(isinstance(part, ast.FunctionDef) for part in one.body))
+            for one in classes
+        ),
+        broad=tuple((one.lineno, one.body[0].lineno) for one in handlers),
+        assigned=frozenset(
+            one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
+        ),
+    )
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements and handlers; nothing else can define, import or catch."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, field, ())
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AnnAssign) else []
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(c, ast.Name) and c.id in {"Exception", "BaseException"} for c in caught)
+
+
+def _imports(path: Path, found: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     package = module_of(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in found:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -62,7 +121,7 @@ def modules() -> Mapping[str, Path]:
 def imported_by(module: str) -> tuple[tuple[int, str], ...]:
     """(line, module of ours) that `module` imports, itself apart."""
     found = []
-    for line, name in imports(modules()[module]):
+    for line, name in outline(modules()[module]).imports:
         target = name if name in modules() else name.rpartition(".")[0]
         if target in modules() and target != module:
             found.append((line, target))

@@ -11,7 +11,7 @@ from typing import get_args
 from recoverrun.errors import MEANINGS
 from rendezvous.protocol.messages import Message
 from tests.layers import LAYERS, drawn, layer_of, may_import
-from tests.sources import ROOT, imported_by, modules, name_of, sources
+from tests.sources import ROOT, imported_by, modules, name_of, outline, sources
 
 FLOORS = 18  # may only fall
 CLASS_METHODS = 25
@@ -204,11 +204,9 @@ def _methods() -> dict[str, int]:
     """How many methods each class has that has more than it should."""
     found = {}
     for path in sources("recoverrun", "rendezvous", "ft_collectives"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                count = sum(isinstance(one, ast.FunctionDef) for one in node.body)
-                if count > CLASS_METHODS:
-                    found[f"{name_of(path)}:{node.name}"] = count
+        for name, count in outline(path).classes:
+            if count > CLASS_METHODS:
+                found[f"{name_of(path)}:{name}"] = count
     return found
 
 
@@ -230,16 +228,12 @@ def test_exceptions_go_when_they_are_not_needed_any_more() -> None:
 
 def _lower_case_names() -> set[str]:
     """What modules hold under names that are not written as constants are."""
-    found = set()
-    for path in sources("recoverrun", "rendezvous", "ft_collectives"):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign | ast.AnnAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names = [name for one in targets for name in ast.walk(one)]
-                for name in names:
-                    if isinstance(name, ast.Name) and name.id.islower():
-                        found.add(f"{name_of(path)}:{name.id}")
-    return {name for name in found if not name.endswith(":__version__")}
+    return {
+        f"{name_of(path)}:{name}"
+        for path in sources("recoverrun", "rendezvous", "ft_collectives")
+        for name in outline(path).assigned
+        if name.islower() and name != "__version__"
+    }
 
 
 def test_what_modules_hold_that_changes_is_known_and_has_a_reason() -> None:

@@ -1,6 +1,5 @@
 """The house rules, as tests: layers, sizes, handlers, and a README that shows the real --help."""
 
-import ast
 import os
 import re
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import PACKAGES, ROOT, files, imports, module_of, name_of, sources
+from tests.sources import PACKAGES, ROOT, files, module_of, name_of, outline, sources
 
 TEXT = {".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".sbatch", ""}
 
@@ -137,7 +136,7 @@ def test_a_package_imports_only_what_is_below_it() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {module}"
         for path in sources(*PACKAGES)
-        for line, module in imports(path)
+        for line, module in outline(path).imports
         if _crosses(_layer(module_of(path)), module, path)
     ]
 
@@ -166,7 +165,7 @@ def test_the_layer_rule_sees_the_imports_that_it_forbids() -> None:
 def test_a_machine_knows_no_time_no_chance_and_no_world(machine: str) -> None:
     wrong = [
         f"{machine}:{line} imports {module}"
-        for line, module in imports(ROOT / machine)
+        for line, module in outline(ROOT / machine).imports
         if module.split(".")[0] in FORBIDDEN_TO_MACHINES
     ]
 
@@ -183,32 +182,23 @@ def test_functions_files_and_lines_have_an_end() -> None:
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS:
                 wrong.append(f"{name_of(path)}:{number}: {len(line)} columns (limit {COLUMNS})")
-        for node in ast.walk(ast.parse("\n".join(lines))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
-                if length > FUNCTION_LINES:
-                    wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {length} lines")
+        wrong += [
+            f"{name_of(path)}:{first}: {name} has {length} lines"
+            for name, first, length in outline(path).functions
+            if length > FUNCTION_LINES
+        ]
 
     assert not wrong, "\n".join(wrong)
-
-
-def _is_broad(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return True
-    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(isinstance(c, ast.Name) and c.id in {"Exception", "BaseException"} for c in caught)
 
 
 def test_a_broad_except_says_what_it_protects() -> None:
     wrong = []
     for path in sources():
         lines = path.read_text().splitlines()
-        for node in ast.walk(ast.parse("\n".join(lines))):
-            if isinstance(node, ast.ExceptHandler) and _is_broad(node):
-                # On its own line, the line above, or as the first thing inside.
-                near = lines[node.lineno - 2 : node.body[0].lineno]
-                if not any("#" in line.replace("# noqa", "") for line in near):
-                    wrong.append(f"{name_of(path)}:{node.lineno}: broad except without a comment")
+        for line, body in outline(path).broad:
+            near = lines[line - 2 : body]  # the line above, its own, or the first thing inside
+            if not any("#" in one.replace("# noqa", "") for one in near):
+                wrong.append(f"{name_of(path)}:{line}: broad except without a comment")
 
     assert not wrong, "\n".join(wrong)
 
