@@ -15,10 +15,13 @@ from rendezvous.protocol.layout import Layout
 from tests.numerics.worlds import Member
 
 
-class Runtime(Rank0Gate):
+class Runtime:
     active = True
     acting_rank = None
     winds = None
+
+    def __init__(self, rank: int) -> None:
+        self.gate = Rank0Gate(rank)
 
 
 def without_rank_0(member: Member, told: list[str]) -> Any:
@@ -48,10 +51,10 @@ def scatters_of_the_deputy(member: Member) -> list[Any]:
     )
     mine, said = torch.zeros(2), [None]
     if member.rank == 1:
-        worker.runtime.bring([torch.full((2,), float(rank)) for rank in range(3)])
+        worker.runtime.gate.bring([torch.full((2,), float(rank)) for rank in range(3)])
     tensors(mine, None, src=0)
     if member.rank == 1:
-        worker.runtime.bring(["x" * rank for rank in range(3)])
+        worker.runtime.gate.bring(["x" * rank for rank in range(3)])
     objects(said, None, src=0)
     errors = []
     for call in (tensors, objects):

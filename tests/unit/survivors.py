@@ -130,9 +130,11 @@ class Survivor:
         )  # fmt: skip
         self.runtime: Any = SimpleNamespace(
             sources=[], own_modules=frozenset(), microbatches=[], previous=None,
-            begin_anew=lambda: None, apart_from=lambda rank: False,
-            has_done=lambda rank, places, since: False, under_way=list,
-            regions={at(STEP).loop},
+            gate=SimpleNamespace(
+                begin_anew=lambda: None, apart_from=lambda rank: False,
+                has_done=lambda rank, places, since: False,
+            ),
+            under_way=list, regions={at(STEP).loop},
         )  # fmt: skip
         captures = Captures(self.runtime)
         influence = SimpleNamespace(matters=lambda key, value: True, immaterial=frozenset())

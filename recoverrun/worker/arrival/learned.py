@@ -170,7 +170,7 @@ LEARNED: dict[str, Entry] = {
         lambda parts, said: parts.worker.runtime.outward.update(said),
     ),
     "told": Entry(
-        lambda parts: dict(parts.worker.runtime.told),
+        lambda parts: dict(parts.worker.runtime.gate.told),
         lambda parts, said: setattr(parts.worker.runtime, "told", said),
     ),
     "promise": Entry(

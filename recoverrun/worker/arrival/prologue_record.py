@@ -103,7 +103,7 @@ class PrologueRecord:
         runtime = self._runtime
         if threading.get_ident() != self._thread:
             return False
-        if not runtime.active or runtime.lone or runtime.acting_rank is not None:
+        if not runtime.active or runtime.gate.lone or runtime.acting_rank is not None:
             return False
         if self._told is not None:
             return True

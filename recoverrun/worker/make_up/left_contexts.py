@@ -94,10 +94,10 @@ class LeftContexts:
             return
         points, runtime = self._executor.captures.by_point, self._worker.runtime
         for rank in sorted(left.keys() - self._executor.lost.keys()):
-            apart = runtime.apart_from(rank)
+            apart = runtime.gate.apart_from(rank)
             lost = lost_rank(rank, left[rank], points, apart=apart)
             if lost is not None:
-                lost.led = partial(runtime.has_done, rank)
+                lost.led = partial(runtime.gate.has_done, rank)
                 self._executor.lost[rank] = self.informs(lost)
         for rank in sorted(self._renewed & left.keys() & self._executor.lost.keys()):
             self._executor.lost[rank].end_as_left(left[rank], points)

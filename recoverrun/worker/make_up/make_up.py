@@ -385,7 +385,7 @@ class MakeUp:
         self._buffers.committed(step)
         self._made.clear()
         self._folded.clear()
-        self._worker.runtime.begin_anew()
+        self._worker.runtime.gate.begin_anew()
         self._left.absorb()
         lost = sorted(self._executor.lost)
         self._audits.committed(step, lost)

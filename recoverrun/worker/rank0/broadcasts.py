@@ -177,13 +177,13 @@ class Broadcasts:
         done = False
         frame: FrameType | None = caller
         while frame is not None:
-            here = [place for place in runtime.places if within(frame.f_code, place)]
+            here = [place for place in runtime.gate.places if within(frame.f_code, place)]
             for place in here:
-                lone = runtime.places[place]
-                if place in runtime.left and _names(frame, (*lone.writes, *lone.taints), said):
+                lone = runtime.gate.places[place]
+                if place in runtime.gate.left and _names(frame, (*lone.writes, *lone.taints), said):
                     return False  # what it wanted to do there has failed
                 if _names(frame, lone.writes, said):
-                    if place in runtime.missed or place in runtime.undecided:
+                    if place in runtime.gate.missed or place in runtime.gate.undecided:
                         return False  # rank 0 was lost in the middle
                     done = True
             frame = frame.f_back

@@ -42,31 +42,31 @@ class StandingIn:
 
     def __enter__(self) -> None:
         worker, runtime = self._worker, self._worker.runtime
-        if not runtime.led:
+        if not runtime.gate.led:
             worker.reporter.notice(LEADS)
-        runtime.led = True
+        runtime.gate.led = True
         self._phase = runtime.progress.phase
         runtime.progress.at(Phase.ALONE)
-        if not runtime.lone:
-            self._own, runtime.unclear = read_streams(), False
+        if not runtime.gate.lone:
+            self._own, runtime.gate.unclear = read_streams(), False
             self._buffers.enter_context(_leading(worker))
             self._first = _lost(self._executor, self._left)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
                 restore_streams(theirs)
-            runtime.unclear = theirs is None
+            runtime.gate.unclear = theirs is None
             self._generators = _Generators(self._first, self._executor)
         self._began = read_streams()
-        runtime.lone += 1
+        runtime.gate.lone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         worker, runtime = self._worker, self._worker.runtime
         runtime.progress.at(self._phase)
-        runtime.lone -= 1
+        runtime.gate.lone -= 1
         ended = read_streams()
         moved = ended != self._began
-        runtime.unclear |= moved and error is not None  # rank 0 might have drawn more
-        if not runtime.lone:
+        runtime.gate.unclear |= moved and error is not None  # rank 0 might have drawn more
+        if not runtime.gate.lone:
             self._buffers.close()
             restore_streams(self._own)
             followed = self._generators.end(clear=error is None)
@@ -75,9 +75,9 @@ class StandingIn:
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
-        if self._where not in runtime.left:
+        if self._where not in runtime.gate.left:
             worker.reporter.notice(FAILED.format(self._where, error))
-        runtime.left.add(self._where)
+        runtime.gate.left.add(self._where)
         return True
 
     def _known(self, first: LostRank) -> Streams | None:
@@ -87,7 +87,7 @@ class StandingIn:
     def _follow(self, ended: Streams) -> bool:
         """Rank 0 would have drawn up to there. False if its numbers cannot be told from now on."""
         first = self._first
-        if first is None or self._worker.runtime.unclear:
+        if first is None or self._worker.runtime.gate.unclear:
             return False
         here = self._executor.captures.points[-1]
         first.stood_in(here, self._own, self._began, ended)
@@ -148,14 +148,14 @@ def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
 
     runtime, env = worker.runtime, worker.env
     points = executor.captures
-    runtime.last_point = lambda: points.points[-1].point if points.points else None
-    runtime.is_deputy = lambda: is_deputy(worker)
-    runtime.supply = Supply(worker).supply
-    runtime.standing_in = lambda where: StandingIn(worker, executor, left, where)
-    runtime.passing = lambda: _passing(worker)
-    runtime.by_itself = lambda where: _by_itself(worker, where)
+    runtime.gate.last_point = lambda: points.points[-1].point if points.points else None
+    runtime.gate.is_deputy = lambda: is_deputy(worker)
+    runtime.gate.supply = Supply(worker).supply
+    runtime.gate.standing_in = lambda where: StandingIn(worker, executor, left, where)
+    runtime.gate.passing = lambda: _passing(worker)
+    runtime.gate.by_itself = lambda where: _by_itself(worker, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
-        runtime.first_of_node = lambda rank: rank % env.local_world_size == 0
+        runtime.gate.first_of_node = lambda rank: rank % env.local_world_size == 0
 
 
 def _by_itself(worker: WorkerState, where: str) -> AbstractContextManager[Any]:
@@ -185,8 +185,8 @@ def _in_passing() -> Iterator[None]:
 
 def give_back(worker: WorkerState) -> None:
     """Rank 0 takes part again, and does by itself what this rank may have done in its place."""
-    if worker.runtime.led:
-        worker.runtime.led = False
+    if worker.runtime.gate.led:
+        worker.runtime.gate.led = False
         worker.reporter.notice(GIVES_BACK)
 
 

@@ -93,7 +93,7 @@ class Scatters:
 
         Parts that stand in the call itself were made just before it (`Rank0Gate.bring`).
         """
-        brought = self._worker.runtime.taken()
+        brought = self._worker.runtime.gate.taken()
         if not own:
             return brought if self._broadcasts.is_heard(group, root) else None
         return own if self._broadcasts.does(caller, own, group, root) else None

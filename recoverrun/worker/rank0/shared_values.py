@@ -42,9 +42,9 @@ def exchange(worker: WorkerState, generation: int) -> None:
 
     runtime, env = worker.runtime, worker.env
     assert worker.fabric is not None, "protected"
-    mine = {} if env.rank else held(runtime.places, sys._getframe())
+    mine = {} if env.rank else held(runtime.gate.places, sys._getframe())
     heard = gather(worker.fabric, worker.protection.vote_group.channel, generation, mine)
-    runtime.told = heard.get(0, {})
+    runtime.gate.told = heard.get(0, {})
 
 
 def held(places: Mapping[str, Lone], frame: FrameType | None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Supply:
 
     def _read_in(self, code: CodeType) -> frozenset[str]:
         """The names that lone code in this function reads."""
-        places = self._worker.runtime.places
+        places = self._worker.runtime.gate.places
         known, names = self._reads.get(code, (0, frozenset()))
         if known != len(places):
             here = [lone.reads for place, lone in places.items() if within(code, place)]
@@ -94,10 +94,10 @@ class Supply:
 
     def _get(self, frame: FrameType, name: str) -> None:
         runtime, key = self._worker.runtime, (frame.f_code, name)
-        told = said_of(frame.f_code, name, runtime.told)
+        told = said_of(frame.f_code, name, runtime.gate.told)
         if told is None and key not in self._tried:
             self._tried.add(key)
-            recipe = runtime.recreated.recipe(frame.f_code, name)
+            recipe = runtime.gate.recreated.recipe(frame.f_code, name)
             told = None if recipe is None else self._made(frame, recipe)
         if told is not None:
             _bind(frame, name, told)
@@ -108,7 +108,7 @@ class Supply:
         if any(one is recipe for one in self._under_way):
             return None
         worker, before = self._worker, read_streams()
-        worker.runtime.lone += 1
+        worker.runtime.gate.lone += 1
         self._under_way.append(recipe)
         try:
             made = FunctionType(recipe.making.code, self._materials(frame, recipe))()
@@ -118,7 +118,7 @@ class Supply:
             return None
         finally:
             self._under_way.pop()
-            worker.runtime.lone -= 1
+            worker.runtime.gate.lone -= 1
             restore_streams(before)
         if made is not None:
             worker.reporter.notice(MADE.format(recipe.making.name))
@@ -131,8 +131,8 @@ class Supply:
         found = {**recipe.names, **here}
         for name in recipe.making.needs:
             if (value := recipe.has(name)) is None and found.get(name) is None:
-                value = said_of(recipe.code, name, runtime.told)
-                other = runtime.recreated.recipe(recipe.code, name)
+                value = said_of(recipe.code, name, runtime.gate.told)
+                other = runtime.gate.recreated.recipe(recipe.code, name)
                 if value is None and other is not None:
                     value = self._made(frame, other)
                     if recipe.code is frame.f_code and value is not None:

@@ -40,7 +40,7 @@ class DataSources:
     ) -> Iterator[Any]:
         """The iterator of a loader, as the acting rank sees it; `make` is torch's own way."""
         runtime = self._runtime
-        if not runtime.active or runtime.lone:
+        if not runtime.active or runtime.gate.lone:
             return make(loader)
         acting = self.acting_rank
         if acting is not None:

@@ -105,7 +105,7 @@ def learned(parts: PlaceParts) -> dict[str, Any]:
         "regions": sorted(runtime.regions),
         "trains": sorted(runtime.training_loops),
         "outward": runtime.outward,
-        "told": dict(runtime.told),
+        "told": dict(runtime.gate.told),
     }
 
 
@@ -115,7 +115,7 @@ def learn(parts: PlaceParts, said: Mapping[str, Any]) -> None:
     runtime.regions.update(said["regions"])
     runtime.training_loops.update(said["trains"])
     runtime.outward.update(said["outward"])
-    runtime.told = said["told"]
+    runtime.gate.told = said["told"]
 
 
 def _iterators(frame: FrameType, own: frozenset[str], read: frozenset[str]) -> list[list[Any]]:

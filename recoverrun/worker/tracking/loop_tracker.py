@@ -22,10 +22,10 @@ class LoopTracker:
         self.script = script
         self.loops: dict[str, Loop] = {}
         # They look at the frame that calls them: nothing may stand between.
-        self.first, self.stands_in = script.first, script.stands_in
-        self.bring, self.beside = script.bring, script.beside
-        self.asking, self.leading = script.asking, script.leading
-        self.hand_on, self.waits, self.generator = script.hand_on, script.waits, script.generator
+        gate = script.gate
+        self.first, self.stands_in, self.hand_on = gate.first, gate.stands_in, gate.hand_on
+        self.asking, self.leading, self.beside = gate.asking, gate.leading, gate.beside
+        self.bring, self.waits, self.generator = gate.bring, script.waits, script.generator
         self.Unwind = script.Unwind
 
     def register(self, loop: Loop) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from recoverrun.worker.instrumentation import Lone
 from recoverrun.worker.tracking.recreated_objects import RecreatedObjects
-from rendezvous.protocol.progress_page import ProgressWriter
 
 KEPT = 1_000
 """Of what others did alone in earlier transactions, so much is remembered."""
@@ -21,9 +20,8 @@ KEPT = 1_000
 class Rank0Gate:
     """The part of `script.Runtime` by which code meant for rank 0 is handed on."""
 
-    def __init__(self, own_rank: int, progress: ProgressWriter | None = None) -> None:
-        self.own_rank = own_rank
-        self.progress = progress or ProgressWriter("")  # where the script is, for the launcher
+    def __init__(self, own_rank: int) -> None:
+        self._own_rank = own_rank
         self.is_deputy: Callable[[], bool] = lambda: False
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
@@ -35,7 +33,6 @@ class Rank0Gate:
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # depth of what is done in the place of rank 0
         self.unclear = False  # it is not known whether rank 0 would have drawn what is drawn there
-        self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
         self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
@@ -71,7 +68,7 @@ class Rank0Gate:
         return self._means_ranks(rank)
 
     def _means_ranks(self, rank: Any) -> bool:
-        return rank is None or str(rank) == str(self.own_rank)
+        return rank is None or str(rank) == str(self._own_rank)
 
     def begin_anew(self) -> None:
         """Begin anew at a commit point. What was missed within a microbatch tells in the next step,
@@ -92,7 +89,7 @@ class Rank0Gate:
 
     def apart_from(self, rank: int) -> bool:
         """True if `rank` would do nothing of what this one does alone as first of world or node."""
-        return not (self.first_of_node(rank) and self.first_of_node(self.own_rank))
+        return not (self.first_of_node(rank) and self.first_of_node(self._own_rank))
 
     def bring(self, value: Any) -> None:
         """Keep an argument that rank 0 alone gives to the call that follows."""

@@ -31,13 +31,16 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from recoverrun.worker.rng.streams import Streams
 
 
-class ScriptRuntime(Rank0Gate):
+class ScriptRuntime:
     """The runtime of the script of a protected worker. `own_rank` is that of this process."""
 
     Unwind: ClassVar[type[BaseException]] = Unwind
 
     def __init__(self, own_rank: int, progress: ProgressWriter | None = None) -> None:
-        super().__init__(own_rank, progress)
+        self.own_rank = own_rank
+        self.progress = progress or ProgressWriter("")  # where the script is, for the launcher
+        self.gate = Rank0Gate(own_rank)
+        self.alone = 0  # depth of what this rank does alone by itself
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
         self.own_sources = OwnSources()
@@ -103,7 +106,7 @@ class ScriptRuntime(Rank0Gate):
         """True if nothing is noted: there is no torch yet, code is executed as another rank or in
         the place of rank 0, or this process is no rank.
         """
-        here = self.observer is not None and self.mode.active and not self.lone
+        here = self.observer is not None and self.mode.active and not self.gate.lone
         return not here or self.mode.acting_rank is not None
 
     @property

@@ -142,7 +142,7 @@ class NonfiniteCheck:
         context, mine = contexts.get(rank), worker.runtime.microbatches[0].top.context
         if not context or mine is None or not worker.guarantee.exact:
             return UNTOLD
-        odd = LostRank(rank, apart=worker.runtime.apart_from(rank))
+        odd = LostRank(rank, apart=worker.runtime.gate.apart_from(rank))
         odd.learn(Context.unpack(context), mine)
         kept, executor.lost[rank] = strategy.set_aside(), odd
         try:

@@ -252,7 +252,7 @@ class Trial:
         there = Context.unpack(self._said["tops"][level])
         mine = self.microbatch.places[level].top.context
         assert mine is not None, "captured"
-        lost = LostRank(self.partner, apart=self._worker.runtime.apart_from(self.partner))
+        lost = LostRank(self.partner, apart=self._worker.runtime.gate.apart_from(self.partner))
         before = Context.unpack(self._said["before"]) if self._said["before"] else None
         mine_before = own.at(before.point) if before is not None else None
         follows = mine_before is not None and mine_before.point < mine.point
@@ -260,7 +260,7 @@ class Trial:
             lost.learn(there, mine)
             return lost, frozenset()
         self._drift.informs(lost)
-        lost.led = partial(self._worker.runtime.has_done, self.partner)
+        lost.led = partial(self._worker.runtime.gate.has_done, self.partner)
         self._alone |= there.streams.private != before.streams.private
         lost.learn(before, mine_before)
         lost.loops.add(mine.loop)

@@ -170,7 +170,7 @@ def test_rank_0_works_again_once_its_first_step_is_committed(
     back: tuple[int, ...], gives: bool, member: Standing
 ) -> None:
     said: list[str] = []
-    runtime = SimpleNamespace(led=True, sources=())
+    runtime = SimpleNamespace(gate=SimpleNamespace(led=True), sources=())
     member.worker.runtime, member.worker.reporter = runtime, SimpleNamespace(notice=said.append)
     member.parts.made, member.parts.left.forget = SimpleNamespace(), lambda _: None
     member.survivor._path = ["loop"]

@@ -16,9 +16,12 @@ from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 HERE = __file__
 
 
-class Runtime(Rank0Gate):
+class Runtime:
     active = True
     acting_rank = None
+
+    def __init__(self, rank: int) -> None:
+        self.gate = Rank0Gate(rank)
 
 
 def world(live: tuple[int, ...], rank: int) -> tuple[Broadcasts, ElasticGroup, Runtime]:
@@ -38,7 +41,7 @@ def asked(roots: Broadcasts, group: ElasticGroup, root: int = 0, **places: tuple
     frame = sys._getframe()
     runtime: Any = roots._worker.runtime
     for written in places.values():
-        runtime.places[f"{HERE}:{frame.f_lineno}"] = Lone(written, ())
+        runtime.gate.places[f"{HERE}:{frame.f_lineno}"] = Lone(written, ())
     return roots.does(frame, flag[1:], group, root)
 
 
@@ -46,9 +49,9 @@ def told(roots: Broadcasts, group: ElasticGroup, failed: tuple[str, ...] = ()) -
     """The same of a list, sent by a helper; `failed` may have been changed by what failed here."""
     said = [True]
     line, runtime = sys._getframe().f_lineno, roots._worker.runtime
-    runtime.places[f"{HERE}:{line}"] = Lone(("said",), ())
-    runtime.places[f"{HERE}:{line + 1}"] = Lone((), (), (), failed)
-    runtime.left = {f"{HERE}:{line + 1}"} if failed else set()
+    runtime.gate.places[f"{HERE}:{line}"] = Lone(("said",), ())
+    runtime.gate.places[f"{HERE}:{line + 1}"] = Lone((), (), (), failed)
+    runtime.gate.left = {f"{HERE}:{line + 1}"} if failed else set()
     return (lambda sent: roots.does(sys._getframe(), sent, group, 0))(said)
 
 
@@ -72,7 +75,7 @@ def _given(
 ) -> bool:
     """The same of what a helper puts into a list; `best` and `other` are rank 0's."""
     frame, runtime = sys._getframe(), roots._worker.runtime
-    runtime.places[f"{HERE}:{frame.f_lineno}"] = Lone(("best", "other"), ())
+    runtime.gate.places[f"{HERE}:{frame.f_lineno}"] = Lone(("best", "other"), ())
 
     def tell(value: Any) -> bool:
         said = torch.tensor([value]) if in_tensor else [value]
@@ -112,7 +115,7 @@ def test_not_where_rank_0_was_lost_in_the_middle_or_its_deputy_failed(kept: str)
     roots, group, runtime = world(live=(1, 2), rank=1)
     assert asked(roots, group, here=("flag",))
 
-    getattr(runtime, kept).update(runtime.places)
+    getattr(runtime.gate, kept).update(runtime.gate.places)
 
     assert not asked(roots, group)
 

@@ -9,7 +9,8 @@ from recoverrun.worker.rank0 import failover
 def _worker(*, led: bool) -> tuple[Any, list[str]]:
     said: list[str] = []
     worker = SimpleNamespace(
-        runtime=SimpleNamespace(led=led), reporter=SimpleNamespace(notice=said.append)
+        runtime=SimpleNamespace(gate=SimpleNamespace(led=led)),
+        reporter=SimpleNamespace(notice=said.append),
     )
     return worker, said
 

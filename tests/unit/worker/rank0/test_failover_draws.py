@@ -18,6 +18,7 @@ from recoverrun.worker.rng.object_generators import state_of
 from recoverrun.worker.rng.private_draws import forget_private
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
+from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 from tests.unit.contexts import at, draw
 from tests.unit.private_draws import Runtime, after, stream
 
@@ -35,7 +36,7 @@ class Deputy:
     """As much of a session as one who stands in for rank 0 needs."""
 
     def __init__(self, lost: LostRank | None, points: list[Context]) -> None:
-        self.runtime = Runtime(own_rank=1)
+        self.runtime = Runtime(1)
         self.points = points
         self.protected = False
         lost_ranks = {} if lost is None else {0: lost}
@@ -168,31 +169,31 @@ def deputy_with(key: str, mine: random.Random | None, theirs: random.Random) -> 
 
 
 def test_what_was_missed_within_a_microbatch_tells_in_the_next_step() -> None:
-    runtime = Runtime(own_rank=2)
+    gate = Rank0Gate(2)
     end, top, backward = (3, 0, 1, 0), (4, 0, 0, 0), (4, 0, 1, 0)
     for point, where in ((end, "between"), (top, "within")):
-        runtime.last_point = lambda point=point: point  # type: ignore[misc]
-        runtime.first(where, True, False, 2)
-    runtime.last_point = lambda: backward
-    assert runtime.missed == {"between", "within"}
+        gate.last_point = lambda point=point: point  # type: ignore[misc]
+        gate.first(where, True, False, 2)
+    gate.last_point = lambda: backward
+    assert gate.missed == {"between", "within"}
 
-    runtime.begin_anew()
+    gate.begin_anew()
 
-    assert runtime.missed == {"within"}
-    assert not runtime.has_done(0, frozenset({"between"}), end)
-    assert runtime.has_done(0, frozenset({"within"}), end), "it is executed with the microbatch"
-    assert not runtime.has_done(0, frozenset(), top)
-    assert runtime.has_done(0, frozenset(), backward)
+    assert gate.missed == {"within"}
+    assert not gate.has_done(0, frozenset({"between"}), end)
+    assert gate.has_done(0, frozenset({"within"}), end), "it is executed with the microbatch"
+    assert not gate.has_done(0, frozenset(), top)
+    assert gate.has_done(0, frozenset(), backward)
 
 
 def test_what_was_missed_before_the_first_iteration_is_over_at_the_first_commit() -> None:
-    runtime = Runtime(own_rank=2)
-    runtime.first("log = open(...)", True, False)
-    runtime.last_point = lambda: (1, 0, 1, 0)
+    gate = Rank0Gate(2)
+    gate.first("log = open(...)", True, False)
+    gate.last_point = lambda: (1, 0, 1, 0)
 
-    runtime.begin_anew()
+    gate.begin_anew()
 
-    assert not runtime.missed
+    assert not gate.missed
 
 
 def test_calls_inside_go_on_drawing_rank_0_s_numbers() -> None:
@@ -261,9 +262,9 @@ def test_what_rank_0_does_alone_does_not_end_its_microbatch_elsewhere() -> None:
     worker: Any = deputy
     worker.env = SimpleNamespace(rank=1, local_rank=1, local_world_size=2)
     failover.serve(worker, worker.executor, worker.left)
-    deputy.runtime.is_deputy = lambda: False
+    deputy.runtime.gate.is_deputy = lambda: False
 
-    for around in (deputy.runtime.leading, deputy.runtime.asking):
+    for around in (deputy.runtime.gate.leading, deputy.runtime.gate.asking):
         deputy.runtime.acting_rank = 0
         with around("train.py:7"):
             raise AttributeError("nothing to log to")

@@ -39,7 +39,8 @@ def supply(told: dict[str, Any], *reads: str) -> None:
     """What a function's lone code reads, where that function calls this."""
     frame = sys._getframe(1)
     places = {f"{HERE}:{frame.f_lineno}": Lone((), reads or READS)}
-    runtime = SimpleNamespace(places=places, told=told, recreated=RecreatedObjects(), lone=0)
+    gate = SimpleNamespace(places=places, told=told, recreated=RecreatedObjects(), lone=0)
+    runtime = SimpleNamespace(gate=gate)
     session: Any = SimpleNamespace(runtime=runtime, reporter=SimpleNamespace(notice=pytest.fail))
     Supply(session).supply(frame)
 

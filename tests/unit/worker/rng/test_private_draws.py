@@ -10,7 +10,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.rng import private_draws
 from recoverrun.worker.rng.private_draws import PrivateDraws, draw_sites, forget_private
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.tracking.rank0_gate import KEPT
+from recoverrun.worker.tracking.rank0_gate import KEPT, Rank0Gate
 from tests.unit.contexts import at, draw
 from tests.unit.private_draws import Runtime, by_itself, stream
 
@@ -36,7 +36,7 @@ def test_only_what_is_drawn_in_there_is_counted() -> None:
 
 def test_what_stands_inside_counts_once_and_what_another_is_acted_by_not_at_all() -> None:
     torch.manual_seed(3)
-    runtime = Runtime(own_rank=0)
+    runtime = Runtime()
     with PrivateDraws(runtime, "train.py:5"):
         draw(3)
         by_itself(4, runtime)
@@ -52,7 +52,7 @@ def test_what_stands_inside_counts_once_and_what_another_is_acted_by_not_at_all(
 def test_seeding_begins_anew(seed: int) -> None:
     torch.manual_seed(3)
     by_itself(9)
-    private_draws.seeding(runtime := Runtime(own_rank=0))  # type: ignore[arg-type]
+    private_draws.seeding(runtime := Runtime())  # type: ignore[arg-type]
     torch.manual_seed(seed)
 
     assert read_streams().private == (0,) and runtime.seedings == 1
@@ -69,7 +69,7 @@ def test_a_seed_that_nobody_saw_begins_anew_too() -> None:
 def test_what_is_seeded_and_put_back_inside_is_as_if_nothing_was_drawn() -> None:
     torch.manual_seed(3)
     by_itself(9)
-    runtime = Runtime(own_rank=0)
+    runtime = Runtime()
     with PrivateDraws(runtime, "train.py:5"):
         kept = torch.get_rng_state()
         private_draws.seeding(runtime)  # type: ignore[arg-type]
@@ -98,35 +98,35 @@ def test_where_something_was_drawn_is_remembered_and_travels() -> None:
 def test_who_passed_a_place_before_it_was_the_deputy_missed_it(
     places: set[str], done: bool
 ) -> None:
-    runtime = Runtime(own_rank=1)
-    runtime.first("a.py:2", True, False)
-    runtime.is_deputy = lambda: True
-    runtime.first("a.py:1", True, False)
+    gate = Rank0Gate(1)
+    gate.first("a.py:2", True, False)
+    gate.is_deputy = lambda: True
+    gate.first("a.py:1", True, False)
 
-    assert runtime.has_done(0, frozenset(places), since=None) is done
-    assert not runtime.has_done(2, frozenset(places), since=None)
+    assert gate.has_done(0, frozenset(places), since=None) is done
+    assert not gate.has_done(2, frozenset(places), since=None)
 
 
 def test_what_is_missed_again_and_again_is_remembered_once() -> None:
     """Nobody may ever commit anything: the script has one replica, say."""
-    runtime = Runtime(own_rank=1)
+    gate = Rank0Gate(1)
     for _ in range(9):
-        runtime.first("a.py:2", True, False)
+        gate.first("a.py:2", True, False)
 
-    assert list(runtime.missed_at) == [(None, "a.py:2")]
+    assert list(gate.missed_at) == [(None, "a.py:2")]
 
 
 def test_of_earlier_transactions_only_so_much_is_remembered() -> None:
-    runtime = Runtime(own_rank=1)
+    gate = Rank0Gate(1)
     for step in range(KEPT + 5):
-        runtime.last_point = lambda step=step: (step, 0, 1, 0)  # type: ignore[misc]
-        runtime.first("a.py:2", True, False)
-        runtime.begin_anew()
+        gate.last_point = lambda step=step: (step, 0, 1, 0)  # type: ignore[misc]
+        gate.first("a.py:2", True, False)
+        gate.begin_anew()
 
-    assert len(runtime.missed_at) == KEPT
-    assert not runtime.has_done(0, frozenset(), since=(KEPT + 4, 0, 1, 0))
-    assert not runtime.has_done(0, frozenset(), since=(5, 0, 1, 0))
-    assert runtime.has_done(0, frozenset(), since=(4, 0, 1, 0)), "forgotten"
+    assert len(gate.missed_at) == KEPT
+    assert not gate.has_done(0, frozenset(), since=(KEPT + 4, 0, 1, 0))
+    assert not gate.has_done(0, frozenset(), since=(5, 0, 1, 0))
+    assert gate.has_done(0, frozenset(), since=(4, 0, 1, 0)), "forgotten"
 
 
 def test_counts_travel() -> None:

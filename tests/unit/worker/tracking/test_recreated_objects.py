@@ -20,18 +20,19 @@ class Script:
     def __init__(self, source: str, **names: Any) -> None:
         tree = ast.parse(dedent(source))
         self.words: list[str] = []
-        self.runtime = runtime = Rank0Gate(own_rank=1)
-        runtime.hand_on(transform(tree, "train.py"))
+        self.gate = Rank0Gate(1)
+        self.gate.hand_on(transform(tree, "train.py"))
+        runtime = SimpleNamespace(gate=self.gate)
         session: Any = SimpleNamespace(runtime=runtime, reporter=SimpleNamespace(notice=self.tell))
         self.supply = Supply(session).supply
         self.names: dict[str, Any] = {
-            RUNTIME_NAME: runtime, "rank": 1, "Box": Box, "lose": self.lose, **names,
+            RUNTIME_NAME: self.gate, "rank": 1, "Box": Box, "lose": self.lose, **names,
         }  # fmt: skip
         exec(compile(tree, "train.py", "exec"), self.names)
 
     def lose(self) -> None:
-        self.runtime.is_deputy = lambda: True
-        self.runtime.supply = self.supply
+        self.gate.is_deputy = lambda: True
+        self.gate.supply = self.supply
 
     def tell(self, words: str) -> None:
         self.words.append(words)
@@ -108,7 +109,7 @@ def test_nothing_large_is_kept_alive_for_it() -> None:
     )
     gc.collect()
 
-    recipe = next(iter(script.runtime.recreated._recipes.values()))
+    recipe = next(iter(script.gate.recreated._recipes.values()))
 
     assert recipe.has("weights") is None
 
