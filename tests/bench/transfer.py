@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 import psutil
 import torch
 
+from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.state_source import Piece
-from recoverrun.worker.arrival.transfer import Address, LivePeer, Offer
+from recoverrun.worker.arrival.state_wire import Address
+from recoverrun.worker.arrival.transfer import LivePeer
 from tests.bench import jobs, machine
 from tests.bench.machine import Pair, median
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.arrival import transfer
-from recoverrun.worker.arrival.transfer import Address, LivePeer, Offer
+from recoverrun.worker.arrival.offer import Offer
+from recoverrun.worker.arrival.state_wire import MAGIC, Address
+from recoverrun.worker.arrival.transfer import LivePeer
 
 HOST = "127.0.0.1"
 STALL_S = 5.0
@@ -49,7 +50,7 @@ def donor(*said: bytes, then: str = "close") -> Iterator[Address]:
         thread.join()
 
 
-def head(body: Any, magic: bytes = transfer.MAGIC, size: int | None = None) -> bytes:
+def head(body: Any, magic: bytes = MAGIC, size: int | None = None) -> bytes:
     packed = body if isinstance(body, bytes) else msgpack.packb(body)
     return struct.pack("<4sQ", magic, len(packed) if size is None else size) + packed
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from recoverrun.worker.arrival.transfer import Address
+from recoverrun.worker.arrival.state_wire import Address
 from rendezvous.protocol.layout import Layout
 
 PATH = "arrival/path"

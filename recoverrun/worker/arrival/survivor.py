@@ -26,9 +26,10 @@ from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.loose_values import Before, Key, Mark
 from recoverrun.worker.arrival.node_address import node_address
+from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
-from recoverrun.worker.arrival.transfer import Address, Offer
+from recoverrun.worker.arrival.state_wire import Address
 from recoverrun.worker.arrival.winding import over_for_good, standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin

@@ -1,7 +1,7 @@
 import pytest
 
 from recoverrun.worker.arrival import published
-from recoverrun.worker.arrival.transfer import Address
+from recoverrun.worker.arrival.state_wire import Address
 from rendezvous.protocol.layout import Layout
 
 

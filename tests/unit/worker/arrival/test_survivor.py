@@ -8,8 +8,8 @@ import pytest
 
 from recoverrun.worker.arrival import survivor
 from recoverrun.worker.arrival.published import unpacked_word
+from recoverrun.worker.arrival.state_wire import Address
 from recoverrun.worker.arrival.survivor import Survivor
-from recoverrun.worker.arrival.transfer import Address
 from recoverrun.worker.errors import NotReachable
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN, Held
 from rendezvous.protocol.layout import Layout

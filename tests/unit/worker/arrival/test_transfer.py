@@ -7,10 +7,11 @@ from contextlib import closing
 import pytest
 import torch
 
+from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.packing import pack, unpack
 from recoverrun.worker.arrival.state_source import StateLost, StateSource
 from recoverrun.worker.arrival.tensor_memory import memory_of
-from recoverrun.worker.arrival.transfer import Offer, empty, fetch
+from recoverrun.worker.arrival.transfer import empty, fetch
 from tests.unit.donors import STALL_S, come, offer
 
 TENSORS: dict[str, Callable[[], torch.Tensor]] = {

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 import torch
 
-from recoverrun.worker.arrival import transfer
 from recoverrun.worker.arrival.state_source import StateLost
+from recoverrun.worker.arrival.state_wire import CHANGED
 from recoverrun.worker.arrival.transfer import LivePeer, empty, fetch
 from tests.unit.donors import SHORT_S, STALL_S, come, donor, head, offer, wait_until
 
@@ -158,7 +158,7 @@ def test_a_donor_that_says_nothing_is_lost() -> None:
 
 
 def test_a_changed_piece_that_does_not_exist_is_named_by_its_number() -> None:
-    with donor(PIECE + transfer.CHANGED + struct.pack("<I", 9)) as address:
+    with donor(PIECE + CHANGED + struct.pack("<I", 9)) as address:
         with closing(LivePeer(address)) as peer, pytest.raises(StateLost, match="^piece 9 changed"):
             peer.read(0, memoryview(bytearray(16)))
 

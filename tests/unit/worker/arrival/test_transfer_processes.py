@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival.state_source import StateLost
-from recoverrun.worker.arrival.transfer import Address, LivePeer, empty, fetch
+from recoverrun.worker.arrival.state_wire import Address
+from recoverrun.worker.arrival.transfer import LivePeer, empty, fetch
 from tests.sources import ROOT
 from tests.unit.donors import STALL_S, offer
 
@@ -20,7 +21,7 @@ LARGE = 20_000_000
 
 DONOR = f"""
 import sys, torch
-from recoverrun.worker.arrival.transfer import Offer
+from recoverrun.worker.arrival.offer import Offer
 tensors = [torch.arange({LARGE}, dtype=torch.int32), torch.ones(3), torch.arange({LARGE}).int()]
 with Offer("127.0.0.1", {{"of": "another process"}}, tensors, attempt=0, step=4) as offer:
     print(offer.address.host, offer.address.port, offer.address.token.hex(), flush=True)
@@ -29,7 +30,8 @@ with Offer("127.0.0.1", {{"of": "another process"}}, tensors, attempt=0, step=4)
 
 NEWCOMER = """
 import sys, torch
-from recoverrun.worker.arrival.transfer import Address, LivePeer
+from recoverrun.worker.arrival.state_wire import Address
+from recoverrun.worker.arrival.transfer import LivePeer
 host, port, token = sys.argv[1:]
 peer = LivePeer(Address(host, int(port), bytes.fromhex(token)))
 peer.ask([0, 1, 2])
