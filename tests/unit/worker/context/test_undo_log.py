@@ -224,11 +224,11 @@ def test_updates_that_were_made_are_not_made_again() -> None:
         optimizer.first_step()
         optimizer.second_step()
 
-    assert float(weight) == 1.0 and not Sam.stepped
+    assert weight.item() == 1.0 and not Sam.stepped
     optimizer.step()
     optimizer.first_step()
     schedule.step()
-    assert float(weight) == 0.5 and Sam.stepped == ["first"]
+    assert weight.item() == 0.5 and Sam.stepped == ["first"]
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -57,7 +57,7 @@ def test_a_rank_says_what_it_found_itself_where_another_one_found_less() -> None
     assert [one.promise for one in link.sent] == ["exact-samples"]
 
 
-@pytest.mark.parametrize("course", itertools.permutations(WEAKEST_FIRST))
+@pytest.mark.parametrize("course", list(itertools.permutations(WEAKEST_FIRST)))
 def test_in_whatever_order_promises_come_none_ever_rises(course: tuple[Promise, ...]) -> None:
     guarantee, link = made()
     known: list[Promise] = []
