@@ -77,7 +77,7 @@ def made(
     manifest |= {
         "slot": None if slot is None else slot.pack(),
         "starts": [
-            None if one is None or one.torch_known else one.context.pack() for one in starts
+            None if one is None or one.torch_unknown else one.context.pack() for one in starts
         ],
         "passes": passed_bodies.told(
             stack, sys._getframe(), own, starts, _own_to_ranks(slot, here)
@@ -155,8 +155,8 @@ def slot_of(parts: PlaceParts, rank: int, here: Context) -> Context | None:
     state = lost.at(here.point, parts.executor.captures.points)
     matters, own = parts.executor.influence.matters, here.values
     unknown = [key for key in state.unknown if matters(key, own.get(key))]
-    if state.torch_known or unknown:
-        raise NotReachable(state.torch_known or f"{last(unknown[0])} of rank {rank} is not known")
+    if state.torch_unknown or unknown:
+        raise NotReachable(state.torch_unknown or f"{last(unknown[0])} of rank {rank} is not known")
     # Unknown values that bear on no microbatch are the survivor's.
     known = {key: one for key, one in state.context.values.items() if key not in state.unknown}
     return state.context.with_values(known)
@@ -203,7 +203,7 @@ def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:
     for other, one in lost:
         if other != rank:
             state = one.at(here.point, points)
-            words = in_words(state.unknown, state.torch_known)
+            words = in_words(state.unknown, state.torch_unknown)
             found.append([other, state.context.pack(), one.apart, state.assumed, words])
     return found
 

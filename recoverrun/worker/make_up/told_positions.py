@@ -40,7 +40,7 @@ class ToldPositions:
         starts = []
         for rank, lost in sorted(self._executor.lost.items()):
             state = lost.states.get(top.point)
-            if lost.drawn and state is not None and not state.torch_known and not state.assumed:
+            if lost.drawn and state is not None and not state.torch_unknown and not state.assumed:
                 starts.append((rank, state.context.pack(), in_words(state.unknown, "")))
         return starts
 
@@ -54,7 +54,7 @@ class ToldPositions:
             if lost is None or mine is None:
                 continue
             known = lost.states.get(theirs.point)
-            if known is None or known.torch_known:
+            if known is None or known.torch_unknown:
                 lost.learn(theirs, mine, lacking=from_words(words))
                 news.add(rank)
         return news

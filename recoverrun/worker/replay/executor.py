@@ -172,7 +172,7 @@ class Executor:
         moved, self.influence.top = Moved.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
-        untold = state.context.streams if state.torch_known and moved.torch else None
+        untold = state.context.streams if state.torch_unknown and moved.torch else None
         theirs = state.context
         kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())
         self._skip = microbatch.place.skip

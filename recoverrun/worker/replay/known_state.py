@@ -49,12 +49,12 @@ class State:
 
     context: Context
     unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
-    torch_known: str = ""  # why torch's stream is not
+    torch_unknown: str = ""  # why torch's stream is not known
     assumed: bool = False  # a microbatch that others execute lies in between
 
 
 Lacking = tuple[frozenset[Key], str]
-"""What of a state is not known: `State.unknown`, `State.torch_known`."""
+"""What of a state is not known: `State.unknown`, `State.torch_unknown`."""
 
 
 NONE: Lacking = frozenset(), ""
@@ -66,7 +66,7 @@ def lacking(start: State, after: Context) -> Lacking:
     """
     began, ended = start.context.streams, after.streams
     rested = (began.torch_cpu, began.torch_cuda) == (ended.torch_cpu, ended.torch_cuda)
-    return start.unknown, start.torch_known if rested else ""
+    return start.unknown, start.torch_unknown if rested else ""
 
 
 def is_nothing(value: Any) -> bool:
@@ -157,8 +157,8 @@ def require(
             f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "
             "another rank, and where is unknown"
         )
-    if state.torch_known and moved.torch and not moved.seeded:
-        raise NotReplayable(state.torch_known)
+    if state.torch_unknown and moved.torch and not moved.seeded:
+        raise NotReplayable(state.torch_unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +225,8 @@ Words = tuple[list[str | list[str]], str]
 """Of `Lacking`, as it travels."""
 
 
-def in_words(unknown: frozenset[Key], torch_known: str) -> Words:
-    return [told(key) for key in sorted(unknown, key=str)], torch_known
+def in_words(unknown: frozenset[Key], torch_unknown: str) -> Words:
+    return [told(key) for key in sorted(unknown, key=str)], torch_unknown
 
 
 def from_words(words: Words) -> Lacking:

@@ -186,7 +186,7 @@ class LostRank:
         within: bool,
     ) -> tuple[Streams, str]:
         """Its streams at our point `after`, and why torch's are not known there, or ""."""
-        theirs, mine, why = state.context.streams, before.streams, state.torch_known
+        theirs, mine, why = state.context.streams, before.streams, state.torch_unknown
         drawn = None if within else self._drawn_since(before.point)
         if drawn is not None:
             theirs, mine = drawn
@@ -233,7 +233,7 @@ class LostRank:
     def created(self, own: Origin, state: State, mine: Context) -> Origin:
         """Its state as it would have made an iterator that we made at `own`."""
         streams = None
-        if own.streams is not None and not state.torch_known:
+        if own.streams is not None and not state.torch_unknown:
             streams = skip_ahead(
                 state.context.streams, mine.streams, own.streams, hosts=False, shared=self.apart
             )
@@ -251,7 +251,7 @@ class LostRank:
     def known_at(self, own: Streams, mine: Context) -> Streams | None:
         """Its streams where ours are `own`, since our point `mine`; None if they are not known."""
         state = self.states.get(mine.point)
-        if state is None or state.torch_known:
+        if state is None or state.torch_unknown:
             return None
         drawn = self._drawn_since(mine.point)
         theirs, here = drawn or (state.context.streams, mine.streams)

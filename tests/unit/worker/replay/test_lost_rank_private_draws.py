@@ -78,7 +78,7 @@ def test_a_first_evaluation_after_a_loss_is_not_the_lost_rank_s_if_it_may_do_non
 
     state = lost.at(here.point, [mine, here])
 
-    assert not state.torch_known
+    assert not state.torch_unknown
     assert state.context.streams == stream(8, 720 if apart else 810)
 
 
@@ -117,4 +117,4 @@ def test_between_steps_only_its_deputy_knows_who_draws_alone(led: bool) -> None:
     state = lost.at(here.point, [own, here])
 
     assert asked == [({"train.py:5"}, own.point)]
-    assert state.torch_known == ("" if led else ALONE.format(rank=0))
+    assert state.torch_unknown == ("" if led else ALONE.format(rank=0))

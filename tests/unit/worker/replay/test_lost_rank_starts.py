@@ -67,7 +67,7 @@ def test_the_stream_of_python_is_needed_only_by_who_draws_from_it(drawn: bool) -
 def test_torch_s_stream_is_needed_by_who_draws_before_it_seeds(
     torch_moves: bool, seeded: bool, refused: bool
 ) -> None:
-    state = State(at(4), torch_known="it was seeded anew")
+    state = State(at(4), torch_unknown="it was seeded anew")
     moved = Moved(torch=torch_moves, seeded=seeded, hosts=(), generators=())
 
     if refused:
@@ -112,7 +112,7 @@ def test_what_a_microbatch_drew_from() -> None:
 def test_what_a_microbatch_makes_of_unknown_values_is_not_known_either() -> None:
     keys = frozenset({"rests", "set", "gone", host("python")})
     names = {"rests": 1, "set": 2, "gone": 3}
-    start = State(at(4, names=names, streams=stream(7, 5)), keys, torch_known="seeded anew")
+    start = State(at(4, names=names, streams=stream(7, 5)), keys, torch_unknown="seeded anew")
 
     after = at(4, 0, "after", names={"rests": 1, "set": 9}, streams=stream(7, 5))
 
@@ -120,7 +120,7 @@ def test_what_a_microbatch_makes_of_unknown_values_is_not_known_either() -> None
 
 
 def test_where_a_microbatch_has_seeded_torch_s_stream_it_is_known_at_its_end() -> None:
-    start = State(at(4, streams=stream(7, 5)), torch_known="seeded anew")
+    start = State(at(4, streams=stream(7, 5)), torch_unknown="seeded anew")
 
     after = at(4, 0, "after", streams=stream(3, 1))
 
@@ -134,7 +134,7 @@ def test_what_its_executor_does_not_know_is_not_known_to_others() -> None:
 
     state = lost.at(own[1].point, own)
 
-    assert (state.unknown, state.torch_known) == ({"x"}, "why")
+    assert (state.unknown, state.torch_unknown) == ({"x"}, "why")
 
 
 # --------------------------------------------------------------------------- digests of starts

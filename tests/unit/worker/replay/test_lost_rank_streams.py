@@ -40,7 +40,7 @@ def test_its_stream_moves_by_as_many_numbers_as_ours(drawn: int) -> None:
     state = lost.at(own[1].point, own)
 
     assert state.context.streams == stream(8, 40 + drawn)
-    assert not state.torch_known
+    assert not state.torch_unknown
 
 
 def test_a_stream_that_was_seeded_between_steps_is_not_known() -> None:
@@ -49,7 +49,7 @@ def test_a_stream_that_was_seeded_between_steps_is_not_known() -> None:
 
     state = lost.at(own[1].point, own)
 
-    assert state.torch_known == UNTOLD
+    assert state.torch_unknown == UNTOLD
     assert lost.known_at(own[1].streams, own[1]) is None
     assert lost.origin(0, Origin(streams=stream(40, 9)), own) is not None
     made = lost.origin(0, Origin(streams=stream(40, 9)), own)
@@ -207,7 +207,7 @@ def test_a_stream_that_moves_otherwise_on_other_ranks_is_known_while_it_rests(
     state = lost.at(own[1].point, own)
 
     known = not unequal or not count
-    assert (state.torch_known == "") == (known or place not in ("torch", "cuda0"))
+    assert (state.torch_unknown == "") == (known or place not in ("torch", "cuda0"))
     assert (not state.unknown) == (known or place in ("torch", "cuda0"))
 
 
