@@ -58,11 +58,9 @@ class LoopTracker:
             loop_frame.counts = {id(source): source.count for source in self.script.sources}
 
     def leave(self, loop_id: str) -> None:
-        loop_frame = (
-            None
-            if self.script.quiet
-            else self.script.loop_stack.under_way(loop_id, sys._getframe(1))
-        )
+        if self.script.quiet:
+            return
+        loop_frame = self.script.loop_stack.under_way(loop_id, sys._getframe(1))
         if loop_frame is not None:
             self.pop(loop_frame)
 
@@ -84,33 +82,33 @@ class LoopTracker:
         self.script.on_top(loop_frame.top)
 
     def _top(self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]) -> Top:
-        assert self.script.observer is not None and loop_frame.streams is not None, "not quiet"
+        observer = self.script.observer
+        assert observer is not None and loop_frame.streams is not None, "not quiet"
         self.script.draws.end_header()
         names = {
             **self._snapshot(loop_frame.loop, local),
             **ATTACHED.names(),
             **self.script.module_data.beside(global_),
         }
-        attributes = self.script.observer.attributes(
+        attributes = observer.attributes(
             self._around(loop_frame, global_, names), self.script.own_modules, self.script.given()
         )
         read = {name: local[name] for name in loop_frame.loop.live_in if name in local}
         carried = loop_frame.loop.carried & names.keys()
+        made_iterator = loop_frame.adopted != self.script.adopted
         return Top(
             loop=loop_frame.loop,
             frame_id=loop_frame.frame_id,
             iteration=loop_frame.iteration,
             item=loop_frame.item,
             streams=loop_frame.streams,
-            body=self.script.observer.streams()
-            if loop_frame.adopted != self.script.adopted
-            else None,
+            body=observer.streams() if made_iterator else None,
             names=names,
             globals=global_,
             attributes=attributes,
-            bulk=self.script.observer.bulk({name: names[name] for name in carried}),
-            iterators=self.script.observer.iterators(global_, read),
-            iterator_lists=self.script.observer.iterator_lists(),
+            bulk=observer.bulk({name: names[name] for name in carried}),
+            iterators=observer.iterators(global_, read),
+            iterator_lists=observer.iterator_lists(),
             positions=[(source, source.count) for source in self.script.sources],
             draws=loop_frame.draws[:],
             ahead=loop_frame.ahead,
@@ -133,12 +131,8 @@ class LoopTracker:
 
     def begin_iteration(self, loop_frame: LoopFrame) -> None:
         loop_frame.iteration += 1
-        loop_frame.backwards, loop_frame.heard, loop_frame.seeded, loop_frame.top = (
-            0,
-            self.script.heard,
-            False,
-            None,
-        )
+        loop_frame.backwards, loop_frame.seeded, loop_frame.top = 0, False, None
+        loop_frame.heard = self.script.heard
         assert self.script.observer is not None, "not quiet"
         # Until something has trained, any loop may be the one that does.
         passed = loop_frame.loop.id not in self.script.training_loops and self.script.idle.passes(
