@@ -19,6 +19,7 @@ ORDER = "[]"
 """A member of a dict: the list of its keys, in their order."""
 
 Members = MutableMapping[str, Any]
+MISSING = object()
 
 
 def attributes(owner: Any) -> dict[str, Any]:
@@ -191,8 +192,9 @@ class Shared(MemberView):
         delattr(self._owner, name)
 
 
-def _is_iterator(value: Any) -> bool:
-    kind: Any = type(value)
+@functools.lru_cache(maxsize=4096)
+def _iterates(kind: Any) -> bool:
+    """True of iterators of Python's own. Asked of every variable, several times in a step."""
     return hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")
 
 
@@ -205,8 +207,17 @@ class ModuleVariables(MemberView):
         self.variables, self._names = variables, tuple(names)
 
     def __iter__(self) -> Iterator[str]:
-        held = self.variables
-        yield from (n for n in self._names if n in held and not _is_iterator(held[n]))
+        return iter(self.now())
+
+    def now(self) -> dict[str, Any]:
+        """All of it at this moment; it is asked for often in every microbatch."""
+        held, found = self.variables, {}
+        for name in self._names:
+            value = held.get(name, MISSING)
+            kind: Any = type(value)
+            if value is not MISSING and not _iterates(kind):
+                found[name] = value
+        return found
 
     def __getitem__(self, name: str) -> Any:
         return self.variables[name]

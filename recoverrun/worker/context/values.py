@@ -25,6 +25,8 @@ KEPT = frozenset({str, int, float, bool, type(None), tuple, list, deque, set, to
 
 SEQUENCES = (tuple, list, deque)
 FIXED = frozenset({str, int, float, bool, type(None)})
+ALWAYS = frozenset({float, bool, type(None)})
+"""Kinds of which all values are simple."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -66,7 +68,7 @@ def is_simple(value: Any, depth: int = DEPTH) -> bool:
         if depth <= 0 or len(value) > LONG_SEQUENCE:
             return False
         held = tuple(value)  # in one go: another thread of the script may change it meanwhile
-        return all(is_simple(one, depth - 1) for one in held)
+        return all(type(one) in ALWAYS or is_simple(one, depth - 1) for one in held)
     if _is_numpy(kind):
         return bool(value.nbytes <= fingerprints.SMALL_ARRAY_BYTES and value.dtype.kind in "biufc")
     return False
@@ -156,7 +158,7 @@ def copied(value: Any) -> Any:
     """Lists go on changing where they come from, and where they are put."""
     kind: Any = type(value)
     if kind is list:
-        return [copied(one) for one in value]
+        return [one if type(one) in FIXED else copied(one) for one in value]
     if kind is deque:
         return deque(map(copied, tuple(value)), value.maxlen)
     if kind is set or _is_numpy(kind):
