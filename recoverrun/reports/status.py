@@ -172,7 +172,6 @@ class Watch:
         goodput = facts.time.goodput()
         middle = goodput.usual_us / 1000
         live = self._live()
-        root = root_of(facts) if facts.exit_code else None
         recoveries = figures.recoveries(facts)
         of = self.steps or max(0, facts.time.script.of)
         tally = self._tally()
@@ -188,7 +187,7 @@ class Watch:
             silent_s=self._silent_s(now, middle),
             idle_s=self._idle_s(now, middle),
             exit_code=facts.exit_code,
-            cause=root.what if root else "",
+            cause=self._cause(),
             world_size=facts.world_size or len(facts.nodes),
             alive=len(facts.alive),
             pids={rank: facts.pids[rank] for rank in sorted(facts.alive)},
@@ -226,6 +225,11 @@ class Watch:
             cut_off=facts.cut_off,
             happenings=tuple(self.happenings),
         )
+
+    def _cause(self) -> str:
+        """The root cause of a run that failed, in one line; "" if it did not, or none is known."""
+        root = root_of(self.facts) if self.facts.exit_code else None
+        return root.what if root else ""
 
     def _silent_s(self, now: float, usual_ms: float) -> float:
         """Seconds without a record; 0 while they come as usual."""
