@@ -6,7 +6,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,9 @@ def _configuration(port: int) -> str:
 def prometheus(tmp_path: Path) -> Iterator[tuple[int, str]]:
     """The port that it scrapes, and the address at which it answers."""
     port, own = free_port(), free_port()
-    shutil.copy(ROOT / "templates" / "prometheus_alerts.yaml", tmp_path)
+    rules = (ROOT / "templates" / "prometheus_alerts.yaml").read_text()
+    assert "for: 10m" in rules
+    (tmp_path / "prometheus_alerts.yaml").write_text(rules.replace("for: 10m", "for: 1s"))
     (tmp_path / "prometheus.yml").write_text(_configuration(port))
     command = [
         "prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
@@ -65,23 +67,31 @@ def _asked(address: str, path: str) -> Any:
         return None
 
 
-def test_a_run_that_fails_fires_an_alert(prometheus: tuple[int, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("run", "name", "summary"),
+    [
+        (journals.user_exception, "RecoverrunFailed", "The run has ended with exit code 1"),
+        (journals.live, "RecoverrunReplicaLost", "1 of its replicas lost for 10 minutes"),
+    ],
+)
+def test_a_run_that_fails_or_has_lost_a_replica_fires_an_alert(
+    prometheus: tuple[int, str], tmp_path: Path, run: Callable[[Path], Path], name: str,
+    summary: str,
+) -> None:  # fmt: skip
     port, address = prometheus
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    end = serve(
-        Endpoint(host="127.0.0.1", port=port), Meter(journals.user_exception(run_dir)).series
-    )
+    end = serve(Endpoint(host="127.0.0.1", port=port), Meter(run(run_dir)).series)
     try:
         until, alerts = time.monotonic() + PATIENCE_S, []
         while not alerts:
             assert time.monotonic() < until, (tmp_path / "log").read_text()
             time.sleep(0.2)  # Another program evaluates: there is nothing to wait on.
             found = _asked(address, "/api/v1/alerts")
-            alerts = [one for one in found["alerts"] if one["state"] == "firing"] if found else []
+            firing = [one for one in found["alerts"] if one["state"] == "firing"] if found else []
+            alerts = [one for one in firing if one["labels"]["alertname"] == name]
     finally:
         end()
 
     (alert,) = alerts
-    assert alert["labels"]["alertname"] == "RecoverrunFailed"
-    assert alert["annotations"]["summary"] == "The run has ended with exit code 1"
+    assert alert["annotations"]["summary"].startswith(summary)
