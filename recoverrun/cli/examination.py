@@ -83,6 +83,8 @@ def stayed_alone(config: RunConfig, facts: NodeFacts, why: str) -> tuple[NodeFac
     found = why or f"no doctor answers at {facts.endpoint}"
     breaks = "what this node has to do with the others could not be looked at"
     mend = "run it on every node, the first one included, or --alone"
+    if facts.reach == "refused" and not why:  # A firewall may refuse as a host without it does.
+        mend = f"{mend}; if it runs there, open port {config.endpoint.port} to this node"
     return facts, [*examined(facts), error("nodes", found, breaks, mend)]
 
 
