@@ -31,7 +31,7 @@ def restarts(facts: History) -> int:
 
 
 def survived(facts: History) -> int:
-    """Lost replicas whose microbatches others have taken over."""
+    """Lost replicas without which the others made their step whole."""
     return sum(recovery_of(facts, loss) is not None for loss in facts.losses)
 
 

@@ -81,11 +81,11 @@ def _facts(found: Postmortem, utc_offset_s: int) -> list[str]:
 def _tiles(found: Postmortem) -> list[tuple[str, str, str]]:
     """(label, number, what it says more) of the most important numbers."""
     shares = rows(found.goodput)
-    taken = f"{found.survived} taken over" + (f", {found.returned} back" if found.returned else "")
+    kept = f"{found.survived} survived" + (f", {found.returned} back" if found.returned else "")
     return [
         ("goodput", shares[0].share if shares else "–", "useful time of all time"),
         ("steps", f"{found.steps_done:,}", _committed(found)),
-        ("lost replicas", str(len(found.losses)), taken if found.losses else "nothing was lost"),
+        ("losses", str(len(found.losses)), kept if found.losses else "nothing was lost"),
         ("cost of losses", span(found.lost_s), f"{plural(found.redone, 'microbatch')} redone"),
         ("usual step", span(found.goodput.usual_us / 1e6), "median of all steps"),
     ]

@@ -279,7 +279,7 @@ def loss_cells(loss: LossReport, utc_offset_s: int) -> tuple[str, ...]:
 
 
 def loss_details(loss: LossReport, *, same: bool) -> list[str]:
-    """`same`: the loss before it was taken over by the same recovery, whose times stand there."""
+    """`same`: the loss before it was survived by the same recovery, whose times stand there."""
     lines = []
     if loss.parts_ms and not same:
         lines.append(phases(loss))

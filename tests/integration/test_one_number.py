@@ -201,6 +201,7 @@ def test_losses_and_their_cost_are_the_same_everywhere(run: Shown) -> None:
     assert run.metric("survived_total") == recovered == sum(o.total_ms >= 0 for o in found.losses)
     if recovered:
         assert f"{plural(recovered, 'loss')} survived" in run.page
+        assert f"losses {len(found.losses):,} {recovered:,} survived" in run.web
         assert f"{plural(recovered, 'loss')} survived" in run.last or not run.last
         assert f"{status.losses} lost, {recovered} survived" in run.plain
 
