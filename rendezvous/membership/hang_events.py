@@ -136,11 +136,11 @@ class Still:
     asked_at: float = float("-inf")
     said: bool = False
 
-    def excuse(self, now: float) -> None:
-        """Nobody has seen until `now` whether it moved."""
-        self.since = now
+    def excuse(self, blind_s: float) -> None:
+        """For so long nobody has seen whether it moved: that time does not count."""
+        self.since += blind_s
         if self.blamed_since is not None:
-            self.blamed_since = now
+            self.blamed_since += blind_s
 
     @property
     def phase(self) -> Phase:

@@ -71,9 +71,10 @@ class Standstill:
 
     def step(self, event: Event, now: float) -> list[Effect]:
         """Take one event at monotonic time `now` (seconds)."""
-        if now > self._stepped_at + BLIND_S:
+        blind_s = now - self._stepped_at
+        if blind_s > BLIND_S:
             for one in self._still.values():
-                one.excuse(now)
+                one.excuse(blind_s)
         self._stepped_at = now
         match event:
             case Members():

@@ -6,6 +6,7 @@ lock, or that the kernel does not let go.
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ AGAIN_S = 5.0
 
 BLIND_S = 3.0
 """A launcher that has not looked for so long stood still itself, perhaps with its workers: a
-suspended job, a paused container."""
+suspended job, a paused container. Nobody is blamed for that time."""
+
+BLIND_SPANS = 16
+"""So many such times are remembered."""
 
 LINGERS_S = 30.0
 """A process that goes on for so long after its script's end, and computes nothing, is ended."""
@@ -62,25 +66,29 @@ class ProgressWatch:
         self._pages: dict[bytes, PageReader] = {}
         self._over: dict[bytes, _Over] = {}
         self._looked_at: float | None = None
-        self._sees_since = float("-inf")
+        self._blind: deque[tuple[float, float]] = deque(maxlen=BLIND_SPANS)
 
     def stands(self, now: float) -> Iterator[Progress]:
         """Yield who stands still, and who moves again."""
         if self._looked_at is not None and now > self._looked_at + BLIND_S:
-            self._sees_since = now
+            self._blind.append((self._looked_at, now))
         self._looked_at = now
         for worker in self._alive():
             place = None if worker.farewell else self._page(worker).read()
             if place is None:
                 continue
             told, age_s = self._told.get(worker.control), (self._clock() - place.since_ns) / 1e9
-            age_s = min(age_s, now - self._sees_since)
+            age_s -= self._blind_s(now - age_s)
             if age_s < STILL_S:
                 if self._told.pop(worker.control, None) is not None:
                     yield progress(worker, place, age_s)
             elif told is None or told.serial != place.serial or now >= told.at + AGAIN_S:
                 self._told[worker.control] = _Told(place.serial, now)
                 yield progress(worker, place, age_s)
+
+    def _blind_s(self, since: float) -> float:
+        """The time (s) since then in which this launcher stood still itself."""
+        return sum(max(0.0, end - max(begin, since)) for begin, end in self._blind)
 
     def look(self, inspect: Inspect) -> Iterator[Evidence]:
         """Yield what the kernel says of these ranks."""

@@ -167,11 +167,12 @@ def test_who_stands_still_is_told_once_and_again_after_some_time(node: Node) -> 
 
 def test_a_launcher_that_stood_still_itself_blames_nobody_for_that_time(node: Node) -> None:
     """A job that was suspended: its processes do not go on all at the same moment."""
-    node.stands(0.1)
+    node.writer.at(Phase.DATA)
+    node.stands(0.5)
 
     assert not node.stands(40.0)
     (told,) = node.stands(STILL_S)
-    assert told.age_ms == 1000 * STILL_S
+    assert told.age_ms == 1000 * (0.5 + STILL_S)
 
 
 def test_that_it_moves_again_is_told_once(node: Node) -> None:

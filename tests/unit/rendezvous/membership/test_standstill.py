@@ -53,10 +53,10 @@ def test_nobody_is_blamed_for_the_time_in_which_the_launcher_stood_still_itself(
     job.state[2] = "T"
     job.run(1.0)
     job.now += 40.0
-    job.run(LEAST_S - TICK_S)
+    job.run(1.0)
 
     assert not job.condemned
-    job.run(2 * TICK_S)
+    job.run(LEAST_S)
     assert set(job.condemned) == {2}
 
 
@@ -69,7 +69,7 @@ def test_a_lag_in_which_the_launcher_stood_still_raises_no_limit() -> None:
     job.moves(2)
     job.run(1.0)
     job.stands(2, serial=11)
-    job.run(LEAST_S + TICK_S)
+    job.run(2 * LEAST_S)
 
     assert set(job.condemned) == {2}
 
