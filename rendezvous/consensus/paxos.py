@@ -103,7 +103,8 @@ class Register:
     def step(self, event: Event, now: float) -> list[Effect]:
         """Take one event at monotonic time `now` (seconds)."""
         self.now = now
-        self.peers.wake(now)
+        if self.peers.wake(now):  # All may have been suspended: the leader speaks soon.
+            self.voter.wait_on(now)
         match event:
             case Heard(sender=sender, message=message):
                 self._receive(sender, message)

@@ -21,12 +21,13 @@ class Peers:
         self._now = self._look_at = now
         self.heartbeat = heartbeat(len(self.heard_at))
 
-    def wake(self, now: float) -> None:
-        """Time passed. A long gap is our own standstill, and nobody else's silence."""
+    def wake(self, now: float) -> bool:
+        """Time passed. A long gap is our own standstill, and nobody else's silence: then True."""
         gap, self._now = now - self._now, now
         if gap > self.heartbeat.deaf_s:
             self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
             self.awake_at = now
+        return self.awake_at == now
 
     def hear(self, node: str) -> None:
         self.heard_at[node] = self._now

@@ -1,11 +1,12 @@
 """Losses that count against a node, when the launcher that has counted them is lost itself."""
 
+from recoverrun.launcher.leadership.acts import CutOff, Departed, Follow
 from recoverrun.launcher.leadership.leadership import Leadership
 from rendezvous.consensus.register_events import Part
 from rendezvous.membership.flapping import HeldOff
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.records import Record
-from tests.unit.agreeing_launchers import Launchers
+from tests.unit.agreeing_launchers import NAMES, Launchers
 
 
 def _coordinates(job: Launchers) -> Leadership:
@@ -57,3 +58,18 @@ def test_who_leaves_as_planned_is_not_held_off() -> None:
     job.run(1.0)
 
     assert _held_off(job, "node-a") and not _held_off(job, "node-d")
+
+
+def test_after_all_were_suspended_the_leader_is_the_same_and_nobody_is_lost() -> None:
+    """The leader may go on after the others: nobody stands for what is its own standstill."""
+    job = Launchers()
+    job.run(2.0)
+    job.now += 20.0
+    job.alive["a"] = False
+    job.run(2.0)
+    job.alive["a"] = True
+    job.run(8.0)
+
+    assert {job.machines[name].leader for name in NAMES} == {"a"}
+    acts = [act for name in NAMES for act in job.acts[name]]
+    assert not [act for act in acts if isinstance(act, CutOff | Departed | Follow)]
