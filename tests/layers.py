@@ -65,6 +65,7 @@ OF_WORKER: dict[str, tuple[str, ...]] = {
         "groups",
         "step",
         "replay",
+        "verification",
         "arrival",
     ),
     "tools": ("step",),

@@ -21,6 +21,7 @@ CASES = (
     GoingBack(shape="trainer", dies="0@18"),
     GoingBack(shape="epochs", dies="0@18,0@22"),
     GoingBack(shape="workers", dies="0@22"),
+    GoingBack(shape="lasting-still", dies="0@22"),
     GoingBack(shape="counting", dies="", inject="r0@step:15:snapshot"),
     GoingBack(shape="counting", every="auto"),
     GoingBack(shape="ahead", dies="0@13,0@22"),
@@ -213,14 +214,31 @@ def test_a_damaged_part_is_found_and_all_go_back_to_the_snapshot_before(tmp_path
         assert torch.equal(weights[0][name], tensor), name
 
 
-def test_a_collective_that_is_under_way_between_steps_is_told(tmp_path: Path) -> None:
-    case = GoingBack(shape="overlapping", layout="fsdp2", ranks=2, dies="")
+@pytest.mark.parametrize(
+    ("case", "why", "name"),
+    [
+        pytest.param(
+            GoingBack(shape="overlapping", layout="fsdp2", ranks=2, dies=""),
+            "a collective is under way between steps at ",
+            "local_work waits",
+            id="a collective",
+        ),
+        pytest.param(
+            GoingBack(shape="lasting", dies=""),
+            "the worker processes of a DataLoader over a Noisy go on from one pass to the next ",
+            "(persistent_workers)",
+            id="worker processes",
+        ),
+    ],
+)
+def test_what_cannot_be_gone_back_to_is_told(
+    case: GoingBack, why: str, name: str, tmp_path: Path
+) -> None:
     with running(case, tmp_path / "run", options=("--snapshot-every=5",), bound_s=WITHIN_S) as run:
         ended_well(run)
         reasons = [str(record["reason"]) for record in run.records("promise.state")]
 
-    words = "snapshots are off: a collective is under way between steps at "
-    assert any(words in reason and "local_work waits" in reason for reason in reasons), reasons
+    assert any(f"snapshots are off: {why}" in one and name in one for one in reasons), reasons
 
 
 ORDERED = (

@@ -19,6 +19,7 @@ from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
 from recoverrun.worker.snapshots.failures import fail
+from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
 from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
@@ -93,6 +94,7 @@ class Taker:
         self._past = past
         self._stillness = Stillness()
         self._copier = Copier()
+        self._lasting = LastingWorkers(parts.worker)
         self._taking: Taking | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
@@ -255,6 +257,7 @@ class Taker:
         context = known or parts.executor.captures.top(self._steps.index, 0, 0, top)
         top.context = known
         try:
+            self._lasting.require(parts.worker.runtime.sources)
             return rank_image.made(
                 parts,
                 top,

@@ -141,8 +141,15 @@ def by_counting() -> None:
     print(f"losses {sum(losses):.12f}", flush=True)
 
 
-def by_epochs(workers: int = 0) -> None:
-    loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True, num_workers=workers)
+class Noisy(TensorDataset):
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
+        return xs[row] + 0.1 * torch.randn(WIDTH), ys[row]
+
+
+def by_epochs(workers: int = 0, data=TensorDataset, lasting: bool = False) -> None:
+    loader = DataLoader(
+        data(xs, ys), BATCH, shuffle=True, num_workers=workers, persistent_workers=lasting
+    )
     total = 0.0
     for epoch in range(1000):
         for number, (x, y) in enumerate(loader):
@@ -315,6 +322,8 @@ SHAPES = {
     "fading": by_counting,
     "epochs": by_epochs,
     "workers": lambda: by_epochs(2),
+    "lasting": lambda: by_epochs(1, Noisy, lasting=True),
+    "lasting-still": lambda: by_epochs(1, lasting=True),
     "ahead": by_reading_ahead,
     "renewed": lambda: Counted().fit(),
     "micro": by_micro,
