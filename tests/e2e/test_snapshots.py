@@ -246,6 +246,7 @@ ORDERED = (
     ("single", 1, "keeper@step:10:restore,r0@step:13:forward", 1, 1),
     ("single", 1, "keeper@step:15,r0@step:18:forward", 1, 1),
     ("fsdp2", 2, "all@step:13,r1@step:10:restore", 2, 0),
+    ("fsdp1", 2, "r1@step:15:snapshot,r0@step:10:restore", 2, 0),
 )
 """Layout and ranks, kills, how often all go back, and how many keepers end."""
 

@@ -180,13 +180,19 @@ def test_an_error_of_a_script_is_no_loss(code: int, loss: bool) -> None:
     assert is_loss(Stop(exit_code=code, reason="", root_rank=0)) == loss
 
 
-def test_a_damaged_part_sends_all_back_to_another_snapshot_and_does_not_count() -> None:
+def _gone_back_to_the_newer() -> SnapshotJob:
+    """All have gone back to step 25, and keepers have the snapshot of step 20, too."""
     job = SnapshotJob()
     job.form()
     job.keep(0, 20)
     job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
     job.die(3, 0, code=SIGKILL)
     assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    return job
+
+
+def test_a_damaged_part_sends_all_back_to_another_snapshot_and_does_not_count() -> None:
+    job = _gone_back_to_the_newer()
     for name in ("own", "far"):
         job.state(name, (1, 0, (0, 25), (0, 20)))
     words = "part 0 of a kept snapshot is damaged"
@@ -207,12 +213,7 @@ def _unfit(job: SnapshotJob, step: int, words: str) -> list[Envelope]:
 
 
 def test_nobody_goes_back_again_to_a_snapshot_that_does_not_fit() -> None:
-    job = SnapshotJob()
-    job.form()
-    job.keep(0, 20)
-    job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
-    job.die(3, 0, code=SIGKILL)
-    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    job = _gone_back_to_the_newer()
     for rank in range(4):
         job.say(rank, Restored(rank=rank, incarnation=incarnation(1, 0), attempt=0, step=25,
                                state_ms=0))  # fmt: skip
