@@ -304,9 +304,10 @@ def _shape(value: Any, own: frozenset[str]) -> Token | None:
     if kind in PLAIN or is_value(kind):
         return None
     if kind is MethodType:
-        if value.__func__.__module__ not in own:
+        function = value.__func__
+        if type(function) is not FunctionType or function.__module__ not in own:
             return None
-        return "method", value.__func__.__qualname__, value.__func__.__name__
+        return "method", function.__qualname__, function.__name__
     if kind in FUNCTIONS or isinstance(value, type):
         return _by_name(value) or (_by_code(value) if value.__module__ in own else None)
     if is_defined_in(kind, own) and not issubclass(kind, (torch.nn.Module, *CONTAINERS)):
