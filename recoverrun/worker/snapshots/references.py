@@ -36,6 +36,9 @@ GROUPS = (
     " does not give it these"
 )
 
+MODULE = ".vars"
+"""The end of the path of a module's attributes."""
+
 LIBRARIES = ("torch", "torch.nn.functional", "math", "operator")
 """Functions of C do not always know their module."""
 
@@ -64,6 +67,7 @@ class References:
                     self._known[id(value)] = weakref.ref(value), key
                 except TypeError:  # a kind without weak references: it is told by no place
                     continue
+        self._modules = {path for path, _ in there.held if path.endswith(MODULE)}
         self._before: dict[Key, Token] = {}
         self._rest: dict[Key, weakref.ref[Any]] = {}  # the very objects
         for key, value, token in self._tokens(there, spaces):
@@ -109,6 +113,8 @@ class References:
                 continue
             if _variable(key) in bound - live:
                 continue
+            if self._is_of_new_module(key[0]):
+                continue  # it holds no tensor: the library that has made it does so again
             if key[0].startswith("<") and key not in self._before and key[1] not in bound:
                 continue  # of a function that was called since: it is called again
             way = None if _is_hook(key) else self._way(value, token, packing)
@@ -125,6 +131,10 @@ class References:
         self._doubtful = doubtful
         gone = [key for key in self._before if _is_hook(key) and key not in hooks]
         return [*said, *([*key, "there", []] for key in gone)]
+
+    def _is_of_new_module(self, path: str) -> bool:
+        module, within, _ = path.rpartition(MODULE)
+        return bool(within) and module + within not in self._modules
 
     def _tokens(
         self, there: Holdings, spaces: Spaces, anew: Container[str] = ()
