@@ -105,6 +105,11 @@ STREAMS = (
     case("B5-numpy", "made_anew.py", "r1@step:7:forward"),
     case("B5-python", "made_anew.py", "r0@step:7:forward"),
 )
+RENEWED = (
+    case("B4-dict", "renewed.py", "r1@step:5:forward"),
+    case("B4-hidden", "renewed.py", "r1@step:5:forward", contract="told", told="HIDDEN"),
+    case("B4-class", "renewed.py", "r1@step:5:forward", contract="told", told="windows"),
+)
 BETWEEN = (
     case(
         "B5-numbers",
@@ -324,6 +329,7 @@ CASES = (
     *PLACES,
     *STARTS,
     *STREAMS,
+    *RENEWED,
     *BETWEEN,
     *UNSEEN,
     *ALONE,
