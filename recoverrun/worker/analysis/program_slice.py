@@ -11,7 +11,7 @@ too many. `x += 1` counts as no read of `x`.
 import ast
 import builtins
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class SliceNames:
     variables: frozenset[str]
     attributes: frozenset[str]
     counted: frozenset[str]  # variables that it may add to
-    written: frozenset[str]  # in the loop's own text before the backward
+    written: frozenset[str]  # surely, in the loop's own text before the backward
     gone_over: frozenset[str]  # paths that the loop goes over, and reads nowhere else before it
 
 
@@ -262,16 +262,37 @@ def _slice(
             reached |= project.passed
         for name in _with_aliases(reached, project.aliases):
             todo += project.functions.get(name, [])
-    written = frozenset(
-        name_of(one)
-        for root in head
-        for one in walk(root)
-        if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store)
-    )
+    written = frozenset(_surely_written(head))
     gone_over = _gone_over(head)
     return SliceNames(
         frozenset(variables), frozenset(names), frozenset(counted), written, gone_over
     )
+
+
+def _surely_written(head: Sequence[ast.AST]) -> Iterator[str]:
+    """Names that every iteration writes on its way to the end of `head`."""
+    for at, node in enumerate(head):
+        match node:
+            case ast.If() | ast.Try() | ast.Match() | ast.For() | ast.While() if at + 1 < len(head):
+                continue  # it may do nothing
+            case ast.With() | ast.AsyncWith() | ast.For() | ast.AsyncFor():
+                yield from _stored(ast.iter_child_nodes(node))
+                yield from _surely_written(node.body)
+            case ast.If() | ast.Try() | ast.While():
+                yield from _surely_written(node.body)
+            case _:
+                yield from _stored([node])
+
+
+def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Names that are written where no statement stands around."""
+    for node in nodes:
+        if not isinstance(node, ast.stmt) or isinstance(node, ast.Assign | ast.AnnAssign):
+            yield from (
+                name_of(one)
+                for one in walk(node)
+                if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store)
+            )
 
 
 def _gone_over(head: list[ast.AST]) -> frozenset[str]:

@@ -97,7 +97,8 @@ class _State:
         kind: Any = type(value)
         if name.startswith("__") or kind is ModuleType:
             return False
-        if name in changes.rebound or (name in self._every.attributes and is_kept(kind)):
+        plain = is_kept(kind) or kind in DICTS or kind in NAMESPACES
+        if name in changes.rebound or (name in self._every.attributes and plain):
             return True
         if kind is MethodType:
             return self.may_be(name, value.__self__, changes)
@@ -106,7 +107,7 @@ class _State:
             return name in self._every.owners or not self._every.rebound.isdisjoint(free)
         if isinstance(value, type):
             return name in self._every.owners or value.__module__ in self._classes
-        if kind in DICTS or kind in NAMESPACES or is_kept(kind):
+        if plain:
             return name in self._every.contents | self._every.owners or self._holds_own(value)
         return hasattr(kind, "__next__") or self._is_own(value)
 

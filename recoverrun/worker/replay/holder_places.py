@@ -7,15 +7,20 @@ A list that was found under `feed.windows` is that no more, and what is put into
 
 import ast
 import re
+import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
+from recoverrun.worker.context.object_views import named_in
+
 SEGMENT = re.compile(r"\.(\w+)|\[([^\[\]]+)\]")
+LAST_SEGMENT = re.compile(r"(?:\.(\w+)|\[['\"]?([^\[\]]+?)=?['\"]?\])\Z")
 MAIN = "__main__."
+VIEWED = type, FunctionType
 NOTHING = object()
 UNKNOWN = object()
 
@@ -25,18 +30,20 @@ class Asked:
     """The part of what ranks told each other that has to be where it was found."""
 
     variables: Mapping[str, Any]  # those that no context holds
-    reads: AbstractSet[str]  # names that a microbatch may read, of variables and attributes
+    reads: AbstractSet[str] | None  # names of variables and attributes that a microbatch may read
     written: AbstractSet[str]  # names that it writes before the backward
     gone_over: AbstractSet[str]  # paths that its loop goes over: their items are told with it
 
-    def wants(self, name: str, place: str) -> bool:
-        """True if what is called `name`, in the object that was found under `place`, is of it."""
-        root, last = first_name(place), last_name(name)
-        if root not in self.variables or last not in self.reads:
+    def wants(self, names: tuple[str, ...], place: str) -> bool:
+        """True if what has these `names_of`, in the object found under `place`, is of it."""
+        root = first_name(place)
+        if root not in self.variables and root not in sys.modules:
+            return False
+        if self.reads is not None and self.reads.isdisjoint(names):
             return False
         path = place.removeprefix(MAIN)
         over = any(re.match(re.escape(one) + r"(?!\w)", path) for one in self.gone_over)
-        return not over and root not in self.written and last not in self.written
+        return not over and self.written.isdisjoint((root, names[-1]))
 
 
 NOTHING_ASKED = Asked(MappingProxyType({}), frozenset(), frozenset(), frozenset())
@@ -45,11 +52,12 @@ NOTHING_ASKED = Asked(MappingProxyType({}), frozenset(), frozenset(), frozenset(
 def has_moved(path: str, owner: int, names: Mapping[str, Any]) -> bool:
     """True if another object than the one with the identity `owner` is found under `path` now.
 
-    A path begins at one of the variables `names`. Ways that are more roundabout than attributes and
-    entries are not followed.
+    A path begins at one of the variables `names`, or at a module. Ways that are more roundabout
+    than attributes and entries are not followed.
     """
     root = first_name(path)
-    found, rest = names.get(root, UNKNOWN), path.removeprefix(MAIN)[len(root) :]
+    found = names.get(root, sys.modules.get(root, UNKNOWN))
+    rest = path.removeprefix(MAIN)[len(root) :]
     while rest and found is not UNKNOWN and found is not NOTHING:
         segment = SEGMENT.match(rest)
         found = UNKNOWN if segment is None else _part(found, segment[1], segment[2])
@@ -63,6 +71,21 @@ def first_name(path: str) -> str:
     return "" if found is None else found[0]
 
 
+def names_of(path: str, unnamed: Container[str]) -> tuple[str, ...]:
+    """The names by which the script's text may come to what is found under `path`: its own, and
+    that of what holds it, if that is a container or a function, whose parts need no name. The last
+    one is a variable or an attribute.
+    """
+    names, rest = list[str](), path
+    while segment := LAST_SEGMENT.search(rest):
+        names += [name for name in segment.groups() if name and name.isidentifier()]
+        rest = rest[: segment.start()]
+        if rest not in unnamed:
+            break
+    attribute = segment is not None and segment[1] is not None
+    return tuple(names) if attribute else (*names, last_name(rest))
+
+
 def last_name(path: str) -> str:
     """The last name on the way that stands in the script's text."""
     return re.sub(r"\[[^\[\]]+\]", "", path).rpartition(".")[2]
@@ -72,7 +95,9 @@ def _part(found: Any, name: str | None, key: str | None) -> Any:
     if name is not None:
         if type(found) is dict:
             return found.get(name, NOTHING)
-        return (_attributes(found) or {}).get(name, UNKNOWN)  # a closure's variable, perhaps
+        if (held := _attributes(found)) is not None:
+            return held.get(name, UNKNOWN)  # a slot, perhaps
+        return named_in(found).get(name, UNKNOWN) if isinstance(found, VIEWED) else UNKNOWN
     try:
         at = ast.literal_eval(str(key))
     except (ValueError, SyntaxError):
@@ -86,6 +111,8 @@ def _part(found: Any, name: str | None, key: str | None) -> Any:
 
 def _attributes(found: Any) -> dict[str, Any] | None:
     """Without asking the object's class, which may make up what is not there."""
+    if isinstance(found, VIEWED):
+        return None
     try:
         held = object.__getattribute__(found, "__dict__")
     except AttributeError:

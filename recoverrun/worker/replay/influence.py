@@ -17,7 +17,7 @@ from recoverrun.worker.context.object_members import identifier, is_framework, r
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.context.values import is_numpy, same
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked
+from recoverrun.worker.replay.holder_places import Asked
 from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import Top
 
@@ -61,11 +61,11 @@ class Influence:
     def asked(self, top: Top) -> Asked:
         """The names that a microbatch which begins there reads, and the variables they hang on."""
         reads = self._reads_of(top.loop)
-        if reads is None:
-            return NOTHING_ASKED
         held = top.context.names if top.context is not None else {}
         names = {**top.globals, **top.names}
         loose = {name: value for name, value in names.items() if name not in held}
+        if reads is None:
+            return Asked(loose, None, frozenset(), frozenset())
         return Asked(loose, reads.attributes | reads.variables, reads.written, reads.gone_over)
 
     def flows(self, outer: Loop, inner: Loop, differing: Iterable[Key]) -> bool:

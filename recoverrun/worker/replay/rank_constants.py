@@ -21,12 +21,14 @@ import itertools
 import os
 import sys
 import zlib
-from collections import Counter, deque
+from collections import ChainMap, Counter, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -47,7 +49,7 @@ from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked, has_moved
+from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked, has_moved, names_of
 from recoverrun.worker.replay.local_shards import size_of, travels
 
 BUCKETS = 4_096
@@ -64,6 +66,9 @@ OWN_PLACE = frozenset({"RANK", "LOCAL_RANK"})
 
 SMALL_BYTES = 1 << 12
 """Of a tensor or an array that is no variable of a module."""
+
+WRAPPERS = UserDict, UserList, ChainMap
+"""Classes of Python whose objects are containers with attributes of their own."""
 
 NESTED, ENTRIES, LOOKED_INTO = 4, 64, 1_024
 """Levels of an item of a loop, entries of each container there, and containers in all."""
@@ -83,6 +88,7 @@ class Leaf:
     iterator: bool = False
     owner: int = 0  # the identity of what `holder` shows
     place: str = ""  # the name of that
+    names: tuple[str, ...] = ()  # by which the script's text may come to it
 
     @property
     def value(self) -> Any:
@@ -101,9 +107,10 @@ class Leaf:
     def spelt(self) -> str:
         return self.name.removeprefix("__main__.")
 
-    def wanted(self, asked: Asked) -> bool:
-        """True if it has to be where it was found."""
-        return bool(self.place) and not self.strict and asked.wants(self.name, self.place)
+    def missed(self, asked: Asked, rests: bool) -> bool:
+        """True if it is not what it was, or not where it was found, and is `asked` for."""
+        moved = not (rests or self.strict) or has_moved(self.place, self.owner, asked.variables)
+        return moved and bool(self.place) and asked.wants(self.names, self.place)
 
     @property
     def number(self) -> int:
@@ -213,15 +220,13 @@ class RankConstants:
             for (leaf, digest), value in zip(self._own, self._theirs.get(rank, ()), strict=False):
                 mine = leaf.value
                 rests = leaf.digest == digest and not leaf.written
-                moved = not rests or has_moved(leaf.place, leaf.owner, asked.variables)
-                if moved and leaf.wanted(asked):
+                if leaf.missed(asked, rests):
                     raise NotReplayable(MOVED.format(name=leaf.spelt))
                 if rests:
                     before.append((leaf, mine))
                     leaf.holder[leaf.key] = value
-                elif leaf.strict and leaf.digest != _digest(
-                    value
-                ):  # a context may have put it there
+                # A context may have put it there.
+                elif leaf.strict and leaf.digest != _digest(value):
                     raise NotReplayable(MOVED.format(name=leaf.spelt))
             yield
         finally:
@@ -260,11 +265,26 @@ def _found(holdings: Holdings, own: frozenset[str], seen: Set[tuple[int, str]]) 
         *_of_modules(holdings.modules),
         *_of_environment(),
     ]
+    unnamed = _unnamed(holdings)
     for path, one in [*spaces, *holdings.held]:
         if path and id(one) not in looked_at and is_view(one) and not _is_plain_list(one):
-            leaves += _of(path, one, id(one) in strict, seen)
+            found = _of(path, one, id(one) in strict, seen)
+            leaves += [replace(leaf, names=names_of(leaf.name, unnamed)) for leaf in found]
     often = Counter(leaf.number for leaf in leaves)
     return (leaf for leaf in leaves if often[leaf.number] == 1)
+
+
+def _unnamed(holdings: Holdings) -> frozenset[str]:
+    """The paths of containers and functions: the script's text need not name what they hold."""
+    attributes = {one for one, kind in holdings.owners.items() if not issubclass(kind, WRAPPERS)}
+    held = [
+        path for path, one in holdings.held if _needs_no_names(one) and id(one) not in attributes
+    ]
+    return frozenset([*held, *(path for path, _ in holdings.tuples)])
+
+
+def _needs_no_names(one: Any) -> bool:
+    return isinstance(one, dict | list | deque | FunctionType | partial)
 
 
 def _identities(item: Any, depth: int) -> Iterator[int]:

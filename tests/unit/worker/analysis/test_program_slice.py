@@ -170,10 +170,31 @@ def test_variables_that_another_module_reads_by_the_same_name_matter() -> None:
     assert "size" not in reads.variables  # a variable of a function there
 
 
-def test_names_that_the_loop_writes_before_the_backward_are_known() -> None:
-    reads = _reads("for x in xs:\n    feed.rows = cut(x)\n    x.backward()\n    feed.more = x")
+@pytest.mark.parametrize(
+    ("before", "written"),
+    [
+        ("feed.rows = cut(x)", {"rows"}),
+        ("if not feed.rows: feed.rows = cut(x)", set()),
+        ("for y in feed: feed.rows = y", set()),
+        ("with lock as held: feed.rows = cut(x)", {"rows", "held"}),
+        ("feed.rows[0] = feed.at = x", {"at"}),
+        ("feed.at += 1", set()),
+    ],
+)
+def test_names_that_each_iteration_writes_before_the_backward_are_known(
+    before: str, written: set[str]
+) -> None:
+    reads = _reads(f"for x in xs:\n    {before}\n    x.backward()\n    feed.more = x")
 
-    assert reads is not None and reads.written == {"rows", "x"}
+    assert reads is not None and reads.written == {*written, "x"}
+
+
+def test_a_loop_in_the_way_writes_what_it_writes_before_its_backward() -> None:
+    body = "    feed.rows = cut(x)\n    with lock:\n        feed.at = 1\n        x.backward()"
+
+    reads = _reads(f"while x:\n{body}")
+
+    assert reads is not None and reads.written == {"rows", "at"}
 
 
 @pytest.mark.parametrize(

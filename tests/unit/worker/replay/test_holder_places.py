@@ -1,5 +1,7 @@
 """An object is looked for again where it was found."""
 
+import textwrap
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,10 +9,14 @@ import pytest
 import torch
 
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.holder_places import Asked, first_name, has_moved, last_name
+from recoverrun.worker.replay.holder_places import Asked, first_name, has_moved, last_name, names_of
 from recoverrun.worker.replay.rank_constants import Leaf, RankConstants
 
 OLD, NEW = [torch.zeros(2)], [torch.ones(2)]
+
+
+def _draws(rows: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+    return lambda: rows
 
 
 @pytest.mark.parametrize(
@@ -24,9 +30,16 @@ OLD, NEW = [torch.zeros(2)], [torch.ones(2)]
         ("parts[1]", {"parts": [OLD, NEW]}),
         ("parts[1]", {"parts": [OLD]}),
         ("parts[2][0]", {"parts": {2: (NEW,)}}),
+        ("Feed.rows", {"Feed": type("Feed", (), {"rows": NEW})}),
+        ("draw.rows", {"draw": _draws(NEW)}),
+        ("textwrap.rows", {}),  # of a module
     ],
 )
-def test_another_object_is_there_now(path: str, names: dict[str, Any]) -> None:
+def test_another_object_is_there_now(
+    path: str, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textwrap, "rows", NEW, raising=False)
+
     assert has_moved(path, id(OLD), names)
 
 
@@ -40,6 +53,8 @@ def test_another_object_is_there_now(path: str, names: dict[str, Any]) -> None:
         ("parts[a.b]", {"parts": {"a.b": NEW}}),  # a way that is not followed
         ("count.rows", {"count": 3}),
         ("feed.rows", {"feed": SimpleNamespace()}),
+        ("Feed.rows", {"Feed": type("Feed", (), {"rows": OLD})}),
+        ("draw.rows", {"draw": _draws(OLD)}),
     ],
 )
 def test_it_is_there_or_nobody_can_tell(path: str, names: dict[str, Any]) -> None:
@@ -59,6 +74,26 @@ def test_names_at_the_ends_of_a_path() -> None:
     assert last_name("items[5].x") == "x"
 
 
+@pytest.mark.parametrize(
+    ("path", "unnamed", "names"),
+    [
+        ("feed.at", (), ("at",)),
+        ("feed.at", ("feed",), ("at", "feed")),
+        ("util.place.data.at", ("util.place", "util.place.data"), ("at", "data", "place")),
+        ("feed.rows[3]", (), ("rows",)),
+        ("feed.rows[3].at", ("feed.rows",), ("at",)),
+        ("pick['off=']", ("pick",), ("off", "pick")),
+        ("pick.keywords.off", ("pick", "pick.keywords"), ("off", "keywords", "pick")),
+        ("by[(1, 2)]", ("by",), ("by",)),
+        ("rows", (), ("rows",)),
+    ],
+)
+def test_what_a_container_or_a_function_holds_is_called_as_that_is(
+    path: str, unnamed: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    assert names_of(path, unnamed) == names
+
+
 def _asked(
     variables: dict[str, Any],
     reads: tuple[str, ...] = ("rows",),
@@ -70,7 +105,8 @@ def _asked(
 
 def _differing(place: str) -> RankConstants:
     """A rank constant that is the entry of a list which was found at `place`."""
-    leaf = Leaf(f"{place}[0]", {0: OLD[0]}, 0, owner=id(OLD), place=place)
+    names = names_of(f"{place}[0]", {place})
+    leaf = Leaf(f"{place}[0]", {0: OLD[0]}, 0, owner=id(OLD), place=place, names=names)
     constants = RankConstants()
     constants._own = [(leaf, leaf.digest)]
     constants._theirs = {1: [NEW[0]]}
@@ -102,8 +138,20 @@ def test_what_contexts_hold_or_nobody_reads_or_a_microbatch_makes_may_move(asked
         pass
 
 
+def test_a_dict_of_a_module_that_was_made_anew_is_no_constant_of_a_rank() -> None:
+    leaf = Leaf("util.at", {"at": 1}, "at", True, owner=7, place="util", names=("at", "util"))
+    constants = RankConstants()
+    constants._own, constants._theirs = [(leaf, leaf.digest)], {1: [2]}
+
+    with (
+        pytest.raises(NotReplayable, match="util.at differs between ranks"),
+        constants.of(1, Asked({"util": {}}, None, set(), set())),
+    ):
+        pass
+
+
 def test_a_loop_over_another_path_gives_no_items() -> None:
     asked = _asked({"feed": None}, gone_over=("feed.row", "rows"))
 
-    assert asked.wants("feed.rows[0]", "feed.rows")
-    assert not asked.wants("__main__.rows[1].rows", "__main__.rows[1]")
+    assert asked.wants(("rows",), "feed.rows")
+    assert not asked.wants(("rows",), "__main__.rows[1]")
