@@ -114,6 +114,16 @@ class WorkerLink:
             number=0,
         )
 
+    def flush(self) -> None:
+        """Wait a bounded time until all that was sent has left."""
+        with self._lock:
+            if self._open and self._here():
+                self._outbox.close(linger=FAREWELL_MS)
+                end(self._outbox_context, FAREWELL_MS)
+                self._outbox_context = zmq.Context(io_threads=1)
+                name = f"o{self._name}.{next(self._threads)}"
+                self._outbox = self._connect(self._outbox_context, name)
+
     def close(self) -> None:
         """Wait a bounded time until all that was sent has left. Nothing can be sent afterwards."""
         with self._lock:

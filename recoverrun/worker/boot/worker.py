@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.worker.boot import run_script
+from recoverrun.worker.boot import new_program, run_script
 from recoverrun.worker.boot.children import forget_in_children
 from recoverrun.worker.error_file import words_of
 from recoverrun.worker.errors import NotReachable
@@ -45,6 +45,7 @@ def start(environ: Mapping[str, str], assemble: Assemble) -> Started:
     worker = _Worker(env, assemble)
     when_imported("random", REGISTRY.watch_random)
     when_imported("torch", worker.torch_arrived)
+    new_program.watch(lambda: worker.driver is not None, worker.replaced)
     return Started(
         runtime=LoopTracker(worker.runtime),
         finish=worker.finish,
@@ -79,6 +80,20 @@ class _Worker:
         version = str(getattr(module, "__version__", ""))
         link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
         self.driver = self._assemble(env, link, self.runtime)
+
+    def replaced(self, reason: str) -> None:
+        """Another program takes the place of this process: say so, while it can."""
+        if self.driver is not None:
+            self.driver.worker.reporter.notice(reason)
+            self.driver.worker.link.flush()
+            return
+        from rendezvous.protocol.messages import Notice
+        from rendezvous.transport.worker_link import WorkerLink
+
+        env = self.env
+        link = WorkerLink(env.endpoint, env.rank, env.incarnation)
+        link.send(Notice(rank=env.rank, generation=0, event="notice.give", reason=reason))
+        link.close()
 
     def failing(self, error: BaseException) -> None:
         """The script failed. If a peer's death is all that it says, it is not worth saying; and a
