@@ -4,6 +4,7 @@ Pure: journal in, a frozen `Postmortem` out. It works on a run that is over, dea
 what the journal does not hold is named, never guessed.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +29,9 @@ from rendezvous.protocol.views import Identity
 
 Outcome = Literal["completed", "failed", "stopped", "unfinished", "empty"]
 State = Literal["absent", "alive", "lost", "gone"]
+
+PATH_MOST = 4096
+"""Letters of a path that Linux takes."""
 
 STOPPED = frozenset({ExitCode.REQUEUE, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 """Ends that somebody asked for."""
@@ -358,7 +362,9 @@ def identity_ranges(found: Sequence[Identity]) -> str:
 
 
 def _next(log: RunLog, facts: History, proof: Proof) -> tuple[str, ...]:
-    where = " ".join(sanitize(str(place), 200) for place in (log.run_dir, *log.others))
+    where = " ".join(
+        shlex.quote(sanitize(str(place), PATH_MOST)) for place in (log.run_dir, *log.others)
+    )
     commands = []
     if not facts.ends and log.entries:
         commands.append(f"recoverrun status {where}")

@@ -133,7 +133,7 @@ class _Commands:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines:
-            yield Segment(f"  {words(line, '', self.signs).plain}")
+            yield Segment(f"  {line if self.signs is UNICODE else ascii_only(line)}")
             yield Segment.line()
 
 

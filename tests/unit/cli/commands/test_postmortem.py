@@ -48,13 +48,13 @@ def test_verify_prints_the_violated_invariant_and_leaves_with_85(tmp_path: Path)
 
 
 def test_the_next_command_is_one_line_however_long_it_is(tmp_path: Path) -> None:
-    run_dir = tmp_path / ("a-long-name-" * 12)
+    run_dir = tmp_path / ("a long name-" * 12)
     run_dir.mkdir()
     journals.RUNS["one_loss"](run_dir)
 
     result = CliRunner().invoke(_app(), ["postmortem", str(run_dir)], env={"COLUMNS": "80"})
 
-    assert f"  recoverrun postmortem {run_dir} --verify" in result.output.splitlines()
+    assert f"  recoverrun postmortem '{run_dir}' --verify" in result.output.splitlines()
 
 
 def test_a_run_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
