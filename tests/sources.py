@@ -40,7 +40,7 @@ def module_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What the rules ask of one file."""
+    """The facts about one file that rules ask for."""
 
     imports: tuple[tuple[int, str], ...]  # line, dotted name; also inside functions
     functions: tuple[tuple[str, int, int], ...]  # name, line, lines

@@ -160,7 +160,7 @@ class Follower:
 
     @property
     def no_stacks(self) -> str:
-        """Why no stacks are shown, where there are none."""
+        """The reason for showing no stacks, where there are none."""
         return ELSEWHERE if self._remote is not None else NONE
 
     def read(self) -> Status:

@@ -27,7 +27,7 @@ from rendezvous.transport.links import Dealer
 from rendezvous.transport.station import Station
 
 PATIENCE_S = 5.0
-"""How long the launcher at the endpoint may take to answer for the first time."""
+"""Seconds that the launcher at the endpoint has for its first answer."""
 
 ANSWER_S = 2.0
 CALL_S = 1.0

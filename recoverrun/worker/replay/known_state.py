@@ -54,7 +54,7 @@ class State:
 
 
 Lacking = tuple[frozenset[Key], str]
-"""What of a state is not known: `State.unknown`, `State.torch_unknown`."""
+"""The unknown parts of a state: `State.unknown`, `State.torch_unknown`."""
 
 
 NONE: Lacking = frozenset(), ""

@@ -1,4 +1,4 @@
-"""What a script keeps in attributes: values that never change, functions, objects of its own."""
+"""Attributes hold values that never change, functions, and objects of the script's own."""
 
 import enum
 import math

@@ -1,4 +1,4 @@
-"""What tells a rank's data is made anew in a late step: `renewed.py OUT WAY`.
+"""The holder of a rank's data is made anew in a late step: `renewed.py OUT WAY`.
 
 It is a dict of another module that the text names (`dict`) or not (`hidden`), or a list of a class.
 """
