@@ -50,6 +50,7 @@ class Newcomers:
     ) -> None:
         """`begin` is called once an attempt has formed. `flapping_nodes` is of the launcher."""
         self.spares: dict[str, Join] = {}  # for the next attempt
+        self._held_off: set[str] = set()  # those that wait, and have no place in that for a while
         self.waiting: set[str] = set()  # launchers that joined a job not yet formed
         self.placed: set[str] = set()  # those that have a place, and take part soon
         self.refusal: Refusal | None = None  # the job will never be formed
@@ -148,9 +149,10 @@ class Newcomers:
     def refuse(self, refusal: Refusal) -> list[Envelope]:
         """The job ends: spares are told, and so is whoever comes."""
         self.refusal = refusal
-        envelopes = [Envelope(peer, NOBODY, refusal) for peer in sorted(self.spares)]
+        peers = sorted({*self.spares, *self._held_off})
         self.spares.clear()
-        return envelopes
+        self._held_off.clear()
+        return [Envelope(peer, NOBODY, refusal) for peer in peers]
 
     # --------------------------------------------------------------------------- spares
 
@@ -164,7 +166,10 @@ class Newcomers:
             return None
         wait = Spare(nnodes=self._formation.most, places=self._members.places(self._own))
         if flapping is not None:
+            if len(self._held_off) < SPARES_MOST:
+                self._held_off.add(join.incarnation)
             return Offer(wait, spare=False)
+        self._held_off.discard(join.incarnation)
         self.spares[join.incarnation] = join
         self._flapping_nodes.know([join])
         return Offer(wait, spare=True)
@@ -235,6 +240,7 @@ class Newcomers:
 
     def drop(self, sender: str) -> bool:
         """Let a spare go that is lost; True if it was one."""
+        self._held_off.discard(sender)
         if self.spares.pop(sender, None) is None:
             return False
         self.waiting.discard(sender)

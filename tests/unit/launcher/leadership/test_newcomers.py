@@ -53,6 +53,19 @@ def test_a_spare_that_was_not_needed_ends_as_the_job_does() -> None:
     assert isinstance(refusal, Refusal) and refusal.exit_code == 0
 
 
+def test_a_node_that_is_held_off_as_the_job_ends_ends_with_it() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+    job.coordinator_host.depart([("far", "its launcher has ended")], 1.0)
+    job.join("own", 1, 1.0)
+    job.coordinator_host.tick(1.0)
+    assert of(_come(job, "far1", 1.1), Spare).keys() == {"far1"}
+
+    envelopes = job.coordinator_host.stop(Stop(exit_code=0, reason="all ended", root_rank=-1))
+
+    assert of(envelopes, Refusal).keys() == {"far1"}
+
+
 def test_a_node_that_is_lost_again_and_again_is_held_off_and_then_refused() -> None:
     job = Job(max_restarts=0, least=1)
     job.form()
