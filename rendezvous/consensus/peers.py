@@ -24,10 +24,11 @@ class Peers:
     def wake(self, now: float) -> bool:
         """Time passed. A long gap is our own standstill, and nobody else's silence: then True."""
         gap, self._now = now - self._now, now
-        if gap > self.heartbeat.deaf_s:
-            self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
-            self.awake_at = now
-        return self.awake_at == now
+        if gap <= self.heartbeat.deaf_s:
+            return False
+        self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
+        self.awake_at = now
+        return True
 
     def hear(self, node: str) -> None:
         self.heard_at[node] = self._now
