@@ -278,6 +278,9 @@ def _surely_written(head: Sequence[ast.AST]) -> Iterator[str]:
             case ast.With() | ast.AsyncWith() | ast.For() | ast.AsyncFor():
                 yield from _stored(ast.iter_child_nodes(node))
                 yield from _surely_written(node.body)
+            case ast.If() if node.orelse:
+                ways = (_surely_written(way) for way in (node.body, node.orelse))
+                yield from frozenset.intersection(*map(frozenset, ways))
             case ast.If() | ast.Try() | ast.While():
                 yield from _surely_written(node.body)
             case _:

@@ -197,6 +197,14 @@ def test_a_loop_in_the_way_writes_what_it_writes_before_its_backward() -> None:
     assert reads is not None and reads.written == {"rows", "at"}
 
 
+def test_of_two_ways_to_a_backward_both_have_to_write() -> None:
+    ways = "feed.rows = feed.at = x\n        x.backward()\n    else:\n        feed.at = x"
+
+    reads = _reads(f"for x in xs:\n    if x:\n        {ways}\n        x.backward()")
+
+    assert reads is not None and reads.written == {"at", "x"}
+
+
 @pytest.mark.parametrize(
     ("loop", "paths"),
     [
