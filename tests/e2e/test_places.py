@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,18 +49,20 @@ class Training:
 
     def await_records(self, event: str, many: int = 1, node: int = 0) -> None:
         """Wait until that node's journal has so many of these."""
-        until = time.monotonic() + WITHIN_S
-        while len(self.nodes[node].records(event)) < many:
-            assert time.monotonic() < until, f"no {many} {event} within {WITHIN_S:.0f} s"
-            time.sleep(0.1)  # A file that another process writes: there is nothing to wait on.
+        self._first_with(event, many, (node,))
 
     def first_of(self, event: str, *nodes: int) -> int:
         """Wait until the journal of one of these nodes has such a record."""
+        return self._first_with(event, 1, nodes)
+
+    def _first_with(self, event: str, many: int, nodes: Sequence[int]) -> int:
         until = time.monotonic() + WITHIN_S
-        while not (found := [node for node in nodes if self.nodes[node].records(event)]):
-            assert time.monotonic() < until, f"no {event} in the journals of {nodes}"
+        while True:
+            for node in nodes:
+                if len(self.nodes[node].records(event)) >= many:
+                    return node
+            assert time.monotonic() < until, f"no {many} {event} within {WITHIN_S:.0f} s"
             time.sleep(0.1)  # Files that other processes write: there is nothing to wait on.
-        return found[0]
 
     def finish(self, *launches: Launch) -> Weights:
         """All of them end well; the weights of all ranks."""
