@@ -122,6 +122,15 @@ def test_what_is_executed_as_another_rank_is_no_evidence_of_our_own_iterations()
     assert rank.executed == ["a"] and evidence.mark == before
 
 
+def test_what_rank_0_does_alone_is_part_of_the_body() -> None:
+    rank = Rank()
+    rank.run("leading", "a", 0, [])
+
+    rank.executor.execute_fresh(rank.runtime.microbatches[0])
+
+    assert rank.executed == ["a"]
+
+
 @pytest.mark.parametrize("proving", [True, False])
 def test_gradients_of_first_microbatches_are_noted_as_long_as_they_are_compared(
     proving: bool,

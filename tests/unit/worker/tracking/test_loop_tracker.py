@@ -68,6 +68,12 @@ def before(items, backward):
 def alone(backward):
     backward(None)
 
+def leading(items, rank, told, backward):
+    for item in items:
+        if rank == 0:
+            told.append(item)
+        backward(item)
+
 def fails(items, backward):
     for item in items:
         raise ValueError("no data")
