@@ -26,7 +26,7 @@ from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable, Unwind
-from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
+from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
 from recoverrun.worker.replay import surroundings
 from recoverrun.worker.replay.captures import Captures, captured_after
 from recoverrun.worker.replay.containment import Containment
@@ -264,9 +264,9 @@ class Executor:
     ) -> Executed:
         region, shown = top.loop, Evidence()
         assert region.body_code, f"{region.id} was refused: {region.refusal}"
-        names[RUNTIME_NAME] = self.runtime
-        self._reached, self._top, self._passed = False, top, 0
-        self.answered = False
+        runtime: BodyRuntime = self.runtime
+        names[RUNTIME_NAME] = runtime
+        self._reached, self.answered, self._top, self._passed = False, False, top, 0
         self.runtime.spoiled = ""
         self._shown = shown
         self._asked_to_reduce()

@@ -40,6 +40,7 @@ class ScriptRuntime:
         self.own_rank = own_rank
         self.progress = progress or ProgressWriter("")  # where the script is, for the launcher
         self.gate = Rank0Gate(own_rank)
+        self.beside = self.gate.beside
         self.alone = 0  # depth of what this rank does alone by itself
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
