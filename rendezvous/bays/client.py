@@ -232,7 +232,7 @@ class KeeperClient:
         self,
         pieces: int,
         notes: int = 1 << 20,
-        turn: int = 0,
+        turn: int | None = 0,
         *,
         opened: int | None = None,
         within_s: float = ANSWER_S,
@@ -242,13 +242,14 @@ class KeeperClient:
         The first `opened` bytes of the pieces may be written to at once, None: all; the others once
         it was opened (`Bay.open`), which takes long enough to be left to another thread.
 
-        `turn`: how many snapshots were due in this attempt, at all ranks alike. Where steps are so
-        short that the one before is not safe yet, ranks give that up at the same turns.
+        `turn`: how many snapshots were due in this attempt, alike at all ranks (None: none yet).
+        Where the one before is not safe yet, as steps are short, ranks give up at the same turns.
 
         Its content is lost, the bay reserved before is void, the memory of a new one not taken yet
         (`touch`). Raises SnapshotMissed, also without an answer `within_s` seconds.
         """
-        wanted = Reserve(nbytes=bay_header.bay_bytes(pieces + notes), turn=turn)
+        nbytes = bay_header.bay_bytes(pieces + notes)
+        wanted = Reserve(nbytes=nbytes, turn=turn or 0, ahead=turn is None)
         with self._lock:
             answer, fd = self._ask(wanted, within_s)
             self.keeper_worked_s = getattr(answer, "worked_s", self.keeper_worked_s)
@@ -256,7 +257,7 @@ class KeeperClient:
                 kind = TooLittleMemory if getattr(answer, "full", False) else SnapshotMissed
                 raise kind(getattr(answer, "reason", "the keeper gave no memory"))
             try:
-                return self._bay(answer, fd, wanted.nbytes, pieces, opened)
+                return self._bay(answer, fd, nbytes, pieces, opened)
             except OSError as error:
                 raise SnapshotMissed(f"no memory for a snapshot: {error.strerror}") from error
 

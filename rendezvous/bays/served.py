@@ -40,7 +40,7 @@ from rendezvous.protocol.keeper_messages import (
 from rendezvous.protocol.snapshot_messages import Holding, Keep
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
-from rendezvous.snapshots.holdings import Bay, Holdings
+from rendezvous.snapshots.holdings import Bay, Holdings, with_slack
 from rendezvous.snapshots.identity import SnapshotId
 from rendezvous.snapshots.kept_shares import KeptShares
 
@@ -150,8 +150,8 @@ class KeptBays:
         if not self._holdings.speaks(caller.rank, caller.incarnation):
             raise Closed("a newer process of this rank is here")
         match message:
-            case Reserve(nbytes=nbytes, turn=turn):
-                self._reserve(caller, nbytes, turn)
+            case Reserve():
+                self._reserve(caller, message)
             case Filled(bay=number):
                 self._fill(caller, number)
             case Fetch(attempt=attempt, step=step):
@@ -195,16 +195,17 @@ class KeptBays:
 
     # --------------------------------------------------------------------------- bays
 
-    def _reserve(self, caller: Caller, nbytes: int, turn: int) -> None:
+    def _reserve(self, caller: Caller, wanted: Reserve) -> None:
+        nbytes, turn = wanted.nbytes, None if wanted.ahead else wanted.turn
         room = self._holdings.reserve(caller.rank, caller.incarnation, nbytes, turn)
         if room is None:
-            words = "the one before is not safe yet"
-            packets.say(caller.line, Unavailable(reason=words))
+            packets.say(caller.line, Unavailable(reason="the one before is not safe yet"))
             return
         for dropped in room.dropped:
             self._drop(dropped)
         number = room.number
         if number is None:
+            nbytes = with_slack(nbytes)
             if words := self._refusal(nbytes):
                 packets.say(
                     caller.line, Unavailable(reason=f"too little memory: {words}", full=True)

@@ -20,11 +20,12 @@ class Attach:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
     """W -> K: reserve memory for snapshot number `turn` of this attempt. Ranks count alike. The bay
-    must have `nbytes`; its content is lost.
+    must have `nbytes`; its content is lost. With `ahead` for none yet, so that it is there in time.
     """
 
     nbytes: int
     turn: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

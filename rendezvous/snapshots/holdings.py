@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.snapshot_messages import Held, Holding, Order
+from rendezvous.snapshots.bay_header import PAGE
 from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
 
 BAYS = 2
 """Of each rank."""
+
+SLACK_LEAST, SLACK_MOST = 1 << 16, 1 << 20
+"""Bytes of a new bay beside those that were asked for."""
 
 GRID_MOST, GRID_HALVES = 1024, 2
 """How many turns a rank may leave out at most, and after how many that got safe they are halved."""
@@ -105,13 +109,18 @@ class Holdings:
 
     # --------------------------------------------------------------------------- filling
 
-    def reserve(self, rank: int, incarnation: int, nbytes: int, turn: int = 0) -> Room | None:
+    def reserve(
+        self, rank: int, incarnation: int, nbytes: int, turn: int | None = 0
+    ) -> Room | None:
         """The bay in which this process may write next: at least `nbytes`. Content that was there
         is gone.
 
         `turn` is the number of the snapshot that it is for, the same at all ranks. They count anew
-        once a lost one is back. None if all that the rank has is being read or must stay.
+        once a lost one is back. None: it is for one still to come. None if all that the rank has is
+        being read or must stay.
         """
+        if turn is None:
+            return self._ahead(rank, incarnation, nbytes)
         mine = self._of(rank)
         room = len(mine) < BAYS
         if turn <= self._grid(rank).turn:
@@ -210,6 +219,16 @@ class Holdings:
 
     # --------------------------------------------------------------------------- what is known
 
+    def _ahead(self, rank: int, incarnation: int, nbytes: int) -> Room | None:
+        """What has no content, or one that is of no use any more; what is told stays."""
+        mine = self._of(rank)
+        for bay in mine:
+            old = self._is_free(bay) and _age(bay) <= self.safe
+            if old and self._fits(bay, incarnation, nbytes):
+                bay.content, bay.owner = None, incarnation
+                return Room(bay.number)
+        return Room(None) if len(mine) < BAYS else None
+
     def _of(self, rank: int) -> list[Bay]:
         return [bay for bay in self._bays.values() if bay.rank == rank]
 
@@ -229,7 +248,15 @@ class Holdings:
 
     def _fits(self, bay: Bay, incarnation: int, nbytes: int) -> bool:
         # Much larger than wanted is a waste: another one is made.
-        return bay.owner in (None, incarnation) and nbytes <= bay.nbytes <= 2 * nbytes
+        fits = nbytes <= bay.nbytes <= 2 * with_slack(nbytes)
+        return bay.owner in (None, incarnation) and fits
+
+
+def with_slack(nbytes: int) -> int:
+    """The size of a bay that is made where so many bytes are wanted. The next snapshot holds some
+    more, and memory that is taken anew for it costs more than all copying.
+    """
+    return nbytes + SLACK_LEAST + min(nbytes // 16, SLACK_MOST) // PAGE * PAGE
 
 
 def order_of_start(former: Holding, attempt: int, restored: SnapshotId, *, parity: bool) -> Order:

@@ -20,6 +20,7 @@ from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
 from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
+from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
@@ -100,8 +101,8 @@ class Taker:
         self._missed = False  # the last one was, and it was said
         self._expected: tuple[SnapshotId, int | None] = (NONE, None)  # the proof of its losses
         self._turn = 0  # snapshots that were due so far, at all ranks alike
-        self._touched = False
-        self._ready = True  # no memory is being made for the first one
+        self._ahead = MemoryAhead(client, self._copier)
+        self._looks = False  # at gradients, as the first backward of this step begins
         self._unasked = parts.worker.env.snapshot_every == IF_ALONE
         self._begun = 0  # snapshots
         self._apart = 0  # updates of a process that has met no other one
@@ -156,7 +157,7 @@ class Taker:
             self._take(top)
         elif self._pace.over:
             worker.take_no_snapshots(self._pace.over)
-        elif not self._touched and not self._pace.waits:
+        elif not self._ahead.begun and not self._pace.waits:
             self._prepare()
 
     def _counts(self) -> bool:
@@ -179,20 +180,23 @@ class Taker:
         Raises NotRestored if it is the first one after all has gone back, and its losses are not
         what they were.
         """
-        taking, (of, expected) = self._taking, self._expected
+        (of, expected), looks = self._expected, self._looks
         if self._parts.worker.acting:
             return
         if expected is not None:
             self._expected = (of, None)
             if digest_of_losses(losses) != expected:
                 fail(self._parts.worker, of, UNEQUAL)
-        if taking is None or taking.looked:
+        self._looks = False
+        if not looks:
             return
-        taking.looked, taking.proof = True, digest_of_losses(losses)
+        taking = self._taking
+        if taking is not None:
+            taking.proof = digest_of_losses(losses)
         grads = [one.grad for one in held_tensors.trained(self._parts.made)]
         held = [held_tensors.local(one) for one in grads if one is not None]
         self._uses_gradients = any(bool(one.any()) for one in held)
-        if self._uses_gradients and not taking.gradients:
+        if self._uses_gradients and taking is not None and not taking.gradients:
             self._give_up(GRADIENTS)
 
     def fence(self) -> None:
@@ -202,7 +206,7 @@ class Taker:
             return
         if worker.lost:
             self._give_up(LOST_MEANWHILE)  # others' microbatches were executed among what it holds
-        taking, self._taking = self._taking, None
+        taking, self._taking, self._looks = self._taking, None, False
         if taking is None:
             return
         began = time.perf_counter()
@@ -218,13 +222,14 @@ class Taker:
             return
         attempt, step, told = self._attempt, taking.step, taking.told + packed_proof(taking.proof)
         self._copier.ask(lambda: taking.bay.seal(attempt, step, taking.table, told))
+        self._ahead.follow(taking.bay.memory.nbytes)
 
     # --------------------------------------------------------------------------- taking one
 
     def _take(self, top: Top) -> None:
         step, began = self._steps.index, time.perf_counter()
         self._turn += 1
-        if self._unasked and not self._ready:
+        if self._unasked and not self._ahead.ready:
             self._pace.took(0.0, learning=True)
             return  # nobody waits for a keeper that begins
         collects = gc.isenabled()
@@ -307,27 +312,18 @@ class Taker:
             copy_all(copies, lambda: strike(step, "snapshot"))
 
         self._copier.ask(copy)
-        self._taking = taking
+        self._taking, self._looks = taking, True
 
     def _prepare(self) -> None:
-        """Let the thread take memory for the first snapshot: that takes longer than filling it."""
-        self._touched = True
+        """Let the thread take memory for the first snapshot, and see what it has to hold."""
         frozen = held_tensors.frozen(self._parts.made)
         away = next((one.device for one in frozen if one.device.type != "cpu"), None)
         if self._unasked and away is not None:
             self._parts.worker.take_no_snapshots(AWAY.format(away))
             return
-        nbytes = sum(one.nbytes for one in frozen)
-
-        def touch() -> None:
-            try:
-                within_s = KEEPER_WITHIN_S if self._unasked else ANSWER_S
-                self._client.reserve(nbytes + nbytes // 50, within_s=within_s).touch()
-            finally:
-                self._ready = True
-
-        self._ready = False
-        self._copier.ask(touch)
+        within_s = KEEPER_WITHIN_S if self._unasked else ANSWER_S
+        self._ahead.begin(sum(one.nbytes for one in frozen), within_s=within_s)
+        self._looks = True
 
     # --------------------------------------------------------------------------- what goes wrong
 

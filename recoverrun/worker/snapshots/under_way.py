@@ -22,7 +22,6 @@ class Taking:
     """Copied by the thread: name, tensor, and where it lay and how often it had changed."""
     learns: bool = False
     gradients: bool = True  # their values are in it
-    looked: bool = False  # at gradients, as the first backward began
     proof: int | None = None  # of the losses of that backward
 
     def moved(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Which bay is written to next, and what is never written over."""
 
 from rendezvous.protocol.incarnations import attempt_of, incarnation
-from rendezvous.snapshots.holdings import Bay, Holdings, Room
+from rendezvous.snapshots.holdings import Bay, Holdings, Room, with_slack
 from rendezvous.snapshots.identity import NONE, SnapshotId
 
 FIRST, NEXT = incarnation(0, 0), incarnation(1, 0)
@@ -189,3 +189,31 @@ def test_turns_are_left_out_and_all_are_taken_again_once_they_are_counted_anew()
 
     assert [turn for turn in range(1, 13) if takes(turn)] == [1, 2, 3, 4, 8]
     assert [turn for turn in range(1, 4) if takes(turn)] == [1, 2]
+
+
+def test_a_snapshot_that_holds_some_more_finds_room_in_the_bay_that_is_there() -> None:
+    keeper, nbytes = Keeper(), 300 << 20
+    numbers = []
+
+    for step, more in enumerate((0, 4096, 8192, 65536, 1 << 20, 0)):
+        room = keeper.reserve(0, FIRST, nbytes + more)
+        assert room is not None
+        numbers.append(keeper.take(room, FIRST, with_slack(nbytes + more)))
+        assert keeper.filled(0, FIRST, numbers[-1], SnapshotId(0, step), 1)
+        assert keeper.summed(numbers[-1], SnapshotId(0, step))
+
+    assert numbers == [1, 2, 1, 2, 1, 2]
+
+
+def test_memory_ahead_of_a_snapshot_is_what_that_gets_and_nothing_told_is_lost_for_it() -> None:
+    keeper = Keeper()
+
+    def ahead() -> int | None:
+        room = keeper.reserve(0, FIRST, 100, None)
+        return None if room is None else keeper.take(room, FIRST)
+
+    assert [ahead(), keeper.fill(1), ahead(), keeper.fill(2), ahead()] == [1, 1, 2, 2, None]
+    keeper.keep((0, 0, (0, 2), NONE))
+    assert _steps(keeper) == [1, 2]
+    assert ahead() == 1  # the older one is of no use any more
+    assert _steps(keeper) == [2]

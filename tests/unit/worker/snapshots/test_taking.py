@@ -1,4 +1,4 @@
-"""Snapshots that nobody has asked for are taken of a model on the CPU alone."""
+"""Snapshots that nobody has asked for are taken of a model on the CPU alone; memory comes first."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival import held_tensors
+from recoverrun.worker.snapshots.copier import Copier
+from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import AutoPace, Pace
 from recoverrun.worker.snapshots.taking import AWAY, Taker
+from rendezvous.bays.client import SnapshotMissed
 from rendezvous.protocol.worker_env import IF_ALONE
 
 
@@ -58,3 +61,26 @@ def test_memory_is_taken_for_a_model_on_the_cpu_and_where_somebody_asked(
 
     assert not reasons
     assert keeper.asked
+
+
+def test_both_bays_are_made_ready_before_they_are_needed_and_each_once() -> None:
+    keeper, copier = Keeper(), Copier()
+    ahead = MemoryAhead(cast(Any, keeper), copier)
+
+    ahead.begin(1000)
+    for _ in range(3):
+        ahead.follow(1200)
+    copier.rest()
+
+    assert keeper.asked == [1020, 1200]
+
+
+def test_memory_that_is_not_there_ahead_is_no_error_before_it_is_needed() -> None:
+    class Empty(Keeper):
+        def reserve(self, nbytes: int, **_: object) -> Any:
+            raise SnapshotMissed("there is none")
+
+    copier = Copier()
+    MemoryAhead(cast(Any, Empty()), copier).follow(1200)
+
+    assert copier.rest()
