@@ -56,7 +56,7 @@ readme: $(INSTALLED)  ## write the real --help into README.md, and the layers in
 
 sim: $(INSTALLED)  ## 5,000 simulated histories; make sim SEED=53 replays one, with its trace
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
-	$(if $(SEED),,$(BIN)/python -m tests.sim.standstill --seeds 20)
+	$(if $(SEED),,$(BIN)/python -m tests.sim.standstill --seeds 300)
 
 sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000

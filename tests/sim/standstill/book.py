@@ -5,6 +5,7 @@ Nothing here asks the machine: limits are computed again, from the truth, as doc
 
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 from typing import Protocol
 
@@ -36,7 +37,8 @@ SLACK_S = 3.0
 """Beats, ticks, and the way of a message."""
 
 LOST_S = 15.0
-"""More where messages get lost: standing still is said again after 5 s, and looks are repeated."""
+"""More where messages get lost, and for each that was lost: standing still is said again after 5 s,
+and it takes three looks in a row, 5 s apart in the end."""
 
 LATE_S = 6.0
 
@@ -60,6 +62,7 @@ class Lag:
     phase: Phase
     seconds: float
     activity: Activity
+    ends: float  # when the first wait for it would have ended by the script's own limit
 
 
 class Run(Protocol):
@@ -89,6 +92,7 @@ class Book:
         self._planned: set[int] = set()  # hung ranks whose end is awaited
         self._condemned: set[tuple[int, int]] = set()
         self._joint = False
+        self._unheard: list[tuple[int, float]] = []  # (rank, when) of messages that were lost
 
     def break_(self, checker: str, words: str) -> None:
         self.violation = self.violation or Violation(checker, words, self._run.now)
@@ -103,14 +107,23 @@ class Book:
         self.stuck_now = self._joint = False
         self.coverage["steps"] += 1
 
-    def _blamed_since(self, rank: Rank) -> float | None:
-        since = [
+    def _waits_for(self, rank: Rank) -> list[float]:
+        """The times since which others wait for it. Where members met anew, older waits are over."""
+        return [
             other.since
             for other in self._run.ranks.values()
             if other is not rank and other.waits is not None and rank.number in other.waits.ranks
-        ]
+            and other.joined_in == self._run.generation
+        ]  # fmt: skip
+
+    def _blamed_since(self, rank: Rank) -> float | None:
+        since = self._waits_for(rank)
         blamed = since and (rank.waits is None or rank.hung is not None)
         return max(min(since), rank.since) if blamed else None
+
+    def _ends(self, rank: Rank) -> float:
+        limit_s = self._run.plan.limit_s
+        return min(self._waits_for(rank), default=inf) + limit_s if limit_s else inf
 
     def marks(self, rank: Rank) -> None:
         """A rank is about to go on to another mark."""
@@ -119,7 +132,7 @@ class Book:
             return
         since = self._blamed_since(rank)
         if since is not None:
-            lag = Lag(now, rank.step, rank.phase, now - since, rank.mostly(now))
+            lag = Lag(now, rank.step, rank.phase, now - since, rank.mostly(now), self._ends(rank))
             self._lags.append(lag)
             self._newest[rank.number] = lag
 
@@ -161,6 +174,10 @@ class Book:
         plan, now = self._run.plan, self._run.now
         frozen_s = sum(s + 1.0 for _, at, s in plan.frozen if at + s >= since and at < now)
         return SLACK_S + frozen_s + LOST_S * bool(plan.loss) + LATE_S * bool(plan.late)
+
+    def unheard(self, rank: int) -> None:
+        """A message about it was lost."""
+        self._unheard.append((rank, self._run.now))
 
     # --------------------------------------------------------------------------- in time
 
@@ -206,7 +223,8 @@ class Book:
             limit_s = max(LEAST_S, 3 * self._step_s(most=True))
         elif rank.hung not in PROVED:
             limit_s *= PATIENCE
-        due = since + limit_s + self._slack_s(since)
+        lost = sum(1 for number, at in self._unheard if number == rank.number and at >= since)
+        due = since + limit_s + self._slack_s(since) + LOST_S * lost
         if run.now >= due - 1e-6:
             self.break_("late", f"rank {rank.number} hangs ({rank.hung}) since {since:.1f}")
         else:
@@ -252,17 +270,19 @@ class Book:
         newest, now = self._newest.get(found.rank), self._run.now
         since = self._blamed_since(rank)
         seconds, phase, activity = now - (since or now), rank.phase, rank.mostly(now)
+        ends = self._ends(rank)
         just = 2.0 + (self._slack_s(now - 30.0) if not self._is_exact() else 0.0)
         if newest is not None and now - newest.at < just and newest.seconds > seconds:
             seconds, phase, activity = newest.seconds, newest.phase, newest.activity
+            ends = newest.ends
             self.coverage["lost as it came"] += 1
         # Nothing is learned from a rank that came as it was lost.
         self._lags = [lag for lag in self._lags if lag is not newest or now - lag.at > just]
         idle = activity.states == "S" and activity.digest and activity.cpu_ms_per_s < 50.0
         self.coverage[f"healthy ranks lost: {'idle' if idle else 'others'}"] += 1
         least_s = self.least_s(phase, now - seconds) * (1.0 if idle else PATIENCE)
-        if idle and self._run.plan.limit_s:
-            least_s = min(least_s, self._run.plan.limit_s - 2.0 - seconds)
+        if idle:
+            least_s = min(least_s, ends - 1.0 - (now - seconds))
         if seconds < least_s - 1.0:
             words = f"rank {found.rank} is lost after {seconds:.1f} of {least_s:.1f} s, {activity}"
             self.break_("innocent", words)
@@ -302,6 +322,9 @@ class Book:
 
     def stuck(self, found: Stuck) -> None:
         self.coverage["meets anew" if found.meet else "stuck for good"] += 1
+        stopped = [rank.number for rank in self._run.ranks.values() if rank.hung == "stopped"]
+        if stopped and self._is_exact():
+            self.break_("stuck", f"{stopped} are stopped: {found}")
         if self.stuck_now:
             return
         self.coverage["slow operations torn"] += 1

@@ -7,7 +7,7 @@ from typing import Protocol
 from recoverrun.launcher.node.progress_watch import AGAIN_S
 from rendezvous.consensus.timeouts import BEAT_S
 from rendezvous.membership.hang_events import Event, LookAt
-from rendezvous.protocol.hang_messages import STILL_S, Evidence, Stack
+from rendezvous.protocol.hang_messages import STILL_S, Evidence, Progress, Stack
 from tests.sim.engine import Engine
 from tests.sim.standstill.plan import Plan
 from tests.sim.standstill.rank import Rank
@@ -25,6 +25,7 @@ class Site(Protocol):
     generation: int
 
     def thaws_at(self, node: int) -> float: ...
+    def unheard(self, rank: int) -> None: ...
     def to_machine(self, event: Event, delay_s: float) -> None: ...
 
 
@@ -71,7 +72,7 @@ class Launcher:
                 self._told[rank.number] = Told(rank.serial, now)
             else:
                 continue
-            self._send(rank.progress(age_s, site.generation, site.plan.limit_s))
+            self._send(rank.progress(age_s, site.plan.limit_s))
         self._engine.after(BEAT_S, self._beat)
 
     def _look(self, look: LookAt) -> None:
@@ -107,9 +108,10 @@ class Launcher:
         )  # fmt: skip
         self._send(stack)
 
-    def _send(self, message: Event) -> None:
+    def _send(self, message: Progress | Evidence | Stack) -> None:
         engine, plan = self._engine, self._site.plan
         if engine.chance(plan.loss):
+            self._site.unheard(message.rank)
             return
         delay_s = DELAY_S + engine.jitter(0.002)
         if engine.chance(plan.late):

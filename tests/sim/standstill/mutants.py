@@ -141,7 +141,7 @@ BUGS = (
     ),
     _bug(
         "who is stopped as it waits is none of the quiet", standstill, "Standstill._waits",
-        "or still.looks.stopped", "", "late", replace(SMALL, stopped=(2, 5)),
+        "or still.looks.stopped", "", "stuck", replace(SMALL, stopped=(2, 5)),
     ),
     _bug(
         "nobody looks whether one is stopped as it waits", standstill, "Standstill._glance",

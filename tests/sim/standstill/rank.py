@@ -51,6 +51,7 @@ class Rank:
     step: int = 0
     begun: bool = False
     waits: Join | None = None
+    joined_in: int = 0  # the generation in which it began to wait
     freed_at: float = 0.0  # when its last wait ended
     native: Join | None = None
     number_in: dict[str, int] = field(default_factory=dict)  # of operations, in this generation
@@ -91,14 +92,14 @@ class Rank:
     def joined(self) -> tuple[tuple[int, int], ...]:
         return tuple((key_of(channel), number) for channel, number in self.number_in.items())
 
-    def progress(self, age_s: float, generation: int, limit_s: float) -> Progress:
+    def progress(self, age_s: float, limit_s: float) -> Progress:
         wait = self.waits
         return Progress(
             rank=self.number, incarnation=0, serial=self.serial, age_ms=max(0, int(1000 * age_s)),
             phase=self.phase, step=self.step, index=0, waits=wait is not None,
             channel=key_of(wait.channel) if wait else 0,
             number=self.number_in[wait.channel] if wait else 0,
-            generation=generation if wait else 0,
+            generation=self.joined_in if wait else 0,
             limit_ms=int(1000 * limit_s) if wait and limit_s else NO_LIMIT_MS if wait else 0,
             ranks=members(wait.ranks) if wait else (0, 0, 0), what=wait.channel if wait else "",
         )  # fmt: skip

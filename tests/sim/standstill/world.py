@@ -136,7 +136,7 @@ class World:
             if rank.waits is None:
                 rank.number_in[join.channel] = rank.number_in.get(join.channel, 0) + 1
             rank.mark(self.now)
-            rank.waits = join
+            rank.waits, rank.joined_in = join, self.generation
             self.book.waits(rank)
             if self.plan.limit_s:
                 self.engine.after(self.plan.limit_s, self._limit, rank, rank.turn)
@@ -232,6 +232,9 @@ class World:
 
     # --------------------------------------------------------------------------- the machine
 
+    def unheard(self, rank: int) -> None:
+        self.book.unheard(rank)
+
     def thaws_at(self, node: int) -> float:
         """When a launcher's process runs next."""
         now = self.now
@@ -325,6 +328,7 @@ class World:
             if rank.waits is not None and not rank.debts:
                 rank.number_in[rank.waits.channel] = 1
             if rank.number in self.torn and rank.waits is not None:  # others tell it the result
+                self.torn.discard(rank.number)
                 rank.mark(self.now)
                 rank.waits, rank.freed_at = None, self.now
                 rank.turn += 1
