@@ -16,6 +16,10 @@ Proof = Literal["stopped", "still", "none"]
 LOOKS = 3
 LOOK_EVERY_S = 1.0
 
+APART_S = LOOK_EVERY_S / 2
+"""Looks that were answered within less count as one: a launcher that stood still answers all that
+it was asked meanwhile at once."""
+
 KEPT_LOOKS = 8
 """A rank that hangs where nobody is ended is looked at for ever."""
 
@@ -100,7 +104,7 @@ class Looks:
             return "none"
         if self.stopped:
             return "stopped"
-        last = [look for look in looks if look.evidence.stacks][-LOOKS:]
+        last = _apart([look for look in looks if look.evidence.stacks])[-LOOKS:]
         if len(last) < LOOKS or len({look.evidence.serial for look in last}) > 1:
             return "none"
         if len({look.stack.digest if look.stack else None for look in last}) > 1:
@@ -133,3 +137,12 @@ class Looks:
             return f"at {self.stack.frame}"
         kernel = f" (in the kernel: {last.kernel})" if last.kernel not in ("", "0") else ""
         return f"in code that keeps Python's lock{kernel}" if last.stacks else ""
+
+
+def _apart(looks: list[Look]) -> list[Look]:
+    """The newest of `looks`, and those before it that were answered early enough."""
+    found: list[Look] = []
+    for look in reversed(looks):
+        if not found or look.at <= found[0].at - APART_S:
+            found.insert(0, look)
+    return found
