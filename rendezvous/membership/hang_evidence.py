@@ -9,7 +9,7 @@ are given ten times as long.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rendezvous.protocol.hang_messages import FROZEN, Evidence, Stack
+from rendezvous.protocol.hang_messages import FROZEN, REPLACED, Evidence, Stack
 
 Proof = Literal["stopped", "still", "none"]
 
@@ -26,7 +26,7 @@ KEPT_LOOKS = 8
 IDLE_MS_PER_S = 50.0
 """A process that computes less than that in a second is idle: its threads that wait wake up."""
 
-STOPPED = frozenset("TZXx") | {FROZEN}
+STOPPED = frozenset("TZXx") | {FROZEN, REPLACED}
 HALTED = {"T": "stopped by a signal", FROZEN: "frozen with its control group"}
 TRACED = "t"
 """A debugger has stopped it."""
@@ -74,6 +74,11 @@ class Looks:
     def stopped(self) -> bool:
         """True if it runs no code at all: it was stopped by a signal, is frozen, or is dead."""
         return bool(self.taken) and self.taken[max(self.taken)].evidence.state in STOPPED
+
+    @property
+    def replaced(self) -> bool:
+        """True if another program has taken the place of it: nothing brings that back."""
+        return bool(self.taken) and self.taken[max(self.taken)].evidence.state == REPLACED
 
     @property
     def spared(self) -> bool:
@@ -127,6 +132,8 @@ class Looks:
         last = self.taken[max(self.taken)].evidence if self.taken else None
         if last is None:
             return ""
+        if last.state == REPLACED:
+            return f"as its script put {last.kernel or 'a program'} in the place of its process"
         if last.state in STOPPED:
             return HALTED.get(last.state, "already dead")
         if self._debugged:

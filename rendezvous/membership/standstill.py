@@ -198,6 +198,7 @@ class Standstill:
         proof = still.looks.proof
         limits = self._limits
         limit_s = limits.stopped_s if proof == "stopped" else limits.limit_s(still.phase)
+        limit_s = 0.0 if still.looks.replaced else limit_s
         return min(limit_s, awaited.ends(rank) - MARGIN_S - still.blamed_since)
 
     def _suspect(

@@ -7,6 +7,7 @@ STILL_S = 1.5
 
 
 FROZEN = "F"
+REPLACED = "E"
 """The state of a process whose control group is frozen, beside the letters of /proc/PID/stat."""
 
 
@@ -52,9 +53,10 @@ class Inspect:
 class Evidence:
     """L -> C: what the kernel says of a worker and of all processes that it started.
 
-    `state` is the letter of its main thread in /proc, FROZEN if its control group is, "" if there
-    is no such process; `cpu_ms` the time that they have computed so far; `kernel` where in the
-    kernel the main thread waits.
+    `state` is the letter of its main thread in /proc, FROZEN if its control group is, REPLACED if
+    it runs another program than the worker (`exec`), "" if there is no such process; `cpu_ms` the
+    time that they have computed so far; `kernel` where in the kernel the main thread waits, or the
+    name of that program.
     `stacks`: it was asked for its stack at the same time.
     """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from recoverrun.launcher.node.freezer import is_frozen
 from recoverrun.launcher.node.worker_messages import Worker
-from rendezvous.protocol.hang_messages import FROZEN, STILL_S, Evidence, Inspect, Progress
+from rendezvous.protocol.hang_messages import FROZEN, REPLACED, STILL_S, Evidence, Inspect, Progress
 from rendezvous.protocol.progress_page import PageReader, Place, Wait, page_beside
 
 AGAIN_S = 5.0
@@ -97,7 +97,11 @@ class ProgressWatch:
             if worker is None or worker.ended or (place := self._page(worker).read()) is None:
                 continue
             state, cpu_ms = state_of(worker.child.pid)
-            state = FROZEN if state and is_frozen(worker.child.pid) else state
+            kernel = _text(f"/proc/{worker.child.pid}/wchan")
+            if state and is_frozen(worker.child.pid):
+                state = FROZEN
+            elif worker.program and program_of(worker.child.pid) not in ("", worker.program):
+                state, kernel = REPLACED, _text(f"/proc/{worker.child.pid}/comm").strip()
             yield Evidence(
                 rank=rank,
                 incarnation=worker.incarnation,
@@ -107,7 +111,7 @@ class ProgressWatch:
                 serial=place.serial,
                 state=state,
                 cpu_ms=cpu_ms,
-                kernel=_text(f"/proc/{worker.child.pid}/wchan"),
+                kernel=kernel,
             )
 
     def lingering(self, now: float) -> Iterator[tuple[Worker, float]]:
@@ -176,6 +180,15 @@ def state_of(pid: int) -> tuple[str, int]:
         state = fields[0] if number == 0 else state
         total += sum(int(field) for field in fields[11:15])  # its own, and of reaped children
     return state, total * 1000 // TICKS
+
+
+def program_of(pid: int) -> str:
+    """A name of the program that runs in a process: `exec` changes it, also for the same file. ""
+    if the process has ended, or the kernel does not tell.
+    """
+    fields = _text(f"/proc/{pid}/stat").rpartition(") ")[2].split()
+    name = "-".join(fields[23:26])  # its code and its stack lie elsewhere with each exec
+    return name if len(fields) > 25 and int(fields[25]) else ""
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -59,6 +59,7 @@ class Worker:
     stderr: Path | None = None  # None: the launcher's own
     died_at: float = 0.0  # not earlier than that, monotonic seconds
     hello: bool = False
+    program: str = ""  # that runs in its process, as it said hello
     farewell: bool = False
     ended: bool = False
     fell: bool = False  # it ended with an error, and not by our hand

@@ -18,6 +18,7 @@ from recoverrun.launcher.node.endings import Ending, never_begun
 from recoverrun.launcher.node.hung_workers import HungWorkers
 from recoverrun.launcher.node.oom_kills import OomKills
 from recoverrun.launcher.node.processes import Processes
+from recoverrun.launcher.node.progress_watch import program_of
 from recoverrun.launcher.node.spares import Spares
 from recoverrun.launcher.node.supervisor import (
     Again,
@@ -208,7 +209,7 @@ class LocalWorkers:
         """`message`, and what its arrival sets off."""
         match message:
             case Hello():
-                worker.hello = True
+                worker.hello, worker.program = True, program_of(worker.child.pid)
             case Stack(hang=hang):
                 self._hangs.shown(worker, hang)
             case Committed():

@@ -108,7 +108,7 @@ class Book:
         self.coverage["steps"] += 1
 
     def _waits_for(self, rank: Rank) -> list[float]:
-        """The times since which others wait for it. Where members met anew, older waits are over."""
+        """Times since which others wait for it. Where members met anew, older waits are over."""
         return [
             other.since
             for other in self._run.ranks.values()

@@ -17,10 +17,11 @@ from recoverrun.launcher.node.progress_watch import (
     AGAIN_S,
     LINGERS_S,
     ProgressWatch,
+    program_of,
     state_of,
 )
 from recoverrun.launcher.node.worker_messages import Worker
-from rendezvous.protocol.hang_messages import STILL_S, Inspect, Progress
+from rendezvous.protocol.hang_messages import REPLACED, STILL_S, Inspect, Progress
 from rendezvous.protocol.progress_page import Phase, ProgressWriter, Wait, page_beside
 
 Start = Callable[[str], subprocess.Popen[bytes]]
@@ -41,8 +42,9 @@ def start() -> Iterator[Start]:
 
     def begin(code: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True
-        )
+            [sys.executable, "-S", "-c", code],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
         started.append(process)
         assert process.stdout is not None and process.stdout.readline()
         return process
@@ -52,7 +54,8 @@ def start() -> Iterator[Start]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert process.stdout is not None
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
         process.stdout.close()
 
 
@@ -114,6 +117,19 @@ def test_a_name_with_brackets_and_blanks_is_read_over(start: Start) -> None:
     name = "import pathlib; pathlib.Path('/proc/self/comm').write_text(') R 1 (')"
 
     assert becomes(start(f"{name}\n{SLEEPS}").pid, "S")
+
+
+def test_a_program_that_takes_the_place_of_another_has_another_name(start: Start) -> None:
+    again = f"import os, sys; os.execv(sys.executable, [sys.executable, '-S', '-c', {SLEEPS!r}])"
+    process = start(f"print(flush=True); input(); {again}")
+    before = program_of(process.pid)
+
+    assert before and program_of(process.pid) == before
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline()  # of the program that follows
+    assert program_of(process.pid) not in ("", before)
 
 
 @dataclass
@@ -192,6 +208,17 @@ def test_one_that_moved_and_stands_still_elsewhere_is_told_of_at_once(node: Node
     (told,) = node.stands(STILL_S)
 
     assert told.serial > first.serial and told.age_ms == 1000 * STILL_S
+
+
+def test_another_program_in_its_place_is_seen_by_a_look(node: Node) -> None:
+    inspect = Inspect(hang=1, look=1, ranks=(4,), stacks=False)
+    node.worker.program = program_of(node.worker.child.pid)
+    (same,) = node.watch.look(inspect)
+    node.worker.program = "1-2-3"
+    (other,) = node.watch.look(inspect)
+
+    assert same.state != REPLACED and other.state == REPLACED
+    assert other.kernel.startswith("python")
 
 
 def test_what_it_waits_for_is_told(node: Node) -> None:
