@@ -84,6 +84,7 @@ class Loop:
     executed again."""
     counts: tuple[str, str] | None = None
     """Of a `while step < limit` that counts its turns: the variable and the limit, as written."""
+    branches: bool = False  # it has an `else`, which `break` passes over
 
 
 class Runtime(Protocol):
@@ -117,8 +118,8 @@ class Runtime(Protocol):
 
     def iterate(self, loop_id: str, iterable: Iterable[T]) -> Iterator[T]: ...
 
-    def enter(self, loop_id: str) -> None:
-        """A `while` or `async for` is about to start."""
+    def enter(self, loop_id: str) -> bool:
+        """A `while` or `async for` is about to start: False if it is to be passed over."""
         ...
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
@@ -127,7 +128,8 @@ class Runtime(Protocol):
 
     def leave(self, loop_id: str) -> None:
         """The loop ended by its condition or by `break`; not called if it is left by an error,
-        or by `return`: a later call for an outer loop or another frame tells as much.
+        or by `return`: a later call for an outer loop or another frame tells as much. Of a `for`
+        that has no `break` the end of its items tells it.
         """
         ...
 

@@ -66,8 +66,9 @@ class CountingRuntime:
             self.counts["item"] += 1
             yield item
 
-    def enter(self, loop_id: str) -> None:
+    def enter(self, loop_id: str) -> bool:
         self.counts["enter"] += 1
+        return True
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         self.counts["top"] += 1

@@ -28,6 +28,9 @@ CASES = (
     # Who gives the second one its place has come back itself.
     Returning(shape="counting", kills="r1@step:6:backward,r0@step:60:forward", comes=2),
     Returning(shape="shares"),
+    Returning(shape="phases", kills="r1@step:8:backward"),
+    Returning(shape="phases", kills="r1@step:2:backward"),
+    Returning(shape="phases", ranks=3, kills="r1@step:2:backward,r0@step:12:forward", comes=2),
     Returning(shape="range", wrap="unused"),
     Returning(shape="range", wrap="static", kills="r0@step:6:backward"),
     Returning(shape="range", wrap="views"),
@@ -228,9 +231,9 @@ def test_with_other_samples_a_rank_comes_back_with_data_of_its_own(
 
 @pytest.mark.parametrize(
     ("shape", "why"),
-    [("phases", "the loop at"), ("odd state", "the state of a AdamW['param_groups']")],
+    [("silent phases", "the loop at"), ("odd state", "the state of a AdamW['param_groups']")],
 )
-def test_where_a_phase_of_training_is_over_or_an_optimizer_cannot_travel_nobody_is_started_again(
+def test_where_a_phase_was_left_silently_or_an_optimizer_cannot_travel_nobody_is_started_again(
     shape: str, why: str, tmp_path: Path
 ) -> None:
     case = Returning(shape=shape, kills="r1@step:8:backward")

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.analysis.call_graph import BackwardNames
-from recoverrun.worker.arrival import passed_bodies
+from recoverrun.worker.arrival import passed_bodies, passed_loops
 from recoverrun.worker.arrival.frame_variables import read_all, write_all
 from recoverrun.worker.arrival.iterator_places import HeldIterator, held_iterator
 from recoverrun.worker.arrival.winding import Standing, Winding, standing
@@ -27,6 +27,7 @@ from recoverrun.worker.tracking.loop_tracker import LoopTracker
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
+from recoverrun.worker.tracking.trained_loops import TrainedLoop
 from tests.unit.loaders import ORIGINAL_ITER
 
 SEED = 11
@@ -120,18 +121,35 @@ class Process:
 
 
 class Newcomer(Process):
-    """Comes to where `place` says, and goes on from there."""
+    """Comes to where `place` says, and goes on from there. As it began the others had come past
+    `passed` loops for good.
+    """
 
-    def __init__(self, text: str, place: Told, line: int, number: int, **given: Any) -> None:
+    def __init__(
+        self,
+        text: str,
+        place: Told,
+        line: int,
+        number: int,
+        *,
+        passed: int | None = None,
+        **given: Any,
+    ) -> None:
         super().__init__(text, line, number, **given)
         self.place = place
-        outermost = place.standing.loops[0].loop_id
-        self.winding = self.runtime.winds = Winding(self.runtime, outermost, self)
+        first, *_ = place.standing.loops
+        known = first.passed[:passed]
+        outermost = [*first.passed, first][len(known)].loop_id
+        self.winding = self.runtime.winds = Winding(self.runtime, outermost, self, known)
         self.came: list[str] = []
 
     def before(self, loop_id: str) -> Standing:
         self.came.append("before")
         return self.place.standing
+
+    def passes_over(self, trained: TrainedLoop, frame: FrameType) -> None:
+        self.came.append("passes over")
+        passed_loops.put(trained, frame)
 
     def restore(self, index: int) -> None:
         streams = self.place.streams[index]

@@ -22,6 +22,6 @@ def serve(parts: PlaceParts, snapshots: TakesSnapshots | None) -> tuple[Prologue
         return Prologue(), survivor
     newcomer = Newcomer(parts, survivor, record, snapshots)
     parts.driver.return_by(newcomer)
-    winding = Winding(worker.runtime, newcomer.outermost, newcomer)
+    winding = Winding(worker.runtime, newcomer.outermost, newcomer, newcomer.passed)
     worker.runtime.winds = newcomer.winding = winding
     return Prologue(newcomer.store, record.objects), survivor

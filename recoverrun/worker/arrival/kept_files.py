@@ -44,7 +44,7 @@ class KeptFiles:
 
     def __init__(self, since: float, ours: str = "") -> None:
         self._since, self._ours = since, ours
-        self._on = False
+        self._on = self._untrained = False
         self._former: list[tuple[Any, str, Any]] = []
         self._own: set[tuple[int, int]] = set()  # device and inode of what was made here
         self._removed: set[str] = set()  # as the script believes
@@ -64,6 +64,10 @@ class KeptFiles:
             for module, names in table.items():
                 for name in names:
                     self._put(module, name, partial(instead, getattr(module, name)))
+
+    def save_nothing(self) -> None:
+        """What torch saves from now on has not been trained here, as it was elsewhere."""
+        self._untrained = True
 
     def release(self) -> None:
         """This process has its place: what it does from now on is done."""
@@ -144,7 +148,7 @@ class KeptFiles:
         return fd
 
     def _save(self, original: Call, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if self._keeps(f):
+        if self._keeps(f) or (self._on and self._untrained):
             return
         original(obj, f, *args, **kwargs)
         if self._on and isinstance(f, (str, os.PathLike)):

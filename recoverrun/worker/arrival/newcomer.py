@@ -26,6 +26,7 @@ from recoverrun.worker.arrival import (
     learned,
     loose_values,
     passed_bodies,
+    passed_loops,
     placing,
     plain_values,
     published,
@@ -36,6 +37,7 @@ from recoverrun.worker.arrival.fetching import from_donor
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.kept_files import KeptFiles
 from recoverrun.worker.arrival.learned import Gives, PlaceParts, TakesSnapshots
+from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.transfer import empty, fetch
@@ -54,6 +56,7 @@ from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import changing_modules
+from recoverrun.worker.tracking.trained_loops import TrainedLoop
 from rendezvous.protocol.arrival_messages import Ready
 from rendezvous.protocol.donors import donor_in
 from rendezvous.protocol.progress_page import Phase
@@ -117,6 +120,11 @@ class Newcomer:
     def outermost(self) -> str:
         """The id of the loop before which this process waits for its place."""
         return self._way.path[0]
+
+    @property
+    def passed(self) -> tuple[PassedLoop, ...]:
+        """Loops that were over as this process began."""
+        return self._way.passed
 
     @property
     def prefix(self) -> str:
@@ -203,6 +211,20 @@ class Newcomer:
                 view = worker.view
             if not placed and view is not None and env.rank in view.live_ranks:
                 leave(worker, MISSED, again=True)
+
+    def passes_over(self, trained: TrainedLoop, frame: FrameType) -> None:
+        """Plain values as they are now, or were as the loop that trains now was first begun."""
+        worker = self._parts.worker
+        runtime, (_, shard) = worker.runtime, self.layout.place(worker.env.rank)
+        frames = list(dict.fromkeys([frame, *frames_of(runtime.stack, frame)]))
+        there = plain_values.found(frames, changing_modules(runtime))
+        if self._packed is not None:
+            values = self._packed.manifest["values"]
+        else:
+            values = published.unpacked_values(worker.store(0).get(published.values_key(shard)))
+        plain_values.put_early(values, there)
+        self._files.save_nothing()
+        passed_loops.put(trained, frame)
 
     def restore(self, index: int) -> None:
         """Restore the random streams of our slot as the iteration begins."""

@@ -53,6 +53,9 @@ from recoverrun.worker.tracking.script_runtime import changing_modules
 LONG_TENSOR_BYTES = 1 << 20
 """Of a variable that is no parameter: larger ones are data, or results of the last step."""
 
+EARLY_BYTES = 1 << 20
+"""They are kept in the job's store."""
+
 TRAINED = ("state", "param_groups")
 """Of an optimizer: without these a newcomer would train with what its first lines have made."""
 
@@ -139,6 +142,21 @@ def common(
     except (CannotTravel, NotReplayable) as why:
         raise NotReachable(str(why)) from why
     return manifest, packing
+
+
+def early_values(parts: PlaceParts, frame: FrameType, before: Before) -> list[list[Any]]:
+    """Plain values that have changed since the run began, for code behind loops that are over: a
+    fresh process runs it before it has its place. Of many none are told: all come with its place.
+    """
+    worker = parts.worker
+    runtime, digests = worker.runtime, before[0]
+    there = plain_values.found(frames_of(runtime.stack, frame), changing_modules(runtime))
+    packing = Packing([], held_tensors.in_every_process(parts.made, worker.protection.strategy))
+    data = parts_of(runtime.given())
+    found = [one for one in plain_values.changed(there, digests, data) if not one.tensors]
+    if sum(len(one.packed) for one in found) > EARLY_BYTES:
+        return []
+    return plain_values.pack(found, packing)
 
 
 def slot_of(parts: PlaceParts, rank: int, here: Context) -> Context | None:

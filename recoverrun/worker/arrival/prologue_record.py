@@ -8,7 +8,8 @@ of which torch makes calls with objects, so nothing is unpickled here.
 
 The record is a way: it holds what a process meets that goes straight to the present position. In a
 loop that is under way these are the calls of its present iteration; of a loop that has ended, all.
-In the loop that trains nothing is kept: a newcomer comes in at its top. But what an iterator has
+In the loop that trains nothing is kept: a newcomer comes in at its top. One that has trained and is
+over it passes over (`passed_loops`). But what an iterator has
 called as a `for` asked it for items is kept as long as that `for` goes on, as a newcomer has its
 own iterator pass the same items.
 """
@@ -169,6 +170,9 @@ class PrologueRecord:
         """The record for another rank of this rank's shard, as it comes to where we are."""
         self._look(sys._getframe(1))
         self._layout = layout
+        levels = self._runtime.loop_stack.trained_before()
+        passed = {number for level in levels for number in level}
+        self._entries = [one for one in self._entries if not passed.intersection(_loops(one.way))]
         groups = {group.ranks for group in ElasticGroup.instances if self._spans(group.ranks)}
         entries = [entry.pack() for entry in self._entries if self._spans(entry.ranks)]
         body = [sorted(map(list, groups)), entries]
@@ -253,6 +257,10 @@ class PrologueRecord:
     def _is_over(self, way: Way) -> bool:
         present = {one.number: one.iteration for one in self._runtime.stack}
         return any(present.get(number, at) != at for number, at, _ in way)
+
+
+def _loops(way: Way) -> set[int]:
+    return {number for number, *_ in way}
 
 
 def _root_of(group: Any, given: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@
 |---|---|
 | `arrival/path` | how the others train (`Way`) |
 | `arrival/record/SHARD` | results of collectives before these loops (`prologue_record`) |
+| `arrival/values/SHARD` | values that loops which are over have changed (`early_values`) |
 | `arrival/sources/RANK` | the code that this rank runs (`OwnSources`) |
 | `arrival/GENERATION/RANK` | where its packed state is in that generation, or why there is none |
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgpack
 
+from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.state_wire import Address
 from rendezvous.protocol.layout import Layout
 
@@ -27,10 +29,15 @@ class Way:
     layout: Layout
     path: tuple[str, ...]  # ids of loops, the outermost first
     began: float = 0.0  # wall clock, in seconds, before the script's first line
+    passed: tuple[PassedLoop, ...] = ()  # loops that have trained, and are over
 
 
 def record_key(shard: int) -> str:
     return f"arrival/record/{shard}"
+
+
+def values_key(shard: int) -> str:
+    return f"arrival/values/{shard}"
 
 
 def sources_key(rank: int) -> str:
@@ -47,6 +54,7 @@ def packed(way: Way) -> bytes:
         "replicas": [list(one) for one in way.layout.replicas],
         "path": list(way.path),
         "began": way.began,
+        "passed": [one.pack() for one in way.passed],
     }
     return bytes(msgpack.packb(told, use_bin_type=True))
 
@@ -54,7 +62,18 @@ def packed(way: Way) -> bytes:
 def unpacked(told: bytes) -> Way:
     known: dict[str, Any] = msgpack.unpackb(told, raw=False)
     layout = Layout(tuple(tuple(one) for one in known["replicas"]))
-    return Way(known["strategy"], layout, tuple(known["path"]), known["began"])
+    passed = tuple(map(PassedLoop.unpack, known["passed"]))
+    return Way(known["strategy"], layout, tuple(known["path"]), known["began"], passed)
+
+
+def packed_values(values: list[Any]) -> bytes:
+    """Entries of `plain_values.pack` that need no tensors."""
+    return bytes(msgpack.packb(values, use_bin_type=True))
+
+
+def unpacked_values(told: bytes) -> list[Any]:
+    values: list[Any] = msgpack.unpackb(told, raw=False)
+    return values
 
 
 def packed_word(word: Address | str) -> bytes:

@@ -18,6 +18,7 @@ from typing import Any
 from recoverrun.worker.arrival import (
     loose_values,
     packed_state,
+    passed_loops,
     plain_values,
     published,
     rebound_variables,
@@ -27,10 +28,11 @@ from recoverrun.worker.arrival.learned import PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.loose_values import Before, Key, Mark
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.offer import Offer
+from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.state_wire import Address
-from recoverrun.worker.arrival.winding import over_for_good, standing
+from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -72,6 +74,7 @@ class Survivor:
         self._record = record
         self._snapshots = snapshots
         self._path: list[str] = []  # as it was told
+        self._over = 0  # loops that are over, as was told
         self._began_at = time.time()  # files of the script are younger
         self._step = -1  # the last one whose top was seen
         self._refused = False
@@ -114,11 +117,9 @@ class Survivor:
             return
         self._step = worker.step
         if not self._refused:
-            moved = self._publish(top)
+            self._publish(top)
             if worker.step == PROVED:
                 self._look(top, context)
-            elif moved and (why := over_for_good(worker.runtime)):
-                self._refuse(why)
         if machine.held() is not None:
             self._hold(top, context)
 
@@ -177,27 +178,40 @@ class Survivor:
         if (top := next(under_way, None)) is not None:
             self._publish(top)
 
-    def _publish(self, top: Top) -> bool:
-        """Say where the script trains, if it is somewhere else than before: True if it is."""
+    def _publish(self, top: Top) -> None:
+        """Say where the script trains, if it is somewhere else than before."""
         worker = self._parts.worker
-        path = [one.loop.id for one in stack_of(worker.runtime.stack, top)]
-        if path == self._path:
-            return False
+        loops = worker.runtime.loop_stack
+        path = [one.loop.id for one in stack_of(loops.stack, top)]
+        over = len(loops.trained_before()[0])
+        if path == self._path and over == self._over:
+            return
         if not self._path:
             sources = worker.runtime.own_sources.pack()
             worker.store(0).set(published.sources_key(worker.env.rank), sources)
-        self._path, layout = path, worker.protection.layout
+        self._path, self._over, layout = path, over, worker.protection.layout
         self._record.close_in(top.loop.id)
         slot, shard = layout.place(worker.env.rank)
-        if slot != min(worker.protection.machine.view.live):
-            return True
-        store = worker.store(0)
+        try:
+            with _guarded():
+                passed = passed_loops.for_good(loops)
+                if slot == min(worker.protection.machine.view.live):
+                    self._set(shard, path, passed)
+        except NotReachable as why:
+            self._refuse(str(why))
+
+    def _set(self, shard: int, path: list[str], passed: tuple[PassedLoop, ...]) -> None:
+        """Set the entries of the store for this shard."""
+        worker = self._parts.worker
+        store, layout = worker.store(0), worker.protection.layout
         store.set(published.record_key(shard), self._record.pack(layout))
+        if passed:
+            values = packed_state.early_values(self._parts, sys._getframe(), self._began)
+            store.set(published.values_key(shard), published.packed_values(values))
         if not shard:
             name = worker.protection.strategy.name
-            way = published.Way(name, layout, tuple(path), self._began_at)
+            way = published.Way(name, layout, tuple(path), self._began_at, passed)
             store.set(published.PATH, published.packed(way))
-        return True
 
     def _look(self, top: Top, context: Context) -> None:
         """Say at the start why nobody could come back, if that can be seen: all is told that can be

@@ -2,18 +2,22 @@
 
 The script runs from its first line. Loops that are on the survivor's stack are wound forward as
 they begin, the outermost first: a `range` begins at the survivor's item, other iterables are passed
-item by item, and of a loader's iterator items are only counted. A `while` is entered. Code between
-two of these loops runs once, in the iteration in which the survivor is. At the top of the innermost
-one everything is put in place (`Arrives.arrived`), and from there on the script runs by itself.
+item by item, and of a loader's iterator items are only counted. A `while` is entered. A loop that
+has trained and is over is passed over as a whole (`passed_loops`). Code between two of these loops
+runs once, in the iteration in which the survivor is. At the top of the innermost one everything is
+put in place (`Arrives.arrived`), and from there on the script runs by itself.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import FrameType
 from typing import Any, Protocol
 
+from recoverrun.worker.arrival import passed_loops
 from recoverrun.worker.arrival.frame_variables import refresh
+from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.slot_sources import SlotSources
 from recoverrun.worker.arrival.source_places import OriginOf, SourcePlace, told_sources
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -21,6 +25,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
+from recoverrun.worker.tracking.trained_loops import TrainedLoop
 
 HELD = (list, tuple, dict, str, set, frozenset, bytes)
 """Kinds whose items are there: to pass one costs nothing, and does nothing."""
@@ -44,6 +49,23 @@ class LoopPlace:
     iteration: int
     item: int | None  # of a range
     opened: int  # iterators of loaders that the process had made when this iteration began
+    passed: tuple[PassedLoop, ...] = ()  # before it, in the present iteration of the one around it
+
+    def pack(self) -> list[Any]:
+        """Plain values for msgpack."""
+        passed = [one.pack() for one in self.passed]
+        return [self.loop_id, self.iteration, self.item, self.opened, passed]
+
+    @staticmethod
+    def unpack(loop_id: Any, iteration: Any, item: Any, opened: Any, passed: Any) -> "LoopPlace":
+        """Raises ValueError if these are not what `pack` makes."""
+        return LoopPlace(
+            str(loop_id),
+            int(iteration),
+            None if item is None else int(item),
+            int(opened),
+            tuple(map(PassedLoop.unpack, passed)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +79,7 @@ class Standing:
 
     def pack(self) -> list[Any]:
         """Plain values for msgpack."""
-        loops = [[one.loop_id, one.iteration, one.item, one.opened] for one in self.loops]
+        loops = [one.pack() for one in self.loops]
         return [loops, [one.pack() for one in self.sources], self.opened, self.own_data]
 
     @staticmethod
@@ -65,15 +87,11 @@ class Standing:
         """Raises ValueError if `packed` is not what `pack` makes."""
         loops, sources, opened, own_data = packed
         return Standing(
-            loops=tuple(_place(*one) for one in loops),
+            loops=tuple(LoopPlace.unpack(*one) for one in loops),
             sources=tuple(SourcePlace.unpack(one) for one in sources),
             opened=int(opened),
             own_data=bool(own_data),
         )
-
-
-def _place(loop_id: Any, iteration: Any, item: Any, opened: Any) -> LoopPlace:
-    return LoopPlace(str(loop_id), int(iteration), None if item is None else int(item), int(opened))
 
 
 class Arrives(Protocol):
@@ -81,6 +99,11 @@ class Arrives(Protocol):
 
     def before(self, loop_id: str) -> Standing:
         """The outermost loop is about to begin: wait for a place, and return it."""
+
+    def passes_over(self, trained: TrainedLoop, frame: FrameType) -> None:
+        """A loop that is over elsewhere is passed over in `frame`: put what it has left in place,
+        and what code behind it may look at.
+        """
 
     def restore(self, index: int) -> None:
         """In loop `index` this is where `LoopFrame.streams` of its present iteration were read:
@@ -108,65 +131,76 @@ def standing(
     origin_of: OriginOf = lambda one: one.origin,
     *,
     own_data: bool = False,
+    passes: bool = True,
 ) -> Standing:
     """Tell where this process stands, at the top of the innermost loop that is under way.
-    `own_data`: the order of data is not that of the slot, but the fresh process's own.
+    `own_data`: the order of data is not that of the slot, but the fresh process's own. Not `passes`
+    if the fresh process may not run the code behind loops that have trained.
 
     Raises NotReachable if a fresh process cannot come there.
     """
-    reason = unreachable(runtime)
-    if reason:
-        raise NotReachable(reason)
     stack = runtime.stack
+    if not stack:
+        raise NotReachable(NO_LOOP)
+    levels = passed_loops.told(runtime.loop_stack)
+    if not passes and (over := [one for level in levels for one in level]):
+        raise NotReachable(TRAINED.format(loop=over[0].loop_id))
     loops = [
         LoopPlace(
-            one.loop.id, one.iteration, one.item if type(one.item) is int else None, one.opened
+            one.loop.id,
+            one.iteration,
+            one.item if type(one.item) is int else None,
+            one.opened,
+            passed,
         )
-        for one in stack
+        for one, passed in zip(stack, levels, strict=True)
     ]
     sources = told_sources(runtime.sources, stack[-1], origin_of)
     return Standing(tuple(loops), tuple(sources), runtime.opened, own_data)
 
 
-def unreachable(runtime: ScriptRuntime) -> str:
-    """The reason why a fresh process cannot come to where this one stands, as far as its loops say;
-    or "".
-    """
-    if not runtime.stack:
-        return NO_LOOP
-    trained = runtime.loop_stack.trained_before()
-    return TRAINED.format(loop=trained) if trained else ""
-
-
-def over_for_good(runtime: ScriptRuntime) -> str:
-    """The reason why a fresh process can come to none of the later places, or ""."""
-    ended = runtime.loop_stack.trained.items()
-    loops = [loop for number, loop in ended if number != runtime.stack[0].number]
-    return TRAINED.format(loop=loops[0]) if loops else ""
-
-
 class Winding:
     """The winding of a fresh process, until it has arrived. Implements `tracking.winds.Winds`."""
 
-    def __init__(self, runtime: ScriptRuntime, outermost: str, arrives: Arrives) -> None:
-        """`outermost` is the id of the loop before which a place is waited for."""
+    def __init__(
+        self,
+        runtime: ScriptRuntime,
+        outermost: str,
+        arrives: Arrives,
+        passed: Sequence[PassedLoop] = (),
+    ) -> None:
+        """`outermost` is the id of the loop before which a place is waited for, behind those that
+        are `passed` over.
+        """
         self._runtime = runtime
         self._outermost = outermost
         self._arrives = arrives
+        self._first = passed  # as far as others had come as this process began
+        self._over = 0  # loops passed over, since the innermost loop of the path has begun
         self._standing: Standing | None = None
         self._frames: list[LoopFrame] = []  # of the loops of the path that have begun
         self.sources = SlotSources(runtime)
 
     # --------------------------------------------------------------------------- Winds
 
-    def before(self, loop_id: str) -> None:
-        if self._standing is not None or loop_id != self._outermost:
-            return
-        told = self._arrives.before(loop_id)
-        if told.loops[0].loop_id != loop_id:
-            raise NotReachable(ELSEWHERE.format(here=loop_id, there=told.loops[0].loop_id))
-        self._standing = told
-        self.sources.take(told.sources, own_data=told.own_data)
+    def passes_over(self, loop_frame: LoopFrame, frame: FrameType) -> bool:
+        loop_id = loop_frame.loop.id
+        waits = self._standing is None and not self._to_pass() and loop_id == self._outermost
+        if waits:
+            told = self._standing = self._arrives.before(loop_id)
+            self.sources.take(told.sources, own_data=told.own_data)
+        passed = self._to_pass()
+        there = passed[0].loop_id if passed else self._loops[0].loop_id if waits else loop_id
+        if waits and there != loop_id:
+            raise NotReachable(ELSEWHERE.format(here=loop_id, there=there))
+        if not passed or there != loop_id:
+            return False
+        trained = passed[0].trained(loop_frame.loop)
+        self._over += 1
+        self._runtime.loop_stack.pass_over(trained, frame)
+        self._runtime.opened = trained.opened
+        self._arrives.passes_over(trained, frame)
+        return True
 
     def begins(
         self, loop_frame: LoopFrame, iterable: Iterable[Any], items: Iterator[Any]
@@ -226,11 +260,19 @@ class Winding:
     def _loops(self) -> Sequence[LoopPlace]:
         return () if self._standing is None else self._standing.loops
 
+    def _to_pass(self) -> Sequence[PassedLoop]:
+        """Those that are to be passed over before the next loop of the path begins."""
+        at = len(self._frames)
+        if self._standing is None:
+            return self._first[self._over :]
+        return self._loops[at].passed[self._over :] if at < len(self._loops) else ()
+
     def _begun(self, loop_frame: LoopFrame) -> int | None:
         """The place in the path of a loop that has just begun; None if it is not on it."""
         index = len(self._frames)
         if index == len(self._loops) or self._loops[index].loop_id != loop_frame.loop.id:
             return None
+        self._over = 0
         loop_frame.iteration = self._loops[index].iteration - 1
         self._frames.append(loop_frame)
         return index

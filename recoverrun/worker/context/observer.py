@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+
 from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
@@ -16,11 +18,14 @@ from recoverrun.worker.context.slot_context import (
     owners_of,
     states_of,
 )
-from recoverrun.worker.context.values import is_result, is_small_tensor
+from recoverrun.worker.context.values import copied, is_result, is_simple, is_small_tensor
 from recoverrun.worker.data.batch_substitution import dicts_in, draws_in, items_in_memory
 from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
+
+FIGURE_BYTES = 1 << 12
+"""Of a tensor that a loop has left in a variable: a larger one is a batch, or a result."""
 
 MOST_ITERATORS = 64
 """Iterators over loaders in a list of the script's."""
@@ -96,6 +101,16 @@ class TorchObserver:
         if is_small_tensor(value) or is_result(value):
             return value.detach().clone()
         return value.copy() if type(value) in (list, dict, set) else value
+
+    @aside
+    def left(self, bound: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        figures = {name: v.detach() if is_result(v) else v for name, v in bound.items()}
+        values = {
+            name: one if isinstance(one, torch.Tensor) else copied(one)
+            for name, one in figures.items()
+            if is_simple(one) or is_small_tensor(one, FIGURE_BYTES)
+        }
+        return values, tuple(sorted(bound.keys() - values.keys()))
 
 
 def _is_iterator_list(value: Any) -> bool:

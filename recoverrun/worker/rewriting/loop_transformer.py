@@ -187,17 +187,18 @@ class _Rewriter(ast.NodeTransformer):
             return self.generic_visit(node)
         loop = self._describe(node)  # before the inner loops are instrumented
         self.loops.append(loop)
+        breaks = any(isinstance(one, ast.Break) for one in scope_nodes(node.body))
         self.generic_visit(node)
         where = _header(node)
         loop_id = ast.copy_location(ast.Constant(loop.id), where)
         local, global_ = _namespace("locals", where), _namespace("globals", where)
         node.body.insert(0, _statement(_call("top", where, loop_id, local, global_)))
+        leave = _statement(_call("leave", where, loop_id))
         if isinstance(node, ast.For):
             node.iter = _call("iterate", where, loop_id, node.iter)
-            return node
-        enter = _statement(_call("enter", where, loop_id))
-        leave = _statement(_call("leave", where, loop_id))
-        return [enter, node, leave]
+            return [node, leave] if breaks else node
+        entered = ast.copy_location(ast.If(_call("enter", where, loop_id), [node], []), where)
+        return [entered, leave]
 
     visit_For = visit_AsyncFor = visit_While = _visit_loop
 
@@ -238,6 +239,7 @@ class _Rewriter(ast.NodeTransformer):
             refusal=refusal,
             waits=tuple((point.line, point.reason) for point in points),
             counts=counter_of(node),
+            branches=bool(node.orelse),
         )
 
     def _tested(self, node: AnyLoop, class_name: str, first: str) -> frozenset[str]:

@@ -69,7 +69,7 @@ def made(
     changed = plain_values.changed(there, before.digests, of_process=True)
     try:
         manifest = {
-            "standing": standing(runtime).pack(),
+            "standing": standing(runtime, passes=False).pack(),
             "starts": [None if one.streams is None else one.streams.pack() for one in stack],
             "passes": passes,
             "here": context.pack(),

@@ -50,6 +50,7 @@ from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import changing_modules
+from recoverrun.worker.tracking.trained_loops import TrainedLoop
 from rendezvous.protocol.snapshot_messages import Restored
 from rendezvous.snapshots.identity import SnapshotId
 
@@ -83,6 +84,9 @@ class Restoring:
 
     def before(self, loop_id: str) -> Standing:
         return self.standing
+
+    def passes_over(self, trained: TrainedLoop, frame: FrameType) -> None:
+        raise AssertionError(f"no snapshot is taken behind the loop at {trained.loop.id}")
 
     def restore(self, index: int) -> None:
         packed = self._told["starts"][index]

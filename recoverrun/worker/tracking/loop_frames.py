@@ -10,6 +10,7 @@ from types import FrameType
 
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
+from recoverrun.worker.tracking.trained_loops import TrainedLoop
 
 ASLEEP = 16
 """Loops of generators that may go on; of a generator that was dropped nobody says so."""
@@ -21,14 +22,13 @@ class LoopStack:
     def __init__(self) -> None:
         self.stack: list[LoopFrame] = []
         self.begun = 0
-        self.trained: dict[int, str] = {}  # loops in no other, by number
+        self.trained: dict[int, TrainedLoop] = {}  # loops in no other, by number
         self._asleep: list[LoopFrame] = []  # those that wait, the innermost of a generator first
         self._told: int | None = None  # the number of the next iteration, as another rank has it
 
     def push(self, loop_frame: LoopFrame, frame: FrameType) -> None:
         """`loop_frame` begins in the call that runs in `frame`."""
-        while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
-            self._drop()
+        self._drop_those_left(frame)
         again = self.stack and self.stack[-1].frame_id == loop_frame.frame_id
         if again and self.stack[-1].loop is loop_frame.loop:
             self.stack.pop()  # the same loop begins anew after it was left by `break`
@@ -66,18 +66,40 @@ class LoopStack:
         """All loops that are under way have trained."""
         around = self.trained
         for loop_frame in self.stack:
-            around[loop_frame.number] = loop_frame.loop.id
+            if loop_frame.number not in around:
+                around[loop_frame.number] = TrainedLoop(loop_frame.loop)
             around = loop_frame.trained
 
-    def trained_before(self) -> str:
-        """A loop that has trained, and ended, on the straight way to where the script is; or ""."""
-        around = self.trained
+    def trained_before(self) -> list[dict[int, TrainedLoop]]:
+        """Those that have trained and ended, by number, on the straight way to where the script is:
+        before each of the loops that are under way, the outermost first, and then in the innermost.
+        """
+        levels, around = [], self.trained
         for loop_frame in self.stack:
-            for number, loop_id in around.items():
-                if number != loop_frame.number:
-                    return loop_id
+            ended = (pair for pair in around.items() if pair[0] != loop_frame.number)
+            levels.append(dict(ended))
             around = loop_frame.trained
-        return next(iter(around.values()), "")
+        return [*levels, dict(around)]
+
+    def pass_over(self, passed: TrainedLoop, frame: FrameType) -> None:
+        """A loop begins in the call that runs in `frame`, and ends at once: it has trained in other
+        processes.
+        """
+        self._drop_those_left(frame)
+        around = self.stack[-1].trained if self.stack else self.trained
+        around[self.begun] = passed
+        self.begun += 1
+
+    def end(self, loop_frame: LoopFrame) -> TrainedLoop | None:
+        """Remove a loop that has ended by itself or by `break`. Returned is what it has left behind
+        if it has trained.
+        """
+        if loop_frame not in self.stack:
+            return None
+        at = self.stack.index(loop_frame)
+        around = self.stack[at - 1].trained if at else self.trained
+        self.pop(loop_frame)
+        return around.get(loop_frame.number)
 
     def around_fetches(self) -> list[LoopFrame]:
         """Those around the first `for` that asks for its next item; all if none does."""
@@ -98,6 +120,11 @@ class LoopStack:
         if loop_frame is not None:
             self.trim(loop_frame)
         return loop_frame
+
+    def turn_in(self, loop_id: str, frame: FrameType) -> LoopFrame | None:
+        """The turn of this loop that is under way in the call that runs in `frame`."""
+        turns = ((one.loop.id, one.frame_id) for one in (*self.stack, *self._asleep))
+        return self.under_way(loop_id, frame) if (loop_id, id(frame)) in turns else None
 
     def trim(self, loop_frame: LoopFrame) -> None:
         """Loops inside `loop_frame` that were left without a word are over."""
@@ -122,6 +149,11 @@ class LoopStack:
             (loop_frame for loop_frame in reversed(self.stack) if loop_frame.loop.id == loop_id),
             None,
         )
+
+    def _drop_those_left(self, frame: FrameType) -> None:
+        """Drop loops of functions that have returned."""
+        while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
+            self._drop()
 
     def _drop(self) -> None:
         loop_frame = self.stack.pop()

@@ -48,6 +48,8 @@ class LoopIterator:
         items = self._items
         if items is None:
             items = self._begin(sys._getframe(1))
+        if items is None:
+            raise StopIteration
         self._tracker.script.loop_stack.trim(self._loop_frame)
         if not self._counts:
             self._tracker.begin_iteration(self._loop_frame)
@@ -63,10 +65,11 @@ class LoopIterator:
         self._loop_frame.item = item
         return item
 
-    def _begin(self, frame: FrameType) -> Iterator[Any]:
+    def _begin(self, frame: FrameType) -> Iterator[Any] | None:
+        """The items; None if the loop is passed over."""
         winds = self._tracker.script.winds
-        if winds is not None:
-            winds.before(self._loop_frame.loop.id)
+        if winds is not None and winds.passes_over(self._loop_frame, frame):
+            return None
         items = iter(self._iterable)
         self._loop_frame.over = self._iterable
         self._tracker.script.loop_stack.push(self._loop_frame, frame)

@@ -12,7 +12,9 @@ from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Loop
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
+from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
+from recoverrun.worker.tracking.trained_loops import variables_of
 
 
 class LoopTracker:
@@ -46,21 +48,22 @@ class LoopTracker:
         loop_frame = LoopFrame(self.loops[loop_id], id(sys._getframe(1)))
         return LoopIterator(self, loop_frame, iterable)
 
-    def enter(self, loop_id: str) -> None:
+    def enter(self, loop_id: str) -> bool:
         if not self.script.quiet:
             frame = sys._getframe(1)
-            if self.script.winds is not None:
-                self.script.winds.before(loop_id)
             loop_frame = LoopFrame(self.loops[loop_id], id(frame))
+            if self.script.winds is not None and self.script.winds.passes_over(loop_frame, frame):
+                return False
             self.script.loop_stack.push(loop_frame, frame)
             if self.script.winds is not None:
                 self.script.winds.enters(loop_frame)
             loop_frame.counts = {id(source): source.count for source in self.script.sources}
+        return True
 
     def leave(self, loop_id: str) -> None:
         if self.script.quiet:
             return
-        loop_frame = self.script.loop_stack.under_way(loop_id, sys._getframe(1))
+        loop_frame = self.script.loop_stack.turn_in(loop_id, sys._getframe(1))
         if loop_frame is not None:
             self.pop(loop_frame)
 
@@ -127,7 +130,13 @@ class LoopTracker:
 
     def pop(self, loop_frame: LoopFrame) -> None:
         self.script.draws.in_header = False  # it may have been the header that ended the loop
-        self.script.loop_stack.pop(loop_frame)
+        trained = self.script.loop_stack.end(loop_frame)
+        frame = find_frame(loop_frame.frame_id, sys._getframe(1))
+        observer = self.script.observer
+        if trained is not None and frame is not None and observer is not None:
+            bound = variables_of(loop_frame.loop, frame)
+            trained.values, trained.unlike = observer.left(bound)
+            trained.opened = self.script.opened
 
     def begin_iteration(self, loop_frame: LoopFrame) -> None:
         loop_frame.iteration += 1

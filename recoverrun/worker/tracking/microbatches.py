@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from recoverrun.worker.context.slot_context import Context, Key, Path
     from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
+    from recoverrun.worker.tracking.trained_loops import TrainedLoop
 
     Switches = tuple[list[dtype | None], Callable[[], AbstractContextManager[None]], Modes]
 
@@ -75,7 +76,7 @@ class LoopFrame:
     counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
     tested: dict[int, int] | None = None  # of items, by source, for the test of a `while`
     opened: int = 0  # iterators of loaders that the process had made by then
-    trained: dict[int, str] = field(default_factory=dict)  # loops in this iteration, by number
+    trained: "dict[int, TrainedLoop]" = field(default_factory=dict)  # in this iteration, by number
     number: int = -1  # of the loops of this process, in the order in which they began
     top: Top | None = None
     fetches: bool = False  # a `for` asks for its next item

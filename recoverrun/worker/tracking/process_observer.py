@@ -47,3 +47,8 @@ class Observer(Protocol):
 
     def copied(self, value: Any) -> Any:
         """A copy of what code may change in place (small tensors, containers), else `value`."""
+
+    def left(self, bound: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Of variables that a loop has `bound` those that hold figures, or lists of them, without
+        their graphs; and the names of all others.
+        """

@@ -1,6 +1,7 @@
 """The interface of the tracker to a process that comes into the middle of the script's loops."""
 
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any, Protocol
 
 from recoverrun.worker.tracking.microbatches import LoopFrame
@@ -9,8 +10,10 @@ from recoverrun.worker.tracking.microbatches import LoopFrame
 class Winds(Protocol):
     """Winds loops forward (`arrival.winding`). An ordinary process has none."""
 
-    def before(self, loop_id: str) -> None:
-        """The loop is about to begin; nothing of it has been asked for."""
+    def passes_over(self, loop_frame: LoopFrame, frame: FrameType) -> bool:
+        """The loop is about to begin in `frame`; nothing of it has been asked for. True if it is
+        over elsewhere, and does not begin here.
+        """
 
     def begins(
         self, loop_frame: LoopFrame, iterable: Iterable[Any], items: Iterator[Any]

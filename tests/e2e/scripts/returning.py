@@ -310,17 +310,21 @@ def by_reading_ahead() -> None:
                 ahead.put(batch)
 
     threading.Thread(target=read, daemon=True).start()
-    for step in range(STEPS):
-        x, y = ahead.get()
-        loss = train(x, y)
-        if rank == 0 and step % 10 == 0:
-            print(f"step {step} {loss:.6f}", flush=True)
+    for _ in range(STEPS):
+        train(*ahead.get())
+
+
+def warm_up() -> None:
+    for step in range(3):
+        rows = torch.randint(len(xs), (BATCH,))
+        train(xs[rows], ys[rows])
+        if step == 2 and KIND == "silent phases":
+            return
 
 
 def by_phases() -> None:
-    for _ in range(3):
-        rows = torch.randint(len(xs), (BATCH,))
-        train(xs[rows], ys[rows])
+    warm_up()
+    torch.save(model.state_dict(), os.path.join(OUT, f"warm{rank}.pt"))
     by_range()
 
 
@@ -379,6 +383,7 @@ SHAPES = {
     "shares": by_shares,
     "ahead": by_reading_ahead,
     "phases": by_phases,
+    "silent phases": by_phases,
     "odd state": by_odd_state,
     "trainer": lambda: Trainer().fit(),
 }

@@ -122,7 +122,10 @@ class Script:
 
     def top(self, *args: Any) -> None: ...
 
-    enter = leave = top
+    leave = top
+
+    def enter(self, *args: Any) -> bool:
+        return True
 
     def generator(self, function: Any) -> Any:
         return function

@@ -2,19 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from recoverrun.worker.arrival import slot_sources
 from recoverrun.worker.arrival.iterator_places import HeldIterator
-from recoverrun.worker.arrival.winding import (
-    LoopPlace,
-    Standing,
-    over_for_good,
-    standing,
-    unreachable,
-)
+from recoverrun.worker.arrival.winding import LoopPlace, Standing, standing
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.arrivals import Newcomer, Process
@@ -64,85 +57,12 @@ def reason(
     return str(raised.value)
 
 
-def at_top(text: str, number: int = 0, asked: Callable[[ScriptRuntime], str] = unreachable) -> str:
-    """What the survivor says itself."""
-    found: list[str] = []
-
-    class Asked(Process):
-        def _top(self, top: Any) -> None:
-            if top.loop.line == held(text):
-                found.append(asked(self.runtime))
-
-    Asked(text, 0, 0).run()
-    return found[number]
-
-
 # --------------------------------------------------------------------------- in the survivor
 
 
 def test_no_loop_is_under_way() -> None:
-    assert unreachable(ScriptRuntime(0)) == "no loop of the script is under way"
     with pytest.raises(NotReachable, match="no loop of the script is under way"):
         standing(ScriptRuntime(0))
-
-
-TWO_PHASES = """
-for step in range(3):
-    train(step)
-for step in range(4):  # held
-    train(step)
-"""
-
-TWO_IN_AN_EPOCH = """
-def batch(part):
-    for step in range(2):  # held
-        train(part, step)
-for number in range(3):
-    batch(0)
-    batch(1)
-"""
-
-AFTER_ANOTHER_EPOCH = """
-for epoch in range(3):
-    for step in range(2):  # held
-        train(step)
-    for part in range(2):
-        train(part)
-"""
-
-MICROBATCHES = """
-for step in range(4):  # held
-    for part in range(3):
-        train(step, part)
-"""
-
-ONLY_LOOKED = """
-for step in range(3):
-    if step > 5:
-        train(step)
-for step in range(4):  # held
-    train(step)
-"""
-
-
-def test_a_loop_that_has_trained_before_is_named() -> None:
-    words = "the loop at s.py:{}, which has trained, has ended before the one that trains now"
-
-    assert at_top(TWO_PHASES) == words.format(2)
-    assert at_top(TWO_IN_AN_EPOCH, 1) == ""
-    assert at_top(TWO_IN_AN_EPOCH, 2) == words.format(3), "the same loop, a second time"
-    assert at_top(TWO_IN_AN_EPOCH, 4) == "", "in the next epoch"
-    assert at_top(AFTER_ANOTHER_EPOCH, 3) == ""
-    assert at_top(MICROBATCHES, 3) == ""
-    assert at_top(ONLY_LOOKED, 2) == ""
-
-
-def test_phases_within_an_epoch_are_none_that_are_over_for_good() -> None:
-    words = "the loop at s.py:2, which has trained, has ended before the one that trains now"
-
-    assert at_top(TWO_PHASES, asked=over_for_good) == words
-    for text, number in ((TWO_IN_AN_EPOCH, 2), (AFTER_ANOTHER_EPOCH, 3), (ONLY_LOOKED, 2)):
-        assert at_top(text, number, over_for_good) == ""
 
 
 # --------------------------------------------------------------------------- in the newcomer

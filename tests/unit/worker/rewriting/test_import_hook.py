@@ -48,7 +48,8 @@ class FakeRuntime:
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None: ...
 
-    def enter(self, loop_id: str) -> None: ...
+    def enter(self, loop_id: str) -> bool:
+        return True
 
     def leave(self, loop_id: str) -> None: ...
 
