@@ -5,10 +5,11 @@ from dataclasses import dataclass
 STILL_S = 1.5
 """A worker whose last mark is older stands still; its launcher says so."""
 
-
 FROZEN = "F"
-REPLACED = "E"
 """The state of a process whose control group is frozen, beside the letters of /proc/PID/stat."""
+
+REPLACED = "E"
+"""The state of a worker that runs another program than its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
