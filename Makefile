@@ -18,7 +18,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format readme sim sim-soak chaos hangs fuzz bench matrix torture exact compat hunt dist clean
+.PHONY: help demo test test-all check format readme sim sim-soak chaos kills hangs fuzz bench matrix torture exact compat hunt dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -68,6 +68,9 @@ sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer s
 chaos: $(INSTALLED)  ## launchers killed, stopped, cut off (as root); ranks killed in every strategy
 	$(BIN)/python -m tests.chaos --trials $(TRIALS) --at-once $(AT_ONCE)
 	$(BIN)/python -m tests.chaos --strategies
+
+kills: $(INSTALLED)  ## the only replica killed at random points (as root: whole hosts), back to its snapshots
+	$(BIN)/python -m tests.chaos.snapshots --trials $(TRIALS)
 
 hangs: $(INSTALLED)  ## every way to hang in every place of a step: make hangs TRIALS=10
 	$(BIN)/python -m tests.e2e.hangs --trials $(TRIALS)

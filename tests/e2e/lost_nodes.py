@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.net import Net
 from tests.e2e.launching import free_port
 from tests.e2e.runs import Record, Run
 from tests.e2e.snapshots import EVERY, STEPS, GoingBack, Weights
@@ -56,6 +57,7 @@ class NodeRun(Run):
     """One launcher of several; all use the same key."""
 
     lost = False
+    host: tuple[Net, int] | None = None  # of its own, with a link
 
     def _environment(self) -> dict[str, str]:
         homes = str(self.folder.parent)
@@ -66,9 +68,16 @@ class NodeRun(Run):
         """True once the launcher has ended."""
         return self._over()
 
+    def kill_launcher(self) -> None:
+        """By SIGKILL, and nothing else of the node."""
+        os.kill(self._process.pid, signal.SIGKILL)
+
     def lose(self) -> None:
-        """The whole node, by SIGKILL."""
+        """The whole node, by SIGKILL. Where it has a link nobody hears of it."""
         self.lost = True
+        if self.host is not None:
+            net, number = self.host
+            net.unplug(number)
         while living := self.processes():
             for pid in living:
                 try:
@@ -87,6 +96,7 @@ class Nodes:
     stack: ExitStack
     runs: list[NodeRun] = field(default_factory=list)
     options: tuple[str, ...] = ()
+    net: Net | None = None
 
     def start(self, many: int) -> list[NodeRun]:
         """So many launchers more."""
@@ -95,15 +105,17 @@ class Nodes:
         )
         begun = []
         for _ in range(many):
+            number = len(self.runs)
             run = NodeRun(
                 self.job,  # type: ignore[arg-type]
-                self.folder / f"node{len(self.runs)}",
+                self.folder / f"node{number}",
                 inject=self.job.inject,
                 options=self.options,
                 arguments=(f"--awaits={waits}",),
                 bound_s=WITHIN_S,
-                within=(*HOST, f"gpu-{len(self.runs)}"),
+                within=(*(self.net.within(number) if self.net else ()), *HOST, f"gpu-{number}"),
             )
+            run.host = (self.net, number) if self.net else None
             self.stack.callback(run.end)
             self.runs.append(run)
             begun.append(run)
@@ -147,14 +159,15 @@ class Nodes:
 
 
 @contextmanager
-def nodes_of(job: LosingNodes, folder: Path) -> Iterator[Nodes]:
-    """All launchers are running, and over when the block is left."""
-    folder.mkdir()
+def nodes_of(job: LosingNodes, folder: Path, net: Net | None = None) -> Iterator[Nodes]:
+    """All launchers are running, and over when the block is left; each on a host of `net`."""
+    folder.mkdir(parents=True)
+    endpoint = f"{net.host(0)}:29400" if net else f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:
-        nodes = Nodes(job, folder, stack)
+        nodes = Nodes(job, folder, stack, net=net)
         nodes.options = (
             f"--nnodes={job.nodes}",
-            f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+            f"--rdzv-endpoint={endpoint}",
             f"--snapshot-every={EVERY}",
             f"--snapshot-parity={job.parity}",
             *job.options,

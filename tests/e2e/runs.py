@@ -70,7 +70,8 @@ class Run:
             str(SCRIPTS / job.script), f"--out={self.out}", *job.arguments, *arguments,
         ]  # fmt: skip
         with (folder / "output").open("wb") as output:
-            start = LAUNCHERS.start if self.program == Run.program else new_process
+            warm = self.program == Run.program and not within
+            start = LAUNCHERS.start if warm else new_process
             self._process = start(self.command, cwd=folder, env=self._environment(), stdout=output)
         self._until = time.monotonic() + bound_s
 
