@@ -66,14 +66,16 @@ def paired(row: Row) -> Row:
     return row if sharded else dataclasses.replace(row, ranks=2)
 
 
-def observe(row: Row, launcher: str, folder: Path, *, values: bool) -> Observed:
-    """One run; its journal, if it leaves any, is in FOLDER/journal."""
+def observe(
+    row: Row, launcher: str, folder: Path, *, values: bool, options: tuple[str, ...] = ()
+) -> Observed:
+    """One run; its journal, if it leaves any, is in FOLDER/journal. `options` are ours alone."""
 
     def attempt(number: int) -> Observed:
         place = folder / str(number)
         notes = place / "notes"
         notes.mkdir(parents=True)
-        ours = (f"--run-dir={folder / 'journal'}",) if launcher == "recoverrun" else ()
+        own = (f"--run-dir={folder / 'journal'}", *options) if launcher == "recoverrun" else ()
         script = Path(row.command[1])
         ran = jobs.run(
             launcher,
@@ -81,7 +83,7 @@ def observe(row: Row, launcher: str, folder: Path, *, values: bool) -> Observed:
             str(script),
             row.arguments,
             directory=place,
-            options=ours,
+            options=own,
             timeout_s=WITHIN_S[launcher],
             PYTHONPATH=os.pathsep.join((str(OBSERVER), str(ROOT))),
             OBSERVER_LOG=str(notes),
@@ -182,6 +184,7 @@ class Verdict:
     compared: str
     promise: str
     reason: str
+    taken: int = 0  # snapshots that were safe
 
     @property
     def line(self) -> str:
@@ -189,6 +192,8 @@ class Verdict:
         if self.promise != self.row.promise:
             promise += f" as {self.reason}"
         how = f"{self.row.ranks} ranks, {promise}: {self.compared}"
+        if self.taken:
+            how += f", {self.taken} snapshots"
         if self.unsteady:
             return f"{self.row.name}: torchrun differs from itself ({how}): {self.problems[0]}"
         if self.problems:
@@ -196,10 +201,13 @@ class Verdict:
         return f"{self.row.name}: the same ({how})"
 
 
-def tried(row: Row, folder: Path, *, bitwise: bool = True) -> Verdict:
-    """Run `row` under both launchers; under torchrun once more where they differ."""
+def tried(row: Row, folder: Path, *, bitwise: bool = True, every: int = 0) -> Verdict:
+    """Run `row` under both launchers; under torchrun once more where they differ. With `every`
+    snapshots are taken at every so many steps.
+    """
     plain = observe(row, "torchrun", folder / "torchrun", values=not bitwise)
-    ours = observe(row, "recoverrun", folder / "recoverrun", values=not bitwise)
+    options = (f"--snapshot-every={every}",) if every else ()
+    ours = observe(row, "recoverrun", folder / "recoverrun", values=not bitwise, options=options)
     problems = tuple(differences(plain, ours, bitwise=bitwise))
     unsteady = False
     if problems:
@@ -207,8 +215,10 @@ def tried(row: Row, folder: Path, *, bitwise: bool = True) -> Verdict:
         unsteady = not plain.code and any(differences(plain, again, bitwise=bitwise))
         if None in (plain.code, ours.code) or plain.code or ours.code:
             problems += ("torchrun: " + plain.said[-600:], "recoverrun: " + ours.said[-2000:])
-    facts = history(read_run(folder / "recoverrun" / "journal"))
+    entries = read_run(folder / "recoverrun" / "journal")
+    facts = history(entries)
     return Verdict(
+        taken=len(list(entries.of("snapshot.safe"))),
         row=row,
         problems=problems,
         unsteady=unsteady,
@@ -222,17 +232,18 @@ def wanted(parts: str) -> list[Row]:
     return [row for row in ROWS if any(part in row.name for part in parts.split(","))]
 
 
-def compare(rows: list[Row], *, as_it_is: bool = False) -> int:
+def compare(rows: list[Row], *, as_it_is: bool = False, every: int = 0) -> int:
     """Try all of them, print a line for each; how many differ."""
     different = 0
     for row in rows:
-        if row.goes_back:
+        if row.goes_back and not every:
             continue  # without snapshots it is another row's job
         if row.needs and importlib.util.find_spec(row.needs) is None:
             print(f"{row.name}: {row.needs} is not installed", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            verdict = tried(row if as_it_is else paired(row), Path(folder), bitwise=not as_it_is)
+            as_run = row if as_it_is or row.goes_back else paired(row)
+            verdict = tried(as_run, Path(folder), bitwise=not as_it_is, every=every)
         different += bool(verdict.problems) and not verdict.unsteady
         print(verdict.line, flush=True)
     return different
@@ -242,8 +253,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.truth.differential")
     parser.add_argument("--rows", default="", help="parts of names, separated by commas")
     parser.add_argument("--as-it-is", action="store_true", help="as many replicas as compat has")
+    parser.add_argument("--every", type=int, default=0, help="steps from snapshot to snapshot")
     args = parser.parse_args()
-    return min(compare(wanted(args.rows), as_it_is=args.as_it_is), 1)
+    return min(compare(wanted(args.rows), as_it_is=args.as_it_is, every=args.every), 1)
 
 
 if __name__ == "__main__":
