@@ -103,11 +103,15 @@ class LostRank:
     def at(self, point: Point, own: Sequence[Context]) -> State:
         """Its state at our own `point`; `own` are our points, oldest first.
 
-        Raises NotReplayable if that point is none that can be reached.
+        Raises NotReplayable if that point is none that can be reached, whenever it is asked for.
         """
-        known = self.states.get(point)
-        if known is not None:
-            return known
+        state = self.states.get(point) or self._reached(point, own)
+        if state.context.loop not in self.loops:
+            raise NotReplayable(ELSEWHERE.format(rank=self.rank, loop=state.context.loop))
+        return state
+
+    def _reached(self, point: Point, own: Sequence[Context]) -> State:
+        """Its state at a point that it was not followed to yet. Raises NotReplayable."""
         before = [one for one in own if one.point in self.states and one.point < point]
         if not before:
             raise NotReplayable(
@@ -123,8 +127,6 @@ class LostRank:
                 here = mine
         if here.point != point:
             raise NotReplayable(f"this rank kept nothing of its microbatch {point[:2]}")
-        if here.loop not in self.loops:
-            raise NotReplayable(ELSEWHERE.format(rank=self.rank, loop=here.loop))
         return state
 
     def forget(self, before: Point, begun: Collection[Point]) -> None:
