@@ -390,7 +390,7 @@ class Agent:
             self._local_workers.close(within_s=FLUSH_S)
         failed = self._stop is None or self._stop.exit_code != 0
         process.sweep(keep=self._bystanders.pids, gently=not failed)
-        self.job_client.close()
+        self.job_client.close(self.recorder.flush)
         self._bystanders.end()
         self._station.close()
         self._signals.close()

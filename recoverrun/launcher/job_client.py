@@ -96,11 +96,11 @@ class JobClient:
         if self._config.endpoint is None or self.connections.hosts:
             self._host_coordinator(over=False, now=now)
 
-    def close(self) -> None:
-        """The station closes the connections."""
+    def close(self, flush: Callable[[float], bool]) -> None:
+        """The station closes the connections. `flush` waits for the journal's last records."""
         self.connections.close()
         self._endpoint_call.close()
-        self._journal_desk.close()
+        self._journal_desk.close(flush, time.monotonic())
         if self._witness_monitor is not None:
             self._witness_monitor.close()
         if self._etcd is not None:
@@ -265,7 +265,7 @@ class JobClient:
     def _hear(self, word: Word, now: float) -> None:
         """Another launcher has spoken."""
         sender, message, leadership = word.sender, word.message, self._leadership
-        if self._journal_desk.hear(sender, message):
+        if self._journal_desk.hear(sender, message, now):
             return
         if isinstance(message, Running):
             if not leadership.leader and self._search.is_called(message):

@@ -11,20 +11,13 @@ from recoverrun.reports.screen_style import QUIET, STRONG, cut, frame, words
 from recoverrun.text import Glyphs
 
 NONE = "no stacks are kept: launchers leave them where a rank keeps others waiting (docs/hangs.md)"
-ELSEWHERE = "stacks of ranks that stood still are in the run directory, on their nodes"
-
 
 _PLACE = re.compile(r'(?<=File ")/.*/(?=[^/"]+/[^/"]+/[^/"]+")')
 """The beginning of a long path: lines and functions have to fit beside the rest of it."""
 
 
-def stack_page(
-    stacks: Sequence[HangStack], signs: Glyphs, *, height: int, none: str = NONE
-) -> RenderableType:
-    """The newest stacks in `height` lines; what does not fit is told with its path.
-
-    `none`: said where there are none.
-    """
+def stack_page(stacks: Sequence[HangStack], signs: Glyphs, *, height: int) -> RenderableType:
+    """The newest stacks in `height` lines; what does not fit is told with its path."""
     room = max(1, height - 4)
     lines: list[Text] = []
     left = list(stacks)
@@ -37,7 +30,7 @@ def stack_page(
         lines += [_line(line, signs) for line in body[: max(1, room - len(lines) - 1)]]
         left.pop(0)
     if not stacks:
-        lines.append(words(none, QUIET, signs))
+        lines.append(words(NONE, QUIET, signs))
     if left:
         lines.append(words(f"and {len(left)} more, from {left[0].path}", QUIET, signs))
     keys = Text(" s  back    q  leave", style=QUIET)

@@ -13,6 +13,7 @@ class JournalCall:
 
     serial: int
     have: tuple[tuple[str, int], ...]  # (name of a file, bytes of it); of others none
+    stacks: bool  # those of ranks that stood still as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class JournalPiece:
     `launchers`: where the others of the job that it knows can be asked as well.
     """
 
-    serial: int  # of the call that is answered
+    serial: int  # of the call that is answered; 0: unasked, as the launcher ends
     folder: str  # the name of the run within the job
     name: str
     start: int

@@ -137,9 +137,13 @@ class Dealer:
 
     EVENTS = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | FAILURES
 
-    def __init__(self, socket: Socket, listener: Socket, endpoints: Sequence[str]) -> None:
+    def __init__(
+        self, socket: Socket, listener: Socket, endpoints: Sequence[str], *, keeps: bool = False
+    ) -> None:
+        """`keeps`: the socket would keep what is said while there is no connection."""
         self._socket = socket
         self._listener = listener
+        self._keeps = keeps
         self._endpoints = deque(endpoints)  # the first is in use
         self._given_up = False
         self._up = False
@@ -212,4 +216,4 @@ class Dealer:
                 self._socket.disconnect(self._endpoints[0])
             self._endpoints.rotate(-1)
             self._socket.connect(self._endpoints[0])
-        return send(self._socket, frames)
+        return (self._up or not self._keeps) and send(self._socket, frames)

@@ -86,11 +86,14 @@ class Station:
         self._watch(socket, hub)
         return hub
 
-    def connect_tcp(self, *places: tuple[str, int], apart: bool = False) -> Dealer:
+    def connect_tcp(
+        self, *places: tuple[str, int], apart: bool = False, keeps: bool = False
+    ) -> Dealer:
         """Connect to a peer that is at one of these hosts and ports, now or whenever it appears.
 
-        `apart`: under a name of its own, since nobody hears a second call under one name. Raises
-        OSError for a malformed address.
+        `apart`: under a name of its own, since nobody hears a second call under one name. `keeps`:
+        what came before a connection broke can be read after that. Raises OSError for a malformed
+        address.
         """
         hosts = [host for host, _ in places]
         socket = self._socket(zmq.DEALER, next((h for h in hosts if ":" in h), ""), REMOTE_QUEUE)
@@ -98,7 +101,7 @@ class Station:
         socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
         (Caller(self._key) if apart else self._caller).dress(socket)
         # Queue nothing for a peer that is not there: what we say is repeated, and must be fresh.
-        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.setsockopt(zmq.IMMEDIATE, int(not keeps))
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         listener = monitor(self._context, socket, Dealer.EVENTS)
@@ -107,7 +110,7 @@ class Station:
             socket.connect(endpoints[0])
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        dealer = Dealer(socket, listener, endpoints)
+        dealer = Dealer(socket, listener, endpoints, keeps=keeps)
         self._watch(socket, dealer)
         self._watch(listener, dealer)
         return dealer

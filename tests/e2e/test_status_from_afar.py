@@ -9,6 +9,7 @@ import pytest
 from recoverrun.config.option_values import C10D_PORT, endpoints
 from recoverrun.launcher.network.key_lookup import Place, find_key
 from recoverrun.launcher.network.remote_journals import RemoteJournals
+from rendezvous.journal.reader import read_run
 from rendezvous.transport.keys import new_text
 from tests.e2e.launching import PATIENCE_S, Launcher
 from tests.e2e.nodes import Nodes
@@ -80,9 +81,14 @@ def test_the_status_is_told_over_the_network_also_once_the_first_node_is_lost(
         assert "1 lost" in again.stdout, again.stderr
 
         assert not remote.over
-        nodes.stop([1, 2])
-        remote.fetch()
-        assert remote.over
+        for rank in (1, 2):
+            nodes.launches[rank].send(signal.SIGINT)
+        while not remote.over:
+            assert time.monotonic() < until + PATIENCE_S
+            remote.fetch()
+        assert [nodes.launches[rank].finish() for rank in (1, 2)] == [130, 130]
+        ended = {entry.node for entry in read_run(copies).of("run.end")}
+        assert ended == {"vm.1", "vm.2"}  # The launchers have told it as they ended.
     finally:
         remote.close()
 

@@ -31,7 +31,7 @@ from recoverrun.launcher.network.remote_journals import RemoteJournals
 from recoverrun.reports.find_run import RunNotFound, find_run
 from recoverrun.reports.hang_stacks import HangStack, hang_stacks
 from recoverrun.reports.screen_style import glyphs
-from recoverrun.reports.stack_page import ELSEWHERE, NONE, stack_page
+from recoverrun.reports.stack_page import stack_page
 from recoverrun.reports.status import Status, Watch, to_json
 from recoverrun.reports.status_fit import fitted
 from recoverrun.reports.status_lines import plain_lines
@@ -109,13 +109,10 @@ def _from_afar(text: str, key_file: str, asked: StatusConfig) -> int:
         remote = RemoteJournals(endpoints, keyring, Path(copies))
         try:
             shown = f"the launchers at {written(endpoints)}"
-            code = show(replace(asked, run_dir=Path(copies), remote=remote, shown=shown), Console())
+            here = replace(asked, run_dir=Path(copies), remote=remote, shown=shown)
+            return show(here, Console())
         finally:
             remote.close()
-    if remote.over:
-        sentence = "recoverrun status: the launchers have ended; postmortem of the run tells how"
-        typer.echo(sentence, err=True)
-    return code
 
 
 def show(config: StatusConfig, console: Console) -> int:
@@ -158,11 +155,6 @@ class Follower:
         """True if nothing new will ever come, as far as launchers have to send it."""
         return self._remote is not None and self._remote.over
 
-    @property
-    def no_stacks(self) -> str:
-        """The reason for showing no stacks, where there are none."""
-        return ELSEWHERE if self._remote is not None else NONE
-
     def read(self) -> Status:
         """The present state. Raises RecoverrunError if launchers are asked and none answers."""
         if self._remote is not None:
@@ -178,7 +170,12 @@ class Follower:
 
     def stacks(self, status: Status) -> tuple[HangStack, ...]:
         """The stacks of ranks that stood still in the run of `status`."""
-        return hang_stacks(self.run_dir, since=status.began)
+        if self._remote is None:
+            return hang_stacks(self.run_dir, since=status.began)
+        if not self._remote.stacks:
+            self._remote.stacks = True
+            self._remote.fetch()
+        return hang_stacks(self.run_dir)  # of this run; when they were copied says nothing
 
 
 def follow(follower: Follower, console: Console) -> int:
@@ -190,8 +187,7 @@ def follow(follower: Follower, console: Console) -> int:
             while now.exit_code is None and not follower.over:
                 page = fitted(now, signs, console, height=console.height, live=True)
                 if stacks:
-                    found, none = follower.stacks(now), follower.no_stacks
-                    page = stack_page(found, signs, height=console.height, none=none)
+                    page = stack_page(follower.stacks(now), signs, height=console.height)
                 live.update(page, refresh=True)
                 key = pressed(sys.stdin.fileno(), PERIOD_S)
                 if key in LEAVE:
@@ -201,6 +197,9 @@ def follow(follower: Follower, console: Console) -> int:
         except KeyboardInterrupt:
             pass  # Ctrl-C is one of the ways to leave.
     console.print(fitted(now, signs, console, height=_left(console)))
+    if follower.over and now.exit_code is None:
+        sentence = "recoverrun status: the launchers have ended; postmortem of the run tells how"
+        typer.echo(sentence, err=True)
     return 0
 
 

@@ -71,11 +71,13 @@ def claim(hub: Hub, config: RunConfig) -> bool:
     return False
 
 
-def open_uplink(station: Station, endpoints: Sequence[Endpoint]) -> Dealer:
-    """The connection to the launcher that serves the others. Raises RecoverrunError."""
+def open_uplink(station: Station, endpoints: Sequence[Endpoint], *, keeps: bool = False) -> Dealer:
+    """The connection to the launcher that serves the others; `keeps` as for `connect_tcp`. Raises
+    RecoverrunError.
+    """
     try:
         return station.connect_tcp(
-            *(place for endpoint in endpoints for place in _places(endpoint))
+            *(place for endpoint in endpoints for place in _places(endpoint)), keeps=keeps
         )
     except OSError as error:
         raise RecoverrunError(

@@ -18,7 +18,7 @@ from recoverrun.launcher.network.addresses import open_uplink, written
 from recoverrun.launcher.network.connections import Place
 from recoverrun.launcher.network.frames import opened
 from recoverrun.launcher.network.handshake_diagnosis import diagnose, has_ended, unanswered
-from recoverrun.launcher.network.journal_desk import JOURNAL
+from recoverrun.launcher.network.journal_desk import JOURNAL, STACK, UNASKED
 from recoverrun.launcher.network.key_lookup import Keyring
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Refusal
@@ -56,9 +56,11 @@ class RemoteJournals:
         """The name of the run, once a launcher has told it."""
         self.over = False
         """True once all launchers that answered have ended."""
+        self.stacks = False
+        """Fetch those of ranks that stood still as well."""
         self._endpoints, self._keyring = endpoints, keyring
         self._station = Station(keyring.key)
-        self._lines = [_Line(None, open_uplink(self._station, endpoints), PATIENCE_S)]
+        self._lines = [_Line(None, open_uplink(self._station, endpoints, keeps=True), PATIENCE_S)]
         self._have: dict[str, int] = {}
         self._serial = 0
 
@@ -86,9 +88,11 @@ class RemoteJournals:
         until = time.monotonic() + line.wait_s
         line.wait_s = 0.0
         self._serial += 1
-        call = codec.encode(JournalCall(serial=self._serial, have=tuple(self._have.items())))
+        have = tuple(self._have.items())
+        call = codec.encode(JournalCall(serial=self._serial, have=have, stacks=self.stacks))
+        self._answer(line)
         while not line.dealer.send(call):
-            line.dealer.receive()  # It tells of connections.
+            self._answer(line)  # It tells of connections, and what came before one broke.
             if line.place is None and (failures := line.dealer.new_strangers()):
                 if why := diagnose(self._endpoints, self._keyring, failures):
                     raise RecoverrunError(why, ExitCode.NEVER_FORMED)
@@ -98,10 +102,18 @@ class RemoteJournals:
         until = time.monotonic() + ANSWER_S
         while (left := until - time.monotonic()) > 0:
             self._station.wait(left)
-            while (frames := line.dealer.receive()) is not None:
-                piece = _piece(frames)
-                if piece is not None and piece.serial == self._serial:
-                    return piece
+            if (piece := self._answer(line)) is not None:
+                return piece
+        return None
+
+    def _answer(self, line: _Line) -> JournalPiece | None:
+        """The answer to our last call, if it is there; what a launcher told as it ended is kept."""
+        while (frames := line.dealer.receive()) is not None:
+            piece = _piece(frames)
+            if piece is not None and piece.serial == self._serial:
+                return piece
+            if piece is not None and piece.serial == UNASKED:
+                self._keep(piece)
         return None
 
     def _learn(self, piece: JournalPiece) -> None:
@@ -111,21 +123,25 @@ class RemoteJournals:
         for host, port in piece.launchers:
             if (host, port) not in known:
                 with suppress(OSError):  # a place that cannot be
-                    dealer = self._station.connect_tcp((host, port))
+                    dealer = self._station.connect_tcp((host, port), keeps=True)
                     self._lines.append(_Line((host, port), dealer, CALL_S))
 
     def _keep(self, piece: JournalPiece) -> bool:
         """Write it behind what is there. False if nothing came that fits there."""
         have = self._have.get(piece.name, 0)
-        if not JOURNAL.fullmatch(piece.name) or piece.start != have or not piece.data:
+        known = JOURNAL.fullmatch(piece.name) or STACK.fullmatch(piece.name)
+        data = piece.data[have - piece.start :] if 0 <= piece.start <= have else b""
+        if not known or not data:
             return False
-        if sum(self._have.values()) + len(piece.data) > BYTES_MOST:
+        if sum(self._have.values()) + len(data) > BYTES_MOST:
             sentence = f"the journals of {written(self._endpoints)} are larger than 1 GiB"
             raise RecoverrunError(sentence, ExitCode.USAGE)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(self.directory / piece.name, flags, 0o600), "wb") as file:
-            file.write(piece.data)
-        self._have[piece.name] = have + len(piece.data)
+        path = self.directory / piece.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+        self._have[piece.name] = have + len(data)
         return True
 
     def _places(self) -> list[Endpoint]:

@@ -97,6 +97,10 @@ class Recorder:
         if words:
             self._say(words)
 
+    def flush(self, within_s: float) -> bool:
+        """True if all records so far are with the kernel, which is waited for so long."""
+        return self._journal is not None and self._journal.flush(within_s)
+
     def close(self) -> None:
         """Write what is left, for FLUSH_S at most, and say what could not be written."""
         if self._journal is None:

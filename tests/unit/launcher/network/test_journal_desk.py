@@ -29,6 +29,21 @@ def test_journals_come_piece_by_piece_and_then_nothing(
     assert following(tmp_path, have) == ("events.a.jsonl", 5, b"6")
 
 
+def test_stacks_of_ranks_that_stood_still_are_told_where_they_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "hangs" / "3").mkdir(parents=True)
+    stack = tmp_path / "hangs" / "3" / "rank1.stack"
+    stack.write_bytes(b"File x")
+    (tmp_path / "hangs" / "3" / "standing.json").write_bytes(b"no stack")
+    os.utime(stack, (100.0, 100.0))
+    name = "hangs/3/rank1.stack"
+
+    assert following(tmp_path, {}) == NOTHING
+    assert following(tmp_path, {}, stacks=True) == (name, 0, b"File x")
+    assert following(tmp_path, {name: 5}, stacks=True) == (name, 5, b"x")
+    assert following(tmp_path, {name: 6}, stacks=True) == NOTHING
+    assert following(tmp_path, {}, stacks=True, since=101.0) == NOTHING  # of an earlier run
+
+
 def test_nothing_else_is_told(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"no journal")
     (tmp_path / "events.a.jsonl").symlink_to(tmp_path / "secret")
