@@ -121,6 +121,7 @@ class Fabric:
         name: str,
         ranks: Sequence[int],
         on_align: Callable[[], Totals] | None = None,
+        *,
         over: Accelerator | None = None,
         limit: Callable[[], timedelta] | None = None,
         what: str = "",

@@ -64,7 +64,9 @@ class SurvivorCollectives:
         find_lost = (
             None if known or fold is None else self.policy.find_lost_inputs(self.ranks, inputs)
         )
-        among = self.operations.run(signature, inputs, launch, deliver, find_lost, fold)
+        among = self.operations.run(
+            signature, inputs, launch, deliver, find_lost=find_lost, fold=fold
+        )
         whole = known or (among.whole and not among.guessed) or roots_are_substituted()
         if not whole and signature.call in JOINT:
             self.policy.on_partial(signature.call, len(among.members), self.size)

@@ -106,6 +106,7 @@ class TwoPhaseOperations:
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         deliver: Deliver,
+        *,
         find_lost: FindLostInputs | None = None,
         fold: Fold | None = None,
     ) -> Communicator:
@@ -194,7 +195,7 @@ class TwoPhaseOperations:
                 guessed = whole and any(one.flags for one in contributions)
                 among = replace(now, whole=whole, guessed=guessed, same_inputs=same_inputs)
                 folded = lost.inputs if whole else ()
-                return self._attempt(number, among, inputs, launch, fold, folded)
+                return self._attempt(number, among, inputs, launch, fold=fold, lost=folded)
             except Superseded as end:
                 failures[now.members] += bool(end.reason)
                 if failures[now.members] >= ATTEMPTS:
@@ -233,6 +234,7 @@ class TwoPhaseOperations:
         now: Communicator,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
+        *,
         fold: Fold | None,
         lost: Sequence[Sequence[torch.Tensor]],
     ) -> Held:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recoverrun.config.given_options import Options
+from recoverrun.config.option_values import C10D_PORT
 from recoverrun.errors import ExitCode, RecoverrunError
 
 FILE = "recoverrun.toml"
@@ -100,7 +101,13 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _topology(
-    nnodes: int, node_rank: int, host: str, port: int, rdzv_id: str, origin: str
+    origin: str,
+    *,
+    node_rank: int,
+    nnodes: int = 0,
+    host: str = "",
+    port: int = C10D_PORT,
+    rdzv_id: str = "",
 ) -> dict[str, Found]:
     values = {
         "nnodes": str(nnodes) if nnodes > 0 else "",
@@ -124,7 +131,8 @@ def _slurm(environ: Mapping[str, str]) -> dict[str, Found]:
     job = environ.get("SLURM_JOB_ID", "")
     host = first_host(environ.get("SLURM_STEP_NODELIST", ""))
     rank = _number(environ, "SLURM_NODEID")
-    return _topology(nnodes, rank, host, _port(_number(environ, "SLURM_JOB_ID")), job, "Slurm")
+    port = _port(_number(environ, "SLURM_JOB_ID"))
+    return _topology("Slurm", nnodes=nnodes, node_rank=rank, host=host, port=port, rdzv_id=job)
 
 
 def first_host(nodes: str) -> str:
@@ -138,7 +146,7 @@ def _leader_worker_set(environ: Mapping[str, str]) -> dict[str, Found]:
     if not host:
         return {}
     size, index = _number(environ, "LWS_GROUP_SIZE"), _number(environ, "LWS_WORKER_INDEX")
-    return _topology(size, index, host, 29400, "", "LeaderWorkerSet")
+    return _topology("LeaderWorkerSet", nnodes=size, node_rank=index, host=host)
 
 
 def _volcano(environ: Mapping[str, str]) -> dict[str, Found]:
@@ -147,7 +155,7 @@ def _volcano(environ: Mapping[str, str]) -> dict[str, Found]:
     if index < 0 or len(tasks) != 1:
         return {}  # With several kinds of task nobody can tell which of them are ours.
     hosts = environ[f"VC_{tasks[0]}_HOSTS"].split(",")
-    return _topology(len(hosts), index, hosts[0], 29400, "", "Volcano")
+    return _topology("Volcano", nnodes=len(hosts), node_rank=index, host=hosts[0])
 
 
 def _openmpi(environ: Mapping[str, str]) -> dict[str, Found]:
@@ -157,9 +165,10 @@ def _openmpi(environ: Mapping[str, str]) -> dict[str, Found]:
         return {}
     port = _number(environ, "MASTER_PORT")
     host = environ.get("MASTER_ADDR", "")
-    return _topology(size, rank, host, port if port > 0 else 29400, "", "Open MPI")
+    port = port if port > 0 else C10D_PORT
+    return _topology("Open MPI", nnodes=size, node_rank=rank, host=host, port=port)
 
 
 def _indexed_job(environ: Mapping[str, str]) -> dict[str, Found]:
     """A Kubernetes Job tells each pod its index, and not how many there are."""
-    return _topology(0, _number(environ, "JOB_COMPLETION_INDEX"), "", 0, "", "Kubernetes Job")
+    return _topology("Kubernetes Job", node_rank=_number(environ, "JOB_COMPLETION_INDEX"))

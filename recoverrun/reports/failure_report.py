@@ -61,7 +61,7 @@ def failure_report(
     root = root_of(facts, blind=blind)
     lines = [_cause(facts, root, exit_code), *where_from(traceback)]
     if root is not None and exit_code not in OUR_VERDICTS:
-        lines += _details(facts, root)
+        lines += _details(root)
     lines += _before(losses_of(facts, blind=blind), figures.returned(facts))
     if facts.commits or any(log.of("node.join")):  # The coordinating node knows if there were any.
         lines += _progress(facts, exit_code)
@@ -133,7 +133,7 @@ def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
     return f"FAILED: {reason or f'exit code {exit_code}, and the journal shows no fault'}"
 
 
-def _details(facts: History, root: RootCause) -> list[str]:
+def _details(root: RootCause) -> list[str]:
     label = "cause unknown" if root.confidence == "unknown" else "why first"
     lines = [f"{label}: {root.why_first}  [{root.confidence}]"]
     if also(root):

@@ -45,7 +45,7 @@ def _steps(facts: History) -> Iterator[dict[str, Json]]:
         begin, before = min(begin, commit.ts), commit.ts
         args: dict[str, Json] = {"generation": commit.generation, "redone": commit.redone,
                                  "microbatches": commit.total, "ms": commit.ms}  # fmt: skip
-        yield _span(f"step {commit.step}", STEPS, 1, facts.began, begin, commit.ts, args)
+        yield _span(f"step {commit.step}", (STEPS, 1), facts.began, (begin, commit.ts), args)
         taking_part = sum(1 for count in commit.quota.values() if count > 0)
         if taking_part != live:
             live = taking_part
@@ -64,11 +64,11 @@ def _recoveries(found: Postmortem) -> Iterator[dict[str, Json]]:
         name = f"recovery of step {recovery.step}"
         redone = max(0, recovery.redone)
         args: dict[str, Json] = {"cause": sanitize(loss.cause.root.what), "redone": redone}
-        yield _span(name, RECOVERIES, 1, found.began, begin, recovery.ts, args)
+        yield _span(name, (RECOVERIES, 1), found.began, (begin, recovery.ts), args)
         for part, ms in recovery.parts_ms:
             end = min(recovery.ts, begin + ms / 1000)
             if ms > 0:
-                yield _span(part, RECOVERIES, 1, found.began, begin, end, {"ms": ms})
+                yield _span(part, (RECOVERIES, 1), found.began, (begin, end), {"ms": ms})
             begin = end
 
 
@@ -78,7 +78,7 @@ def _replicas(found: Postmortem, facts: History) -> Iterator[dict[str, Json]]:
         ends = [ts for ts, _ in lane.changes[1:]] + [found.latest]
         for (ts, state), end in zip(lane.changes, ends, strict=True):
             said = "takes part" if state == "alive" else "lost"
-            yield _span(said, REPLICAS, lane.slot + 1, found.began, ts, end, {})
+            yield _span(said, (REPLICAS, lane.slot + 1), found.began, (ts, end), {})
     for death in facts.deaths:
         slot = facts.slot_of(death.rank)
         yield {"ph": "i", "s": "t", "name": sanitize(death.reason or death.kind, 200),
@@ -87,14 +87,13 @@ def _replicas(found: Postmortem, facts: History) -> Iterator[dict[str, Json]]:
 
 def _span(
     name: str,
-    group: int,
-    track: int,
+    track: tuple[int, int],
     began: float,
-    begin: float,
-    end: float,
+    times: tuple[float, float],
     args: dict[str, Json],
 ) -> dict[str, Json]:
-    event: dict[str, Json] = {"ph": "X", "name": name, "pid": group, "tid": track}
+    event: dict[str, Json] = {"ph": "X", "name": name, "pid": track[0], "tid": track[1]}
+    begin, end = times
     event["ts"] = round(1e6 * max(0.0, begin - began))
     event["dur"] = round(1e6 * max(0.0, end - max(begin, began)))
     return {**event, "args": args} if args else event

@@ -119,7 +119,9 @@ class Loss:
         """The loss of a rank that has come back, and does otherwise than those that were never
         lost.
         """
-        return cls._of_living(rank, EXIT_AWAY, reason, layout, generation, now)
+        return cls._of_living(
+            rank, EXIT_AWAY, reason, layout=layout, generation=generation, now=now
+        )
 
     @classmethod
     def of_parameters(
@@ -128,11 +130,11 @@ class Loss:
         """The loss of a rank that lives and holds other parameters than the others: it must not go
         on.
         """
-        return cls._of_living(rank, BROKEN, reason, layout, generation, now)
+        return cls._of_living(rank, BROKEN, reason, layout=layout, generation=generation, now=now)
 
     @classmethod
     def _of_living(
-        cls, rank: int, code: int, reason: str, layout: Layout, generation: int, now: float
+        cls, rank: int, code: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
         return cls(
             slot=layout.slot(rank),

@@ -70,7 +70,7 @@ def test_a_worker_runs_on_the_cpus_that_it_is_bound_to(tmp_path: Path) -> None:
     cpu = max(os.sched_getaffinity(0))
     show = "import os; print(sorted(os.sched_getaffinity(0)))"
 
-    child = spawn([sys.executable, "-c", show], os.environ, tmp_path / "out", None, (cpu,))
+    child = spawn([sys.executable, "-c", show], os.environ, stdout=tmp_path / "out", cpus=(cpu,))
     os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
 
     assert child.reap() == 0

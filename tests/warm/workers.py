@@ -83,12 +83,13 @@ def _put_in_place(line: socket.socket, python: Path, early: Mapping[str, str]) -
     def spawn(
         command: Sequence[str],
         environ: Mapping[str, str],
+        *,
         stdout: Path | None = None,
         stderr: Path | None = None,
         cpus: Collection[int] = (),
     ) -> process.Child:
         if tuple(command[:4]) != begins or _early(environ) != early:
-            return cold(command, environ, stdout, stderr, cpus)
+            return cold(command, environ, stdout=stdout, stderr=stderr, cpus=cpus)
         reading, writing = os.pipe()
         order = {
             "environ": dict(environ),

@@ -215,7 +215,9 @@ def show(config: DemoConfig, console: Console) -> int:
                 return _failed(console, "the failure-free run", reference)
             pace_s = config.pace_s(reference.start_s)
             within_s = max(RUN_TIMEOUT_S, SLOWER * reference.wall_s)
-            faulted = _trial(config, "with losses", config.kills, progress, pace_s, within_s)
+            faulted = _trial(
+                config, "with losses", config.kills, progress, pace_s=pace_s, within_s=within_s
+            )
         if faulted.exit_code:
             return _failed(console, "the run with losses", faulted)
         comparison = compare(config, reference, faulted)
@@ -265,6 +267,7 @@ def _trial(
     name: str,
     kills: Sequence[Kill],
     progress: Progress,
+    *,
     pace_s: float = 0.0,
     within_s: float = RUN_TIMEOUT_S,
 ) -> Trial:

@@ -103,7 +103,8 @@ def inject(
     # An option that nobody knows is told as such, before any other lack.
     options = read(command, os.environ)
     try:
-        kills = _kills(",".join(kill or []), command, random, seed, steps, ranks)
+        text = ",".join(kill or [])
+        kills = _kills(text, command, count=random, seed=seed, steps=steps, ranks=ranks)
         _require(kills, options)
     except ScheduleError as error:
         raise typer.BadParameter(str(error), param_hint="--kill / --random") from error
@@ -142,7 +143,7 @@ def own_first(words: Sequence[str]) -> list[str]:
 
 
 def _kills(
-    text: str, command: Sequence[str], count: int, seed: int, steps: int, ranks: int
+    text: str, command: Sequence[str], *, count: int, seed: int, steps: int, ranks: int
 ) -> tuple[Kill, ...]:
     """The kills that the options ask for. Raises ScheduleError."""
     if count:

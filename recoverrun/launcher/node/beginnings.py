@@ -72,11 +72,13 @@ class Beginnings:
             stderr=stream(outlet.stderr),
         )
         cpus = self._config.bindings[local_rank] if self._config.bindings else ()
-        child = self._spares.take(order)
+        child = self._spares.take(order) or spawn(
+            command, environ, stdout=outlet.stdout, stderr=outlet.stderr, cpus=cpus
+        )
         return Worker(
             rank=rank,
             incarnation=number,
-            child=child or spawn(command, environ, outlet.stdout, outlet.stderr, cpus),
+            child=child,
             context=context,
             error_file=str(outlet.error_file),
             stderr=outlet.stderr,

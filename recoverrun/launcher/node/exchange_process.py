@@ -85,7 +85,7 @@ class NodeExchange:
         null = Path(os.devnull)
         with theirs:
             try:
-                child = spawn(command, environ, null, null, (), (theirs.fileno(),))
+                child = spawn(command, environ, stdout=null, stderr=null, handed=(theirs.fileno(),))
             except RecoverrunError:
                 line.close()
                 raise

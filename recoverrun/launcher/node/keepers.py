@@ -228,7 +228,14 @@ class NodeKeeper:
         null = Path(os.devnull)
         with theirs:
             try:
-                child = spawn(command, _environ(os.environ), null, null, (), handed, outlives=True)
+                child = spawn(
+                    command,
+                    _environ(os.environ),
+                    stdout=null,
+                    stderr=null,
+                    handed=handed,
+                    outlives=True,
+                )
             except RecoverrunError:
                 line.close()
                 raise

@@ -86,6 +86,7 @@ class Child:
 def spawn(
     command: Sequence[str],
     environ: Mapping[str, str],
+    *,
     stdout: Path | None = None,
     stderr: Path | None = None,
     cpus: Collection[int] = (),

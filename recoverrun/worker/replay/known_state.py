@@ -81,6 +81,7 @@ def merged(
     before: Mapping[Any, Any],
     after: Mapping[Any, Any],
     theirs: Mapping[Any, Any],
+    *,
     begins: Callable[[Any, Any], bool] = lambda key, now: False,
     alone: Container[Any] = (),
     restless: Container[Any] = (),

@@ -142,7 +142,12 @@ class LostRank:
         within = after.kind == "after"  # a microbatch lies between
         streams, why = self._streams(state, before, after, within)
         values, apart = merged(
-            before.values, after.values, theirs.values, self._begins, self.alone, self.restless
+            before.values,
+            after.values,
+            theirs.values,
+            begins=self._begins,
+            alone=self.alone,
+            restless=self.restless,
         )
         begun = {
             k

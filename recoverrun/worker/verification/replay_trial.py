@@ -137,7 +137,7 @@ class Trial:
                 found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
                 break
             found["moved"] = self._put_back(kept)
-            if not why and self._leaves_a_trace(level):
+            if not why and self._leaves_a_trace():
                 found["promise"], found["reason"] = "unprotected", TRACE.format(place.top.loop.id)
                 break
             if not why:
@@ -316,7 +316,7 @@ class Trial:
             found |= unlike(mine.attributes, there.attributes)
         return found
 
-    def _leaves_a_trace(self, level: int) -> bool:
+    def _leaves_a_trace(self) -> bool:
         """True if the same microbatch, executed once more, comes out otherwise."""
         executor = self._executor
         executor.proves = executor.only_inputs = True

@@ -41,9 +41,6 @@ class Waiting:
         self.returncode = -sig
         os.close(self._write)
 
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 

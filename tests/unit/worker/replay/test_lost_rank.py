@@ -52,8 +52,8 @@ def test_what_differs_and_moves_is_not_known() -> None:
 
 def test_what_begins_anew_for_all_is_known_again() -> None:
     """A count of tokens that each step sets to nothing."""
-    assert merged({"x": 40}, {"x": 0}, {"x": 37}, _zero) == ({"x": 0}, set())
-    assert merged({"x": 40}, {"x": 5}, {"x": 37}, _zero) == ({"x": 37}, {"x"})
+    assert merged({"x": 40}, {"x": 0}, {"x": 37}, begins=_zero) == ({"x": 0}, set())
+    assert merged({"x": 40}, {"x": 5}, {"x": 37}, begins=_zero) == ({"x": 37}, {"x"})
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_ranks_do_not_have_in_common_is_not_known_once_it_moves(
 
 
 def test_what_ranks_do_not_have_in_common_begins_anew_for_all() -> None:
-    assert merged({"x": 4}, {"x": 0}, {"x": 4}, _zero, alone={"x"}) == ({"x": 0}, set())
+    assert merged({"x": 4}, {"x": 0}, {"x": 4}, begins=_zero, alone={"x"}) == ({"x": 0}, set())
 
 
 def test_what_was_not_there_yet_is_ours_and_what_is_gone_is_gone() -> None:
