@@ -95,7 +95,7 @@ class Communicator:
     members on an accelerator, if the channel has one.
     """
 
-    generation: int = 0  # of none
+    generation: int = 0  # 0 before the first one
     members: tuple[int, ...] = ()
     group: Gloo = None
     aligned: tuple[Totals, ...] = ()
@@ -122,11 +122,11 @@ class Channel:
 
     name: str
     ranks: tuple[int, ...]
-    on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
+    on_align: Callable[[], Totals] | None = None  # called in the builder's thread
     now: Communicator = Communicator()
     over: Accelerator | None = None
-    limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
-    what: str = ""  # is done over it, to people
+    limit: Callable[[], timedelta] | None = None  # time limit of a wait; None: the fabric's
+    what: str = ""  # what is done over it, in words for people
     begun: int = 0  # operations in this generation; members begin them in the same order
     key: int = field(init=False)
     span: tuple[int, int, int] = field(init=False)  # `ranks`, as a page of progress tells them

@@ -23,7 +23,7 @@ DEATH_WAIT_S = 2.0
 class Beginning:
     promises: Promises = field(default_factory=Promises)
     greeted: set[tuple[int, int]] = field(default_factory=set)  # (rank, incarnation)
-    voted: bool = False  # in a step after the first, which is torch's: there all ranks vote
+    voted: bool = False  # a step after step 0 was committed: all ranks vote in those
     _hinted_in: int = 0  # the generation in which a collective was last said to have failed
     _hinted_at: float = 0.0  # when that was said first
 

@@ -25,7 +25,9 @@ from rendezvous.protocol.messages import (
 )
 
 Say = Literal["heard", "answered", "dropped"]
-"""What a message has: a say, or an answer to one who missed the newest view, or neither."""
+"""The treatment of a message: it has its effect, or its sender is sent the view that it missed, or
+nothing happens.
+"""
 
 
 class Fence:

@@ -40,11 +40,11 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unequal:
-    """The script's ranks differ, so that nothing can be dealt out."""
+    """The script's ranks differ in what they compute: no microbatches can be shared out."""
 
     reason: str
     step: int = -1
-    taken: Mapping[int, int] = field(default_factory=dict)  # microbatches by rank, if it is these
+    taken: Mapping[int, int] = field(default_factory=dict)  # by rank: microbatches, if these differ
 
 
 def resend_after(ranks: int) -> float:

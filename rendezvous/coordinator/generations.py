@@ -29,7 +29,7 @@ EXIT_ERROR, EXIT_INVARIANT = 1, 85
 
 
 class Generations:
-    """Those of a job of `world` ranks. Its coordinator is told what happens (`coordinator`)."""
+    """The generations of a job of `world` ranks; `coordinator` tells it what happens."""
 
     def __init__(self, *, world: tuple[int, ...], policy: RecoveryPolicy) -> None:
         self.members = Membership(world=world, live_ranks=set(world))
@@ -42,7 +42,7 @@ class Generations:
         self.book = StepBook()
         self.decisions = StepDecisions(self.members, self.book, lost=self.losses)
         self.stopped: Stop | None = None
-        self.resuming = False  # it hears what it has taken over: ends of long ago among that
+        self.resuming = False  # another coordinator's state is coming in, with ends of long ago
         self.now = 0.0
 
     @property

@@ -19,7 +19,7 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """B, the microbatches of every step for ever."""
+        """B, the microbatches of this step over all replicas, also those that are lost."""
         return len(self.slots) * self.microbatches
 
     def credit(self, replica: int, done: Iterable[Identity]) -> None:

@@ -12,14 +12,14 @@ from rendezvous.protocol.records import INHERITED, PART, Json, Record
 EXIT_BELOW_MIN, EXIT_HANG = 81, 82
 
 CODE_LIMIT = 80
-"""Exit codes from here on have a meaning of our own; a worker's is reported as 1."""
+"""Exit codes from here on are recoverrun's own: a worker's that is not below is reported as 1."""
 
 
 BROKEN = 85
-"""The exit code of a job by a replica that is not what it should be."""
+"""The exit code of a job that ends as a replica holds other parameters than the others."""
 
 SIGNALLED = 128
-"""The exit code of a process that a signal ended is this and its number, to shells and to us."""
+"""A process that signal N ended has the exit code SIGNALLED + N, as in shells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ class ParityCircle:
     def __init__(self, level: int) -> None:
         """`level`: nodes of each group that may be lost."""
         self._wanted = level
-        self.level = 0  # that can be had with so many nodes
+        self.level = 0  # parity that the present number of nodes allows
         self.names: list[str] = []  # launchers by node rank
         self.brought: tuple[int, ...] = ()  # ranks whose parts come from other nodes
         self._attempt = 0
@@ -36,7 +36,7 @@ class ParityCircle:
         self._share: dict[str, tuple[int, int, tuple[tuple[int, int], ...]]] = {}
         self._exchanges: dict[str, Exchanging] = {}
         self._restored = NONE
-        self.exposed = False  # what all went back to has not all of its parity, as far as is known
+        self.exposed = False  # the restored snapshot may lack parity
         self._sources: tuple[Source, ...] | None = None  # known once all have said what they have
         self._told: Circle | None = None
         self._number = 0

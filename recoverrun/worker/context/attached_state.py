@@ -13,27 +13,28 @@ from collections.abc import Callable
 from typing import Any
 
 MOST = 64
-"""Hooks, and modules, that are looked at."""
+"""The number of hooks, and of modules, that are followed; later ones are not."""
 
 KINDS = frozenset({bool, int, float, str, list, tuple, type(None)})
-"""Of what is written to a module; tensors that are no parameters, too."""
+"""Types of values written to a module that are followed, beside plain tensors."""
 
 LIBRARIES = ("torch", "recoverrun")
 WRAPPERS = ("torch.nn.parallel", "torch.distributed")
-"""Modules of torch that keep books of their own."""
+"""Packages of torch whose own bookkeeping in modules is not the script's state."""
 
 
 class Attached:
     """The attached state of this process."""
 
     def __init__(self) -> None:
-        self.training = False  # what is written to modules is noted from now on
+        self.training = False  # from the start of training on: writes to modules are noted
         self._hooks: list[Any] = []
-        self._modules: dict[int, tuple[weakref.ref[Any], set[str], int]] = {}  # by identity
-        self._written = 0  # modules so far
+        self._modules: dict[int, tuple[weakref.ref[Any], set[str], int]] = {}
+        """By identity: the module, the attributes that were written, and its number."""
+        self._written = 0  # the number of the next module that is written to
 
     def hook(self, function: Any) -> None:
-        """The script has had torch call this."""
+        """The script has registered `function` as a hook."""
         if len(self._hooks) < MOST and not any(function is one for one in self._hooks):
             self._hooks.append(function)
 

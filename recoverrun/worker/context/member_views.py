@@ -23,7 +23,7 @@ MISSING = object()
 
 
 def attributes(owner: Any) -> dict[str, Any]:
-    """Attributes, without asking the object's class, which may make up what is not there."""
+    """The attributes in the object's `__dict__`; no code of its class runs."""
     try:
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 KEPT_BYTES = 1 << 24
-"""Of a tensor that a module keeps on itself, and might change in place."""
+"""The size of the largest tensor in a module's attributes that is copied and put back."""
 
 FEW = 64
-"""Of a list, which may be one of models."""
+"""The number of a list's first items among which modules are looked for."""
 
 TORCHS = frozenset(vars(nn.Module()))
 """Attributes of every module, such as its parameters, which wrappers exchange during a pass."""

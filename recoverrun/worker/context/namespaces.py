@@ -26,7 +26,7 @@ def hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
 
 
 def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Their values now."""
+    """The present values of the variables and attributes in `bulk`."""
     held: dict[Key, Any] = {}
     for key in bulk:
         if isinstance(key, str):
@@ -69,7 +69,7 @@ def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -
 
 
 def copied(names: dict[str, Any]) -> dict[str, Any]:
-    """Snapshots may be executed more than once: what a body changes in place is copied."""
+    """Copies of plain containers, as a body may change them and a snapshot be executed again."""
     return {
         name: value.copy() if type(value) in (list, dict, set) else value
         for name, value in names.items()

@@ -57,16 +57,16 @@ LONG, VERY_LONG = 1_000, 100_000
 """Entries of a container: longer ones are not looked into, and very long ones are data."""
 
 SMALL_BYTES = 1 << 20
-"""Of an array or a tensor: larger ones are data, which nobody changes."""
+"""The size of the largest array or tensor that is noted: larger ones are taken for constant."""
 
 ALL_BYTES = 1 << 26
-"""Of all of them, which are copied."""
+"""The size of all arrays and tensors together that are copied in one walk."""
 
 HOOKS = "_hooks"
 """The end of the names of torch's dicts of hooks, whose keys count those of one process."""
 
 LONG_PATH = 400
-"""Characters: what lies deeper has no name."""
+"""The length of the longest name in characters; what lies deeper has none."""
 
 CONTAINERS = (dict, list, set, deque, tuple, frozenset)
 ITERATORS: tuple[Any, ...] = (

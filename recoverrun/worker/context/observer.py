@@ -28,7 +28,7 @@ FIGURE_BYTES = 1 << 12
 """Of a tensor that a loop has left in a variable: a larger one is a batch, or a result."""
 
 MOST_ITERATORS = 64
-"""Iterators over loaders in a list of the script's."""
+"""The number of iterators over loaders that are followed in one list of the script."""
 
 
 class TorchObserver:

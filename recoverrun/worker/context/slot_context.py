@@ -34,19 +34,21 @@ from recoverrun.worker.rng.object_generators import State
 from recoverrun.worker.rng.streams import Streams
 
 CARRIED_TENSOR_BYTES = 1 << 20
-"""A variable that one iteration hands to the next, such as a batch fetched ahead."""
+"""The size of the largest tensor that is captured where one iteration hands it to the next, as a
+batch fetched ahead.
+"""
 
 ATTRIBUTE_TENSOR_BYTES = 1 << 12
-"""Attributes are captured with every microbatch; larger ones hold data, not a position."""
+"""The size of the largest tensor attribute that is captured: a larger one holds data."""
 
 DEPTH = 4
-"""Of objects within objects."""
+"""Levels of objects within objects that are captured."""
 
 MOST_OWNERS = 2_000
-"""So many are looked into; what else a script holds is no part of a context."""
+"""The number of objects whose members are captured; others are no part of a context."""
 
 CODE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type})
-"""Kinds of most variables of a module."""
+"""Kinds that most variables of a module have: code, not data."""
 
 PLAIN = frozenset({BuiltinFunctionType, ModuleType, str, int, float, bool, type(None), list, tuple})
 """Kinds of what has no members."""

@@ -28,7 +28,7 @@ SMALL_BYTES = 1 << 20
 """Tensors and arrays up to here are put back; larger ones are data, which nobody changes."""
 
 FROZEN_BYTES = 1 << 26
-"""Of all parameters that nothing trains, such as those of an average of the weights."""
+"""The size of all untrained parameters together (an average of weights) that are put back."""
 
 LONG, VERY_LONG = 1_000, 100_000
 """Entries of a container: longer ones are not looked into, and very long ones are data, too."""

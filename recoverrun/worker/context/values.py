@@ -126,7 +126,7 @@ def _listed(value: set[Any]) -> list[str]:
 
 
 def bits(value: Any) -> bytes:
-    """For digests."""
+    """The bytes of a value for a digest: equal on all ranks where the values are equal."""
     kind: Any = type(value)
     if isinstance(value, torch.Tensor):
         return tensor_bytes(value.detach())
@@ -155,7 +155,7 @@ def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
 
 
 def copied(value: Any) -> Any:
-    """Lists go on changing where they come from, and where they are put."""
+    """A copy of a captured value that later changes of the original do not reach."""
     kind: Any = type(value)
     if kind is list:
         return [one if type(one) in FIXED else copied(one) for one in value]
@@ -174,7 +174,7 @@ _TUPLE, _DEQUE, _SET, _TENSOR, _NUMPY = "t", "d", "s", "T", "n"
 
 
 def pack(value: Any) -> Any:
-    """Lists stay lists; what msgpack does not know is marked."""
+    """The value for msgpack; a kind that msgpack does not have is marked by a dict of one key."""
     kind: Any = type(value)
     if kind is tuple:
         return {_TUPLE: [pack(one) for one in value]}

@@ -173,7 +173,7 @@ def named(frame: FrameType, name: str) -> Any:
 
 
 def _resolved(names: Mapping[str, Any], name: str) -> Any:
-    """Without running any code of the script."""
+    """The value of a dotted name, found without running code of the script."""
     first, *rest = name.split(".")
     found = names.get(first)
     for part in rest:

@@ -26,7 +26,7 @@ LATE = "{}: executed as rank {}, the script's code had not ended after {:.0f} s;
 SOMEWHERE = " in a library"
 
 SHARE = 0.6
-"""Of the script's own time limit, in which others wait for the result: the rest is for the way."""
+"""An execution may take this share of the script's time limit, within which others wait for it."""
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Containment:
         return min(limit_s, SHARE * self._others_wait_s())
 
     def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:
-        """Data of `rank`, read by the script's own data sets. Raises NotReplayable."""
+        """Do `work`, in which the script's data sets read data of `rank`. Raises NotReplayable."""
         self._script.spoiled = ""
         try:
             with self.of(region, rank, limit_s(longest_s, SERVING_LEAST_S)):

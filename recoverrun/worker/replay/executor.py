@@ -79,23 +79,25 @@ class Executor:
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
         self.rewrites = False  # code between a top and a backward changes parameters
-        self._weights: Weights | None = None  # in this execution, if it may
+        self._weights: Weights | None = (
+            None  # parameters to put back, where this execution may change them
+        )
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.proves = False  # this is the child in which a proof is made
-        self.talked = False  # a proof met collectives
-        self.answer = NOT_A_NUMBER  # what poisoned collectives give
+        self.talked = False  # a proof has met a collective of the script
+        self.answer = NOT_A_NUMBER  # the false result of collectives in a proof
         self.answered = False  # a collective that no proof has met was called in this execution
         self.items = LoopItems()
         self.fresh = False  # executing as ourselves, on fresh data
         self.only_inputs = False  # the execution ends where data enter the model
         self.proving = True  # gradients of first microbatches are compared
-        self.longest_s = 0.0  # of our own microbatches
+        self.longest_s = 0.0  # duration of this rank's longest microbatch
         self._began_at = 0.0
         self._strategy: Strategy | None = None
         self._skip = 0  # backwards still to be passed over
-        self._top: Top | None = None  # of what is executed
-        self._passed = 0  # of its backwards
+        self._top: Top | None = None  # the iteration that is executed
+        self._passed = 0  # its backwards that were passed over
         self._reached = False
         self._shown = Evidence()  # of what is executed
 

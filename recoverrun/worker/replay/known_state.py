@@ -50,11 +50,11 @@ class State:
     context: Context
     unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
     torch_unknown: str = ""  # why torch's stream is not known
-    assumed: bool = False  # a microbatch that others execute lies in between
+    assumed: bool = False  # it lies behind a microbatch that another survivor executes
 
 
 Lacking = tuple[frozenset[Key], str]
-"""The unknown parts of a state: `State.unknown`, `State.torch_unknown`."""
+"""The unknown parts of a state: `State.unknown` and `State.torch_unknown`."""
 
 
 NONE: Lacking = frozenset(), ""

@@ -19,10 +19,10 @@ from recoverrun.worker.replay.known_state import named, parted
 from recoverrun.worker.rng.streams import tensor_bytes
 
 MOST_BYTES = 16 << 20
-"""Of one rank's shares together."""
+"""The size of all shares that one rank tells."""
 
 MOST_HEARD_BYTES = 256 << 20
-"""Of all ranks' shares that one rank would keep."""
+"""The size of all ranks' shares that one rank keeps."""
 
 
 class LocalShards:

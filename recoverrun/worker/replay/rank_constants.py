@@ -54,18 +54,18 @@ from recoverrun.worker.replay.local_shards import size_of, travels
 
 BUCKETS = 4_096
 MOST_DIFFERING = 512
-"""Buckets that are looked into."""
+"""The number of buckets whose sums differ between ranks that are looked into."""
 
 MOST_BYTES = 16 << 20
-"""Of all that one rank tells."""
+"""The size of all values that one rank tells."""
 
 MOVED = "{name} differs between ranks, and is not what it was as they told each other"
 AWAKE = "{name} gives each rank other values, and was not asked for any before the last proof"
 OWN_PLACE = frozenset({"RANK", "LOCAL_RANK"})
-"""Of the environment: `rank_environment` says them to executed code."""
+"""Environment variables of a rank's own, which `rank_environment` sets for executed code."""
 
 SMALL_BYTES = 1 << 12
-"""Of a tensor or an array that is no variable of a module."""
+"""The size of the largest tensor or array that is told, unless it is a variable of a module."""
 
 WRAPPERS = UserDict, UserList, ChainMap
 """Classes of Python whose objects are containers with attributes of their own."""

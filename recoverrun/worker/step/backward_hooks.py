@@ -41,7 +41,9 @@ class BackwardHooks:
             self._driver.backward_done()
 
     def skips(self) -> bool:
-        """True if a backward of re-executed code is of an earlier transaction or microbatch."""
+        """True if this backward of re-executed code is to be passed over: it belongs to an earlier
+        transaction or microbatch.
+        """
         return not self._depth and self._driver.replayer.skips()
 
     def around(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,15 +15,17 @@ Stack = tuple[tuple[CodeType, int], ...]
 """Functions in execution and their lines, the innermost one first."""
 
 Names = tuple[tuple[str, str, int], ...]
-"""The same of the script alone, in any process: file, function and line."""
+"""The frames of the script alone, comparable between processes: file, function and line."""
 
 
 class CallSites:
-    """Each place by the stack of its caller: a helper that broadcasts may be called from many."""
+    """Call sites by their whole stack, as a helper that broadcasts may be called from several."""
 
     def __init__(self) -> None:
         self._sites: dict[Stack, CallSite] = {}
-        self._heard: dict[Names, Sequence[Any]] = {}  # by others, where this process was not yet
+        self._heard: dict[
+            Names, Sequence[Any]
+        ] = {}  # told by others, of sites that this process has not come to
 
     def at(self, caller: FrameType, kind: type[CallSite]) -> CallSite:
         stack = _stack(caller)

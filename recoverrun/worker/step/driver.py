@@ -75,7 +75,7 @@ class Driver:
         verifier: Verifier,
         policy: SubstitutionPolicy,
     ) -> None:
-        """`policy` holds for all groups that lose members."""
+        """`policy` says what groups with lost members do in collectives."""
         self._returns: Returns = NoReturn()
         self.unannounced: Strategy | None = None  # see `watched_by`
         self.worker = worker
@@ -88,9 +88,9 @@ class Driver:
         self._settlement = Settlement(worker, self.control, make_up, verifier)
         self._between = UnreducedUpdates()
         self._hooked = False  # the script uses gradients while backward runs
-        self._schedules = 0  # of pipelines that run, one within another
+        self._schedules = 0  # nesting depth of pipeline schedules that run
         self._reducers = Reducers(worker)
-        self._failure: RuntimeError | None = None  # of the last transaction: none follows it
+        self._failure: RuntimeError | None = None  # set if a transaction failed: none follows it
         self._usual = 1  # microbatches of the last transaction; faults strike at a share of them
 
     # --------------------------------------------------------------------------- switching on

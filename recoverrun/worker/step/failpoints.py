@@ -44,9 +44,9 @@ class Failpoints:
             and (kill.when != "welcome" or not birth)
         )
         self.armed = bool(self._kills)  # any kill is meant for this process
-        self.pace_s = pace_ms(schedule) / 1000  # of a step, while a replica is away
+        self.pace_s = pace_ms(schedule) / 1000  # least duration of a step while a replica is away
         self._begun_at = 0.0  # when the present step began, if there is a pace
-        self._updates = 0  # of optimizers, while nothing is protected
+        self._updates = 0  # optimizer steps while nothing is protected
         self._welcomes = 0  # how often this process has stopped for others
         self._before = before
 

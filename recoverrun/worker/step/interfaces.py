@@ -30,7 +30,7 @@ class Replayer(Protocol):
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
     ) -> Context | None:
-        """The context of this rank as an iteration begins; None if nobody begins there."""
+        """The context of this rank as an iteration begins; None if no execution may begin there."""
 
     def forward_begins(self, values: Any) -> None:
         """These inputs enter the model. Raises `Unwind` where an execution ends there."""
@@ -54,7 +54,7 @@ class Replayer(Protocol):
         """The context of this rank as its last backward ended."""
 
     def transaction_ends(self) -> None:
-        """Its gradients are whole: later code may find them."""
+        """The gradients of the transaction are whole; code after it may read them."""
 
     def serve(self, strategy: Strategy) -> None:
         """Gradients are those of `strategy` from now on."""
@@ -71,7 +71,7 @@ class Follows(Protocol):
         """Take the contexts of lost ranks, on the control thread."""
 
     def follow(self, here: Context) -> None:
-        """This rank has come to its own point `here`: so have all lost ranks."""
+        """This rank has come to its point `here`: move what is known of lost ranks up to it."""
 
 
 class MakesUp(Protocol):
@@ -111,7 +111,7 @@ class Verifier(Protocol):
         """The first transaction is over: prove what this run promises. All ranks enter."""
 
     def wants(self, top: Top) -> bool:
-        """True if an iteration may have to be tried although nobody begins there so far."""
+        """True if a proof may have to begin at this iteration, though no execution does so far."""
 
     def begins(self, top: Context) -> None:
         """A transaction begins at `top`."""
@@ -125,13 +125,13 @@ class Verifier(Protocol):
 
     @property
     def digest(self) -> int:
-        """The same on all ranks that have gone on alike."""
+        """A digest that is equal on all ranks as long as they run alike."""
 
     def hear(self, tally: Tally) -> None:
-        """Note the words of all of them."""
+        """Note the words and digests of all ranks, from the vote."""
 
     def committed(self) -> None:
-        """A transaction is committed; those of a new kind are proved, if all ranks do so."""
+        """A transaction is committed. Run the proof that all ranks have voted for, if any."""
 
 
 class Learns(Protocol):

@@ -18,5 +18,5 @@ class Protection:
     strategy: Strategy
     machine: StepMachine
     fabric: Fabric
-    vote_group: VoteGroup  # votes of all ranks
+    vote_group: VoteGroup  # the channel on which all ranks vote
     peers: Channel  # the ranks that hold the same part of the model

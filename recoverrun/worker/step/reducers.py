@@ -7,15 +7,17 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 
 class Reducers:
-    """Makes them. All ranks make theirs in the same order, so that they meet on one channel."""
+    """Makes reducers. Their channels are paired by number, as all ranks make them in one order."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self.over: Accelerator | None = None  # what gradients are reduced over, of all of them
+        self.over: Accelerator | None = (
+            None  # the device of gradients that are reduced there; None: the CPU
+        )
         self._count = 0
 
     def new(self) -> Reducer:
-        """One more."""
+        """The next reducer, on a channel of its own."""
         worker = self._worker
         protection = worker.protection
         fabric, layout, machine = protection.fabric, protection.layout, protection.machine

@@ -24,14 +24,16 @@ class DividesOnce:
     forward_sync = ForwardSync()
 
     def admit(self) -> None:
-        """A process that takes a lost rank's place divides them so, too."""
+        """There is nothing to do: the division never changes."""
 
     def asked_to_reduce(self) -> bool | None:
-        """A script that reduces by itself says so after the backward: executed code has ended."""
+        """Not known within the backward: a script that reduces by itself does so after it."""
         return None
 
     def begin(self) -> None:
-        """Former gradients are no part of the transaction's sums, or the same on all."""
+        """There is nothing to set aside: earlier gradients are in no sum of the transaction, or
+        equal on all ranks.
+        """
 
 
 class Sharding(DividesOnce, ABC):
@@ -52,19 +54,19 @@ class Sharding(DividesOnce, ABC):
         return []
 
     def adopt(self, plan: list[Any]) -> None:
-        """Begin as all have begun."""
+        """The same as `protect`: nothing depends on `plan`."""
         self.protect()
 
     def standing(self) -> list[tuple[int, int]]:
-        """Un-reduced sums are not sharded, and lie where no script looks."""
+        """There are none: un-reduced sums lie where no script writes."""
         return []
 
     def empty(self) -> bool:
-        """So nobody knows."""
+        """False: sums that no script can reach are not dropped by it."""
         return False
 
     def whole(self) -> list[torch.Tensor]:
-        """None."""
+        """There are none: all are sharded."""
         return []
 
     def buffers(self) -> list[torch.Tensor]:
@@ -75,8 +77,10 @@ class Strategy(Protocol):
     """Serves the gradients of one script. docs/injection.md tells how to add one."""
 
     name: str
-    early: bool  # takes gradients as the backward brings them: hooks in it see none, or part sums
-    alone: bool  # where a replica is one rank, that can run forward and backward by itself
+    early: (
+        bool  # takes gradients while the backward runs: the script's hooks see none, or part sums
+    )
+    alone: bool  # a replica of one rank can run forward and backward without other ranks
 
     unlike: str  # why a script cannot be served whose ranks differ in `terms`
 

@@ -1,7 +1,4 @@
-"""The times of a rank's parts of a step, and its digest.
-
-The machines know no clock; this does.
-"""
+"""The time that a rank spent in each part of a step, beside the machines, which know no clock."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +8,7 @@ from types import TracebackType
 from rendezvous.protocol.messages import Committed
 
 SHOWN_MS = 0.1
-"""Of what the script did besides, less is not told."""
+"""Work of the script beside the step that took less is not reported."""
 
 
 class StepTiming:
@@ -23,11 +20,11 @@ class StepTiming:
         self.digest = ""  # of the step that is about to be committed
 
     def starts(self) -> None:
-        """The first step of this process begins, which is not the first of the run."""
+        """The first step of a process that takes a lost rank's place begins."""
         self._committed_at = time.monotonic()
 
     def measure(self, name: str) -> "_Measure":
-        """Count what is within, if it does not raise."""
+        """A block whose duration is added under `name`, unless it raises."""
         return _Measure(self, name)
 
     def add(self, name: str, ms: float) -> None:
@@ -37,7 +34,7 @@ class StepTiming:
         self._ms[name] = ms
 
     def complete(self, committed: Committed, spent_ms: Mapping[str, float]) -> Committed:
-        """The statement with its phases, those of `spent_ms` among them; the next step's begin."""
+        """`committed` with the times of its parts and with `spent_ms`; the next step begins."""
         now = time.monotonic()
         self.note("step", 1000 * (now - self._committed_at))
         self._committed_at = now

@@ -1,5 +1,7 @@
-"""Steps as each rank counts them for itself. With one replica nobody votes on them; with several
-transactions are voted on, and there may be more of them than updates.
+"""Steps as each rank counts them for itself.
+
+A job of one replica has no votes. A job of several votes on transactions, of which there may be
+more than updates.
 
 A step ends with an optimizer's update and begins with the next iteration of a loop that trains. All
 ranks run the same code, so they count alike.
@@ -34,8 +36,8 @@ class UnvotedSteps:
         """`on_backward` hears of each backward that is about to begin, from its losses."""
         self._runtime = runtime
         self.on_backward = on_backward
-        self.index = 0  # updates so far, those of one iteration as one
-        self.updated = False  # since the present step began
+        self.index = 0  # number of the present step: iterations with an update so far
+        self.updated = False  # an optimizer has stepped since the present step began
         self._trained: dict[int, Any] = {}  # parameters by identity, in the order of updates
 
     def backward_done(self) -> None:
@@ -43,10 +45,10 @@ class UnvotedSteps:
         microbatch = self._runtime.note_backward()
         if microbatch is not None:
             self._runtime.regions.add(microbatch.top.loop.id)
-            self._runtime.microbatches.clear()  # none is executed again
+            self._runtime.microbatches.clear()  # without votes no microbatch is executed again
 
     def trains(self, optimizer: Any) -> None:
-        """This optimizer has made an update, and its parameters are to be left at the end."""
+        """This optimizer has made an update: `trained` has its parameters from now on."""
         for group in optimizer.param_groups:
             for param in group["params"]:
                 self._trained.setdefault(id(param), param)
@@ -57,7 +59,7 @@ class UnvotedSteps:
         return list(self._trained.values())
 
     def index_at(self, top: Top) -> int:
-        """The step that the iteration at `top` is of, which perhaps has not begun here yet."""
+        """The step to which the iteration at `top` belongs; the next one if that begins there."""
         return self.index + (self.updated and self._runtime.trains(top.loop))
 
     def begins(self, top: Top) -> bool:

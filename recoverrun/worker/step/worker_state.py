@@ -59,19 +59,19 @@ class WorkerState:
         self.timing = StepTiming()
         self.call_sites = CallSites()
         self.cpu_waits = CpuWaits()
-        self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
-        self.returns = env.returns  # a lost replica may come back, as far as is known here
+        self.unvoted: UnvotedSteps | None = None  # set where snapshots may be taken
+        self.returns = env.returns  # lost replicas may come back; False once something forbids it
         self.failure = ""  # the exception that ended the script, while its process has not ended
-        self.on_no_snapshots: Callable[[str], None] = lambda why: None  # none is taken any more
-        self.drains = False  # the job is about to be ended: it wants one snapshot more
+        self.on_no_snapshots: Callable[[str], None] = lambda why: None  # called as they end
+        self.drains = False  # a SIGTERM was sent: one more snapshot is wanted before the job ends
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken
         self.strategy: Strategy | None = None  # None until a model is served
         self.layout: Layout | None = None
         self.fabric: Fabric | None = None  # None until the first transaction is over
         self.invited: tuple[int, ...] = ()  # lost ranks that are ready to take part again
-        self.place: View | None = None  # the one in which this process took a lost rank's place
-        self.joined: tuple[int, ...] = ()  # ranks that took part again the last time
+        self.place: View | None = None  # the view in which this process took a lost rank's place
+        self.joined: tuple[int, ...] = ()  # ranks of the latest return
         self.joined_at = -1  # the transaction from which on lost ranks take part again
         self._protection: Protection | None = None
 

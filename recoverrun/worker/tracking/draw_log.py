@@ -18,12 +18,12 @@ class DrawLog:
     """The draws of a process. `expected`: the microbatches of a step, 0 while unknown."""
 
     def __init__(self, expected: Callable[[], int]) -> None:
-        self.count = 0  # in all; the last of them are in `present`
+        self.count = 0  # of all draws; `present` has the last ones
         self.present: list[Draw] = []  # since the present iteration began
-        self.in_header = False  # all that a loop's header draws is kept
+        self.in_header = False  # a loop's header is drawing: its draws are all kept
         self._expected = expected
-        self._of_header = 0  # of `present`, those of the header
-        self._fetched: list[list[Draw]] = [[], []]  # before a loop began: in the last step, in this
+        self._of_header = 0  # the first draws of `present`, which the header made
+        self._fetched: list[list[Draw]] = [[], []]  # made before a loop: [last step, this step]
 
     def begin_iteration(self, first: bool) -> tuple[list[Draw], list[Draw]]:
         """The list for draws from now on, and the draws by which the item may have been drawn

@@ -23,8 +23,8 @@ class LoopStack:
         self.stack: list[LoopFrame] = []
         self.begun = 0
         self.trained: dict[int, TrainedLoop] = {}  # loops in no other, by number
-        self._asleep: list[LoopFrame] = []  # those that wait, the innermost of a generator first
-        self._told: int | None = None  # the number of the next iteration, as another rank has it
+        self._asleep: list[LoopFrame] = []  # of waiting generators, the innermost of each first
+        self._told: int | None = None  # number of the next iteration if another rank told it
 
     def push(self, loop_frame: LoopFrame, frame: FrameType) -> None:
         """`loop_frame` begins in the call that runs in `frame`."""

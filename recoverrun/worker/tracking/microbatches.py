@@ -40,16 +40,18 @@ class Top:
     attributes: "dict[Path, Any]"
     bulk: "dict[Key, Any]"
     iterators: "dict[Key, Any]"
-    positions: "list[tuple[Source, int]]"  # of every source, when the body began
-    draws: list[Draw]  # those of the loop's header
-    ahead: list[Draw]  # those before the iteration, which may have fetched this one's item
-    drew: bool = False  # data, in its body
-    heard: int = 0  # collectives of the script before it
+    positions: "list[tuple[Source, int]]"  # items that each source had given as the body began
+    draws: list[Draw]  # made by the loop's header for this iteration
+    ahead: list[Draw]  # made before the iteration; one of them may have fetched its item
+    drew: bool = False  # the body took an item from a source
+    heard: int = 0  # collectives of the script so far, as the iteration began
     seeded: bool = False  # torch's streams were seeded before anything was drawn
     switches: "Switches | None" = None  # see `step.switches`
-    context: "Context | None" = None  # captured then
-    made: Counter[str] = field(default_factory=Counter)  # generators, by place, before it
-    evidence: "Evidence | None" = None  # of what the iteration does
+    context: "Context | None" = None  # of this rank, captured as the iteration began
+    made: Counter[str] = field(
+        default_factory=Counter
+    )  # generators made so far, by the place in the code
+    evidence: "Evidence | None" = None  # collected while the iteration runs
     synced: tuple[int, ...] = ()  # see `ForwardSync.counts`
     iterator_lists: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
     """Lists that hold iterators over loaders, and what they held."""
@@ -67,20 +69,20 @@ class LoopFrame:
     streams: "Streams | None" = None
     draws: list[Draw] = field(default_factory=list)
     ahead: list[Draw] = field(default_factory=list)
-    held: list[Draw] = field(default_factory=list)  # before it, of what it goes over
-    adopted: int = 0  # iterators of the process when this iteration began
+    held: list[Draw] = field(default_factory=list)  # before it, of what it iterates over
+    adopted: int = 0  # sources of the process so far, as this iteration began
     heard: int = 0
-    backwards: int = 0  # in this iteration
-    begun: int = 0  # iterations since the last backward that somebody looked at
+    backwards: int = 0  # backward passes in this iteration so far
+    begun: int = 0  # iterations counted by `LoopStack.attempt` since the last backward
     seeded: bool = False
-    counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
-    tested: dict[int, int] | None = None  # of items, by source, for the test of a `while`
-    opened: int = 0  # iterators of loaders that the process had made by then
+    counts: dict[int, int] = field(default_factory=dict)  # items by source, before the header
+    tested: dict[int, int] | None = None  # items each source gave for the first test of a `while`
+    opened: int = 0  # loader iterators of the process so far, as this iteration began
     trained: "dict[int, TrainedLoop]" = field(default_factory=dict)  # in this iteration, by number
-    number: int = -1  # of the loops of this process, in the order in which they began
+    number: int = -1  # position in the order in which this process's loops began
     top: Top | None = None
     fetches: bool = False  # a `for` asks for its next item
-    over: Any = None  # what a `for` goes over
+    over: Any = None  # the iterable of a `for`
 
 
 LEVELS = 3
@@ -89,11 +91,11 @@ LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a microbatch: in this iteration, after so many other backwards of it."""
+    """A microbatch's place: an iteration, and the number of backward passes before it there."""
 
     top: Top
     skip: int
-    line: int = 0  # of its backward, or of the call that comes to it
+    line: int = 0  # of its backward, or of the call in the loop's body that leads to it
 
     @property
     def refusal(self) -> str:
@@ -111,10 +113,10 @@ class Microbatch:
 
     index: int
     places: tuple[Place, ...]  # the innermost iteration first
-    chosen: int = 0  # the one from whose top it is executed again
-    noted: "tuple[tuple[Mark, Evidence], ...]" = ()  # by place: its mark as it ended
+    chosen: int = 0  # index in `places` of the iteration that is executed again for it
+    noted: "tuple[tuple[Mark, Evidence], ...]" = ()  # by place: mark and evidence as it ended
     gradient: int = 0
-    reduces: bool | None = None  # torch reduces at its end (`Strategy.asked_to_reduce`)
+    reduces: bool | None = None  # `Strategy.asked_to_reduce` as it ended
 
     @property
     def place(self) -> Place:
@@ -126,7 +128,7 @@ class Microbatch:
 
     @property
     def shown(self) -> "tuple[tuple[Mark, int], ...]":
-        """By place: its mark and its door (`evidence`)."""
+        """By place: the mark, and the digest of what entered the model (`evidence`)."""
         return tuple((mark, evidence.door) for mark, evidence in self.noted)
 
     @property

@@ -16,9 +16,9 @@ class ExecutionMode:
 
     def __init__(self) -> None:
         self.acting_rank: int | None = None  # the rank as which code is executed again
-        self.speaks_as: int | None = None  # in a child: the rank whose code began it
-        self.untold: Streams | None = None  # in another's place: not its own, to be seeded first
-        self._busy: frozenset[int] = frozenset()  # threads that do not act along
+        self.speaks_as: int | None = None  # in a forked child: the rank as which its parent acted
+        self.untold: Streams | None = None  # torch's streams where the acted rank's are unknown
+        self._busy: frozenset[int] = frozenset()  # threads that go on with their own work
         self.active = True  # False in what the script forks, and where it cannot be served
 
     @property
@@ -31,7 +31,7 @@ class ExecutionMode:
         """Code within is executed as `rank`; where torch's streams stand may be `untold`."""
         before = self.acting_rank, self.untold, self._busy
         if self.acting_rank is None:
-            self._busy = busy_threads()  # first: from here on they ask at any time
+            self._busy = busy_threads()  # before `acting_rank` is set: threads read it at any time
         self.acting_rank, self.untold = rank, untold
         try:
             yield

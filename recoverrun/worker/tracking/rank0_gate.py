@@ -27,19 +27,23 @@ class Rank0Gate:
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.passing: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.supply: Callable[[FrameType], None] = lambda frame: None
-        self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
-        self.places: dict[str, Lone] = {}  # of code for rank 0
-        self.told: Mapping[str, Any] = {}  # what rank 0 knows that it reads (`shared_values`)
+        self.first_of_node: Callable[[int], bool] = lambda rank: (
+            True
+        )  # replaced once the layout is known
+        self.places: dict[str, Lone] = {}  # where rank 0 alone does something
+        self.told: Mapping[str, Any] = {}  # rank 0's values of names that such code reads
         self.led = False  # this rank has stood in for rank 0
-        self.lone = 0  # depth of what is done in the place of rank 0
+        self.lone = 0  # nesting depth of code executed in the place of rank 0
         self.unclear = False  # it is not known whether rank 0 would have drawn what is drawn there
-        self.left: set[str] = set()  # places that raised an error
-        self.missed: set[str] = set()  # what others do alone, since the last commit point
-        self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
+        self.left: set[str] = set()  # places whose code raised an error here
+        self.missed: set[str] = set()  # places skipped here since the last commit point
+        self.missed_at: dict[
+            tuple[Any, str], None
+        ] = {}  # (this rank's last point, place), in order
         self.last_point: Callable[[], Any] = lambda: None
-        self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
-        self.brought: Any = None  # what the deputy gives to the next call in the place of rank 0
-        self.recreated = RecreatedObjects()  # where rank 0 made what it alone has
+        self.undecided: set[str] = set()  # places of rank 0's choices since then
+        self.brought: Any = None  # rank 0's argument for the next call
+        self.recreated = RecreatedObjects()  # objects that only rank 0 has made
 
     def hand_on(self, places: Mapping[str, Lone]) -> None:
         """Learn where a module does something on rank 0 alone."""
@@ -47,7 +51,10 @@ class Rank0Gate:
         self.recreated.learn(places)
 
     def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
-        """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
+        """The value of a condition on the rank: `sense` on rank 0 and its deputy, else `result`.
+
+        `rank` is the number that the condition compared, None for a flag.
+        """
         if bool(result) is sense:
             return result
         self.recreated.visit(where, sys._getframe(1))

@@ -38,38 +38,38 @@ class ScriptRuntime:
 
     def __init__(self, own_rank: int, progress: ProgressWriter | None = None) -> None:
         self.own_rank = own_rank
-        self.progress = progress or ProgressWriter("")  # where the script is, for the launcher
+        self.progress = progress or ProgressWriter("")  # tells the launcher where the script is
         self.gate = Rank0Gate(own_rank)
         self.beside = self.gate.beside
-        self.alone = 0  # depth of what this rank does alone by itself
+        self.alone = 0  # nesting depth of blocks that only this rank executes as its own work
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
         self.own_sources = OwnSources()
         self.module_data = ModuleData()
-        self.counting_modules: set[str] = set()  # of a framework: they count what its loops did
+        self.counting_modules: set[str] = set()  # framework modules whose objects count steps
         self.loop_stack = LoopStack()
         self.microbatches: list[Microbatch] = []
-        self.previous: Microbatch | None = None  # the first one of the transaction before
+        self.previous: Microbatch | None = None  # first of the last transaction
         self.outward: dict[str, int] = {}
-        """By loop around a backward: which of the iterations around it is executed again."""
+        """Loop around a backward -> index of the iteration around it that is executed again."""
         self.regions: set[str] = set()  # loops whose bodies are executed again
         self.observer: Observer | None = None  # None until the script has imported torch
         self.mode = ExecutionMode()
-        self.layout: Layout | None = None  # once the replicas are known
-        self.unwrapped_steps = 0  # of an optimizer, before a model is served
-        self.unwrapped_backwards = 0  # likewise
+        self.layout: Layout | None = None  # None until the replicas are known
+        self.unwrapped_steps = 0  # optimizer steps before a model was served
+        self.unwrapped_backwards = 0  # backward passes before a model was served
         self.sources: list[Source] = []
-        self.adopted = 0  # sources so far
-        self.opened = 0  # iterators of loaders so far
-        self.winds: Winds | None = None  # of a process that takes a lost rank's place, until it has
+        self.adopted = 0  # sources adopted so far
+        self.opened = 0  # loader iterators made so far
+        self.winds: Winds | None = None  # set while this process is on its way to a place
         self.heard = 0  # collectives in which ranks may have said different things
-        self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
-        self.spoiled = ""  # why what is being executed as another rank is not its microbatch
+        self.feeding: Callable[[Any, str], Any] | None = None  # None until torch is imported
+        self.spoiled = ""  # why the present execution as another rank is wrong, "" if it is not
         self.on_top: Callable[[Top], None] = lambda top: None
         self.draws = DrawLog(lambda: len(self.microbatches))
         self.idle = IdleLoops()
-        self.training_loops: set[str] = set()  # around a backward
-        self._over: list[Source] = []  # ended before this step; what they gave may be used in it
+        self.training_loops: set[str] = set()  # ids of loops around a backward
+        self._over: list[Source] = []  # ended before this step; their items may be used in it
 
     def see(
         self,
@@ -140,7 +140,7 @@ class ScriptRuntime:
     # --------------------------------------------------------------------------- data
 
     def adopt(self, source: "Source") -> None:
-        """A new rank-dependent iterator of the script."""
+        """Add a new rank-dependent iterator of the script."""
         self.sources = [known for known in self.sources if not getattr(known, "gone", False)]
         self.sources.append(source)
         self.adopted += 1
