@@ -24,6 +24,7 @@ CASES = (
     Returning(shape="masters"),
     Returning(shape="range", ranks=2, shards=1),
     Returning(shape="range", ranks=4, shards=2, kills="r3@step:6:backward"),
+    Returning(shape="evaluated", ranks=4, shards=2),
     Returning(shape="range", ranks=3, kills="r1@step:6:backward,r2@step:9:forward", comes=2),
     # Who gives the second one its place has come back itself.
     Returning(shape="counting", kills="r1@step:6:backward,r0@step:60:forward", comes=2),
@@ -213,6 +214,20 @@ def test_where_nobody_can_execute_for_one_that_came_back_the_run_goes_on_and_is_
 
     said = [one["reason"] for one in run.records("notice.give")]
     assert any(one.startswith("from here on not exact, equal-count: ") for one in said), said
+
+
+def test_a_mean_that_goes_on_with_another_rank_s_losses_steers_aloud(tmp_path: Path) -> None:
+    case = Returning(shape="means", exact=False)
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=("--return",), bound_s=WITHIN_S
+    ) as run:
+        run.await_record("replica.return", lambda _: True)
+        (run.out / "go").touch()
+        ended_well(run)
+
+    notices = run.records("notice.give")
+    (said,) = [one["reason"] for one in notices if one["event"] == "promise.steer"]
+    assert " is given what rank 1 took over from another rank as it came back (total)" in said
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import evaluations
 import fading
 import masters
 import torch
@@ -214,6 +215,8 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     optimizer.step()
     beside.give_back()
     schedule.step()
+    if KIND == "evaluated":
+        evaluations.without_gradients(model, x)
     if KIND == "told":
         dist.all_reduce(torch.ones(2 if strays("otherwise") else 1))
     if corrupted:
@@ -240,11 +243,14 @@ def by_epochs(workers: int = 0) -> None:
     done = 0
     for epoch in range(1000):
         sampler.set_epoch(epoch)
+        total = 0.0
         for x, y in loader:
-            train(x, y)
+            total += train(x, y)
             done += 1
             if done == STEPS:
                 return
+        if KIND == "means":
+            evaluations.steer_by(total, optimizer)
 
 
 def by_counting() -> None:
@@ -370,13 +376,8 @@ class Trainer:
 
 KEPT: dict[str, torch.Tensor] = {}  # beside the model
 SHAPES = {
-    "range": by_range,
-    "told": by_range,
-    "norms": by_range,
-    "fading": by_range,
-    "masters": by_range,
-    "epochs": by_epochs,
-    "loose": by_epochs,
+    **dict.fromkeys(("range", "told", "norms", "fading", "masters"), by_range),
+    **dict.fromkeys(("epochs", "loose", "evaluated", "means"), by_epochs),
     "workers": lambda: by_epochs(2),
     "counting": by_counting,
     "micro": by_micro,
