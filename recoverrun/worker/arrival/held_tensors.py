@@ -8,6 +8,7 @@ from recoverrun.worker.arrival.packing import is_distributed
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.strategies.fsdp2_shards import named_parameters
 
 
 def model(strategy: Strategy) -> dict[str, torch.Tensor]:
@@ -23,6 +24,7 @@ def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, 
     """Parameters and buffers of modules that are not trained: averages of weights, say."""
     found: dict[str, torch.Tensor] = {}
     known = {id(one) for one in trained(made)}
+    known |= {id(one) for root in strategy.roots() for one in root.parameters()}
     # FSDP1 shows parts of its flat parameters.
     held = {one.untyped_storage().data_ptr() for one in model(strategy).values() if one.numel()}
     for path, module in there.modules:
@@ -74,7 +76,8 @@ def in_every_process(made: MadeObjects, strategy: Strategy | None = None) -> lis
     found = {id(one): one for one in trained(made)}
     if strategy is not None:
         for root in strategy.roots():
-            found |= {id(one): one for one in [*root.parameters(), *root.buffers()]}
+            params = [param for _, param in named_parameters(root)]
+            found |= {id(one): one for one in [*params, *root.buffers()]}
     return list(found.values())
 
 

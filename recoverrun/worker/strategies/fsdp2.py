@@ -31,6 +31,7 @@ from recoverrun.worker.strategies.fsdp2_shards import (
     crc_of_call,
     crc_of_waiting,
     made_for,
+    named_parameters,
     switches_of,
 )
 
@@ -266,7 +267,7 @@ class Fsdp2(Sharding):
         named = {}
         for place, root in enumerate(self.roots()):
             prefix = f"{place}." if place else ""  # stages of a pipeline
-            named.update({f"{prefix}{name}": param for name, param in root.named_parameters()})
+            named.update({f"{prefix}{name}": param for name, param in named_parameters(root)})
         return {
             name: param.to_local() if hasattr(param, "to_local") else param.detach()
             for name, param in named.items()

@@ -1,5 +1,6 @@
 """The parameter group of `fsdp2`: its gradient before the all-reduce, and its way back."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +118,22 @@ def made_for(call: dict[str, Any], shapes: Shapes) -> Shards:
         post_divide=post,
         hook=call["all_reduce_hook"],
     )
+
+
+def named_parameters(root: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """All parameters of a model, those of FSDP2 sharded: a forward without a backward, as of an
+    evaluation, leaves whole ones in their modules.
+    """
+    fsdp2 = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_state")
+    found = map(fsdp2._get_module_fsdp_state, root.modules()) if fsdp2 is not None else ()
+    groups = [one for state in found if state is not None for one in state._fsdp_param_groups]
+    sharded = {
+        id(one._unsharded_param): one.sharded_param
+        for group in groups
+        for one in group.fsdp_params
+        if hasattr(one, "_unsharded_param")  # was gathered before
+    }
+    return [(name, sharded.get(id(one), one)) for name, one in root.named_parameters()]
 
 
 def crc_of_call(call: dict[str, Any]) -> int:
