@@ -6,6 +6,7 @@ PAST = (
     (" is over ", " was over "),
     (" while others are lost", " while others were lost"),
     (" is made by ", " was made by "),
+    (" is given what ", " was given what "),
 )
 """Words of `rank0` and of the calls over survivors, and what they are once all ranks are back."""
 

@@ -156,11 +156,7 @@ def reaches(
     regions: list[tuple[Function | None, list[ast.stmt]]] = [(home, outer_node.body)]
     if home is not scope:
         regions += [(one, one.body) for one in _on_the_way(project, outer_node.body, scope)]
-    known = {
-        name
-        for each in differing
-        for name in ((0, each), (ATTRIBUTE, each), project.named(home, each))
-    }
+    known = _called_so(project, [home], differing)
     known |= {name for each in ASKED for name in ((0, each), (ATTRIBUTE, each))}
     flows = _flows(project, regions, inner_node)
     models = [node for one in project.functions.get("forward", []) for node in one.body]
@@ -168,19 +164,78 @@ def reaches(
     return bool((_spread(flows, known) - known) & reads)
 
 
+class Spread:
+    """Names of the whole script that values may come to which variables where `loops` are, modules
+    or attributes call as one of `differing`. `modules` are as for `reaches`.
+    """
+
+    def __init__(
+        self, loops: Iterable[Loop], differing: Iterable[str], modules: Mapping[str, ast.Module]
+    ) -> None:
+        self._modules = modules
+        self._project = project = _Project()
+        for tree in modules.values():
+            project.add(tree)
+        functions = {id(one): one for some in project.functions.values() for one in some}
+        self._everywhere = len(functions) > MOST_FUNCTIONS
+        if self._everywhere:
+            return
+        found = [_found(loop, modules) for loop in loops]
+        known = _called_so(project, [one[0] for one in found if one is not None], differing)
+        regions: list[tuple[Function | None, list[ast.stmt]]] = [
+            *((None, tree.body) for tree in modules.values()),
+            *((one, one.body) for one in functions.values()),
+        ]
+        self._names = _spread(_flows(project, regions, ast.Pass()), known)
+
+    def enters(self, filename: str, line: int) -> bool:
+        """True if a statement at this line may read one of these names."""
+        if self._everywhere:
+            return True
+        return any(
+            self._names & self._project.read_by(scope, _own_parts(node))
+            for scope, node in _scoped(self._modules.get(filename))
+            if isinstance(node, ast.stmt) and _is_at(node, line)
+        )
+
+
+def _called_so(
+    project: _Project, homes: Iterable[Function | None], names: Iterable[str]
+) -> set[Name]:
+    """What may be called so: variables in `homes` and of modules, attributes."""
+    several, local = list(homes), {(owner, name) for name in names for owner in (0, ATTRIBUTE)}
+    return local | {project.named(home, name) for home in several for _, name in local}
+
+
+def _own_parts(node: ast.stmt) -> list[ast.AST]:
+    """The statement, without statements within it."""
+    parts = [one for one in children(node) if not isinstance(one, ast.stmt)]
+    return [node] if len(parts) == len(children(node)) else parts
+
+
+def _is_at(node: ast.stmt, line: int) -> bool:
+    """True if this statement, and none within it, has code at the line."""
+    here = node.lineno <= line <= (node.end_lineno or node.lineno)
+    return here and not any(isinstance(n, ast.stmt) and _is_at(n, line) for n in children(node))
+
+
+def _scoped(root: ast.AST | None) -> Iterator[tuple[Function | None, ast.AST]]:
+    """All nodes below `root`, each with the function that it is in."""
+    todo: list[tuple[Function | None, ast.AST]] = [] if root is None else [(None, root)]
+    while todo:
+        scope, node = todo.pop()
+        yield scope, node
+        inside = node if isinstance(node, Function) else scope
+        todo += [(inside, child) for child in children(node)]
+
+
 def _found(
     loop: Loop, modules: Mapping[str, ast.Module]
 ) -> tuple[Function | None, ast.For | ast.AsyncFor | ast.While] | None:
     """The loop and the function that it is in."""
-    todo: list[tuple[Function | None, ast.AST]] = []
-    if loop.filename in modules:
-        todo = [(None, modules[loop.filename])]
-    while todo:
-        scope, node = todo.pop()
+    for scope, node in _scoped(modules.get(loop.filename)):
         if isinstance(node, ast.For | ast.AsyncFor | ast.While) and node.lineno == loop.line:
             return scope, node
-        inside = node if isinstance(node, Function) else scope
-        todo += [(inside, child) for child in children(node)]
     return None
 
 

@@ -19,6 +19,7 @@ from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import key_of, told
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
+from recoverrun.worker.make_up.taken_over import TakenOver
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rng.registry import REGISTRY
@@ -41,6 +42,7 @@ class PlaceParts:
     sources: DataSources
     verifier: Learns
     made: MadeObjects
+    taken: TakenOver
 
 
 class Gives(Returns, Protocol):

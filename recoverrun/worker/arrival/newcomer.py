@@ -43,7 +43,7 @@ from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.transfer import empty, fetch
 from recoverrun.worker.arrival.winding import Standing, Winding
 from recoverrun.worker.context.namespaces import reachable
-from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.context.slot_context import Context, key_of
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.replay.known_state import from_words
@@ -319,6 +319,7 @@ class Newcomer:
         placing.put_shares(parts, found, reachable(data, global_, at.f_locals))
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
+        parts.taken.take(map(key_of, told["taken over"]), [one.loop for one in stack])
         self._others = told["others"]
         modules = (path for path, _ in there.modules)
         self._survivor.know(placing.begun(told, first), modules, marks, self._way.began)

@@ -86,6 +86,7 @@ def made(
             stack, sys._getframe(), own, starts, _own_to_ranks(slot, here)
         ),
         "others": _others(parts, rank, here) if exact else [],
+        "taken over": _taken_over(parts, rank, here) if exact else [],
         "apart": [] if exact else _apart(parts, rank),
         "rebound": _rebound(parts, rank, stack, before),
     }
@@ -192,6 +193,12 @@ def _known(parts: PlaceParts, rank: int, loop_frame: LoopFrame) -> State | None:
     lost = parts.executor.lost.get(rank)
     context = loop_frame.top.context if loop_frame.top is not None else None
     return None if lost is None or context is None else lost.states.get(context.point)
+
+
+def _taken_over(parts: PlaceParts, rank: int, here: Context) -> list[Any]:
+    """The values that `rank` gets from this one though its own were others, by name."""
+    state = parts.executor.lost[rank].at(here.point, parts.executor.captures.points)
+    return sorted(map(key_told, state.unknown), key=str)
 
 
 def _apart(parts: PlaceParts, rank: int) -> list[Any]:

@@ -12,6 +12,7 @@ from recoverrun.worker.groups.prologue import Prologue
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.lost_operands import LostOperands
 from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.make_up.taken_over import TakenOver
 from recoverrun.worker.patches import torch_table
 from recoverrun.worker.patches.parts import Parts
 from recoverrun.worker.rank0 import failover, shared_values
@@ -48,11 +49,16 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     mutual = MutualProof(worker, executor, sources, drift)
     proofs = Proofs(worker, executor, mutual, tell)
     verifier = Verification(worker, proofs, drift, NonfiniteCheck(worker, executor))
-    operands = LostOperands(worker, executor)
+    operands, taken = LostOperands(worker, executor), TakenOver(worker, executor.influence)
+
+    def on_exchange() -> None:
+        runtime.hears()
+        taken.exchanges()
+
     policy = SubstitutionPolicy(
         replaying=lambda: worker.acting,
         result_alone=executor.unheard,
-        on_exchange=runtime.hears,
+        on_exchange=on_exchange,
         find_lost_inputs=operands.find,
         on_partial=operands.partial,
     )
@@ -68,7 +74,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
 
         place = PlaceParts(
             worker=worker, driver=driver, executor=executor, left=left, make_up=make_up,
-            sources=sources, verifier=verifier, made=made,
+            sources=sources, verifier=verifier, made=made, taken=taken,
         )  # fmt: skip
         snapshots, gives = None, None
         if env.keeper:

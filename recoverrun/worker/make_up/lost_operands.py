@@ -89,7 +89,7 @@ class LostOperands:
         worker = self._worker
         if worker.acting or not worker.guarantee.exact or _of_reducer(call):
             return
-        place = _place()
+        place = in_words(*script_place())
         if place in self._said:
             return
         self._said.add(place)
@@ -198,12 +198,16 @@ def _module(frame: Any) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _place() -> str:
-    """The line of the script that makes the present call."""
+def script_place() -> tuple[str, int]:
+    """The file and the line of the script that makes the present call."""
     frame = sys._getframe(1)
     at: Any = frame
     while at is not None:
         if _module(at).partition(".")[0] not in PACKAGES:
-            return f"{at.f_code.co_filename.rpartition('/')[2]}:{at.f_lineno}"
+            return at.f_code.co_filename, at.f_lineno
         at = at.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def in_words(filename: str, line: int) -> str:
+    return f"{filename.rpartition('/')[2]}:{line}"

@@ -1,7 +1,7 @@
 """The variables and attributes of the script that can bear on a microbatch's gradient."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -77,6 +77,11 @@ class Influence:
             self._texts.load(modules)
             self._flows = {asked: rank_flow.reaches(outer, inner, names, self._texts.trees())}
         return self._flows[asked]
+
+    def spread(self, loops: Iterable[Loop], names: Iterable[str]) -> Callable[[str, int], bool]:
+        """True of the lines, by file name, that may read what comes of these `names` in `loops`."""
+        self._texts.load(self._script.own_modules)
+        return rank_flow.Spread(loops, list(names), self._texts.trees()).enters
 
     def renews(
         self, outer: Loop, around: Sequence[Context], inner: Loop, within: Sequence[Context]
