@@ -174,8 +174,10 @@ class KeptBays:
                 if fd is not None and memory.is_sealed(fd):
                     self._take_over(caller, rank, owner, fd)
             case Keep(order=order):
-                self._holdings.keep(order)
-                for number in self._shares.keep(order):
+                unfit = {SnapshotId(*one) for one in message.unfit}
+                for number in self._holdings.keep(order, unfit):
+                    memory.take_header(self._fds[number])  # nor does the next keeper take it
+                for number in self._shares.keep(order, unfit):
                     self._drop(number)
                 self._announce()
             case Heartbeat():

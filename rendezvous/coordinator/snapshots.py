@@ -316,7 +316,7 @@ class SnapshotBook:
             self._holdings.pop(launcher, None)
             self._circle.lose(launcher)
 
-    def restored(self, restored: Restored, now: float) -> list[Record]:
+    def restored(self, restored: Restored, now: float) -> list[Effect]:
         """A rank stands where it stood; or its part is none, whatever its keeper has told."""
         going, found = self._return, SnapshotId(restored.attempt, restored.step)
         if found != self._origin:
@@ -338,8 +338,8 @@ class SnapshotBook:
         words = f"all ranks stand at the top of step {restored.step} again"
         return [Record("snapshot.restored", words, fields)]
 
-    def _fail(self, found: SnapshotId, restored: Restored) -> list[Record]:
-        """Drop the part of one rank, or all parts where the snapshot is unfit."""
+    def _fail(self, found: SnapshotId, restored: Restored) -> list[Effect]:
+        """Drop the part of one rank, or, from keepers as well, all parts of an unfit snapshot."""
         told = restored.unfit and found not in self.unfit
         self.spoilt, part = True, (*found, self._world, restored.rank)
         if restored.unfit:
@@ -351,7 +351,8 @@ class SnapshotBook:
             self._add(launcher, -1)
             self._holdings[launcher] = without(self.unfit, replace(holding, held=held))
             self._add(launcher, 1)
-        return [notice(UNFIT.format(found.step, restored.failed))] if told else []
+        keep = ToKeepers(Keep(order=self._order, unfit=tuple(sorted(self.unfit))))
+        return [notice(UNFIT.format(found.step, restored.failed)), keep] if told else []
 
     # --------------------------------------------------------------------------- what is known
 

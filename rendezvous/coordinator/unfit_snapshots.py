@@ -1,6 +1,7 @@
 """Snapshots with which a script does not come to the same state: nobody goes back to them again.
 
-Keepers have them still, and another coordinator may know nothing of it; then they fail once more.
+Keepers are told to drop them, so that another coordinator, which knows nothing of it, does not hear
+of them. What they have said before that is told without them here.
 """
 
 from collections.abc import Collection

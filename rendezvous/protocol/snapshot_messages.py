@@ -46,10 +46,12 @@ class Keep:
     """C -> L, L -> K: neither of two snapshots is written over: the one that is *safe*, as it can
     be had again whatever is lost, or is what all ranks go back to; and the one that is to be next.
 
-    Keepers obey the newest order that they have heard.
+    Keepers obey the newest order that they have heard. `unfit` are snapshots that nobody is to have
+    again, (attempt, step) each.
     """
 
     order: Order
+    unfit: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ that bay is dropped, and another made. What other processes say of the rank from
 effect.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rendezvous.protocol.incarnations import attempt_of
@@ -189,13 +189,19 @@ class Holdings:
 
     # --------------------------------------------------------------------------- keeping
 
-    def keep(self, order: Order) -> None:
-        """These two snapshots are not written over from now on, as far as they are here."""
+    def keep(self, order: Order, unfit: Collection[SnapshotId] = ()) -> list[int]:
+        """These two snapshots are not written over from now on, as far as they are here. Returns
+        the numbers of the bays with `unfit` ones, which have no content any more.
+        """
         former, self.order = self.safe, max(self.order, order)
         if self.safe != former:
             for bay in self._bays.values():
                 if bay.content == self.safe:
                     self._grid(bay.rank).succeeded()
+        bays = [one for one in self._bays.values() if {one.content, one.unsummed} & {*unfit}]
+        for bay in bays:
+            bay.content = bay.unsummed = None
+        return [bay.number for bay in bays]
 
     def find(self, rank: int, wanted: SnapshotId) -> Bay | None:
         """The bay that has this rank's part of `wanted`."""

@@ -1,9 +1,9 @@
 """The parity that a keeper has: of snapshots that are kept, and of no others."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rendezvous.protocol.snapshot_messages import Order, Share
-from rendezvous.snapshots.identity import NO_ORDER
+from rendezvous.snapshots.identity import NO_ORDER, SnapshotId
 
 
 class KeptShares:
@@ -23,10 +23,10 @@ class KeptShares:
         self._shares[number] = share
         return (*same, *self._dropped())
 
-    def keep(self, order: Order) -> tuple[int, ...]:
+    def keep(self, order: Order, unfit: Collection[SnapshotId] = ()) -> tuple[int, ...]:
         """Keep what `Keep` says; the numbers of the memory that is of no use any more."""
         self._order = max(self._order, order)
-        return self._dropped()
+        return self._dropped(unfit)
 
     @property
     def held(self) -> Mapping[int, Share]:
@@ -36,10 +36,10 @@ class KeptShares:
         """All that is here: a total."""
         return tuple(sorted(self._shares.values()))
 
-    def _dropped(self) -> tuple[int, ...]:
+    def _dropped(self, unfit: Collection[SnapshotId] = ()) -> tuple[int, ...]:
         if self._order == NO_ORDER:
             return ()  # All is handed over before it is known what is to stay.
-        kept = {tuple(one) for one in self._order[2:]}
+        kept = {tuple(one) for one in self._order[2:]} - {tuple(one) for one in unfit}
         gone = tuple(number for number, one in self._shares.items() if one[:2] not in kept)
         for number in gone:
             del self._shares[number]

@@ -179,10 +179,10 @@ class NodeKeeper:
         self._say(self._directory.order(order, self._world))
         return []
 
-    def keep(self, order: Order) -> None:
-        """These snapshots are not written over."""
+    def keep(self, order: Order, unfit: tuple[tuple[int, int], ...] = ()) -> None:
+        """These snapshots are not written over; nobody is to have those that are `unfit`."""
         self._order = max(self._order, order)
-        self._say(Keep(order=order))
+        self._say(Keep(order=order, unfit=unfit))
 
     def end(self) -> None:
         """The job is over: no memory is needed any more."""

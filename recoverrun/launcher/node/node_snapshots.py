@@ -130,7 +130,7 @@ class NodeSnapshots:
     def obey(self, order: Keep | Circle) -> None:
         """The coordinator's."""
         if isinstance(order, Keep):
-            self._keeper.keep(order.order)
+            self._keeper.keep(order.order, order.unfit)
         elif self._exchange is not None and self._start is not None:
             host = "" if self._config.endpoint is None else self._config.endpoint.host
             if order.attempt == self._start.attempt:

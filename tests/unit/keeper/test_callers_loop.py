@@ -320,3 +320,23 @@ def test_a_stranger_is_let_go_and_nobody_else_is_disturbed(
     _fill(client, 3)
     keeper.holding((0, 0, 3))
     client.close()
+
+
+def test_a_snapshot_that_does_not_fit_is_had_from_no_keeper_any_more(
+    place: Place, keeper: KeeperProcess
+) -> None:
+    client = KeeperClient(place[0], 0, 0, 1)
+    for step in (1, 2):
+        _fill(client, step)
+        keeper.holding(*((0, 0, one) for one in range(1, step + 1)))
+
+    packets.say(keeper.line, Keep(order=(0, 1, (0, 2), (-1, -1)), unfit=((0, 2),)))
+
+    keeper.holding((0, 0, 1))
+    keeper.child.signal(signal.SIGKILL)
+    keeper.drain()
+    successor = KeeperProcess(place[1], 2, linger_s=0.0)
+    successor.inherit(keeper.bays)
+    successor.holding((0, 0, 1))
+    successor.close()
+    client.close()

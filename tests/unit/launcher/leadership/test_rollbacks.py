@@ -226,6 +226,20 @@ def test_nobody_goes_back_again_to_a_snapshot_that_does_not_fit() -> None:
     assert said == [f"the snapshot of step 25 is not gone back to again: {words}"]
 
 
+def test_all_keepers_are_told_of_a_snapshot_that_does_not_fit_once() -> None:
+    """A coordinator that comes later is told of what they have."""
+    job = _gone_back_to_the_newer()
+    of_rank = Restored(
+        rank=3, incarnation=incarnation(1, 0), attempt=0, step=25, state_ms=0, failed="no",
+        unfit=True,
+    )  # fmt: skip
+    told = [one for _ in range(2) for one in job.say(3, of_rank)]
+
+    keeps = {one.to: one.message.unfit for one in told if isinstance(one.message, Keep)}
+    assert keeps == {"own": ((0, 25),), "far": ((0, 25),)}
+    assert len(told) == 2
+
+
 def test_where_the_only_snapshot_does_not_fit_the_job_ends() -> None:
     job = SnapshotJob()
     job.form()

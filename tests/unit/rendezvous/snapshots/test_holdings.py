@@ -217,3 +217,15 @@ def test_memory_ahead_of_a_snapshot_is_what_that_gets_and_nothing_told_is_lost_f
     assert _steps(keeper) == [1, 2]
     assert ahead() == 1  # the older one is of no use any more
     assert _steps(keeper) == [2]
+
+
+def test_a_snapshot_that_does_not_fit_is_none_any_more_whatever_is_kept() -> None:
+    keeper = Keeper()
+    keeper.fill(1)
+    number = keeper.fill(2)
+    order = (0, 0, (0, 2), NONE)
+    keeper.keep(order)
+
+    assert keeper.keep(order, {SnapshotId(0, 2)}) == [number]
+    assert _steps(keeper) == [1]
+    assert keeper.room() == number
