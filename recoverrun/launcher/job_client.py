@@ -96,7 +96,7 @@ class JobClient:
         if self._config.endpoint is None or self.connections.hosts:
             self._host_coordinator(over=False, now=now)
 
-    def close(self, flush: Callable[[float], bool]) -> None:
+    def close(self, flush: Callable[[], bool]) -> None:
         """The station closes the connections. `flush` waits for the journal's last records."""
         self.connections.close()
         self._endpoint_call.close()

@@ -83,14 +83,25 @@ class Hub:
         self._guests = guests
         self._admission = admission
         self._rate_limited_log = rate_limited_log
+        self.port = self._last_port()
+        """The port at which others are told to call it."""
 
     def listen_also(self, address: str, port: int) -> None:
         """Be found at another place of this machine too, from now on at `port`. Raises OSError."""
         bind(self._socket, tcp(address, port))
+        self.port = self._last_port()
 
-    @property
-    def port(self) -> int:
-        """The port at which it listened last."""
+    def answer_also(self, address: str, port: int) -> bool:
+        """Be found at another place as well; others are told of `port` as before. False if another
+        program has it.
+        """
+        try:
+            bind(self._socket, tcp(address, port))
+        except OSError:
+            return False
+        return True
+
+    def _last_port(self) -> int:
         endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return int(endpoint.strip("\0").rpartition(":")[2])
 
@@ -208,6 +219,11 @@ class Dealer:
 
     def send(self, *frames: bytes | Bulk) -> bool:
         """False while there is no connection."""
+        self.call_again()
+        return (self._up or not self._keeps) and send(self._socket, frames)
+
+    def call_again(self) -> None:
+        """Call anew where the other end has refused us, and elsewhere where it is long silent."""
         several = len(self._endpoints) > 1
         tired = several and not self._up and time.monotonic() - self._down_since > ELSEWHERE_AFTER_S
         if self._given_up or tired:
@@ -216,4 +232,3 @@ class Dealer:
                 self._socket.disconnect(self._endpoints[0])
             self._endpoints.rotate(-1)
             self._socket.connect(self._endpoints[0])
-        return (self._up or not self._keeps) and send(self._socket, frames)

@@ -27,6 +27,7 @@ from recoverrun.launcher.network.addresses import (
 )
 from recoverrun.launcher.network.frames import Envelope, opened, packets, ranks
 from recoverrun.launcher.network.inquiries import Inquiry
+from recoverrun.launcher.network.side_door import open_side_door
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Redirect, Refusal, Start
 from rendezvous.protocol.messages import Message
@@ -107,6 +108,7 @@ class Connections:
         except OSError as error:
             words = f"cannot listen for the other nodes: {error.strerror}"
             raise RecoverrunError(words, ExitCode.NEVER_FORMED) from error
+        open_side_door(self._hub, config.endpoint)
 
     def claim(self, now: float) -> bool:
         """True if we listen at the endpoint from now on, and do not call it any more.

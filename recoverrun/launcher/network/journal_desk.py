@@ -33,7 +33,6 @@ READERS_MOST = 16
 READER_S = 5.0
 """A reader that has not asked for so long has left."""
 
-FLUSH_S = 1.0
 LAST_PIECES = 64
 """At the end of a launcher a reader is told so much at most."""
 
@@ -82,7 +81,7 @@ class JournalDesk:
         """Send what has been read, if that is `ready`."""
         self._connections.send_all(self._calls.take(ready))
 
-    def close(self, flush: Callable[[float], bool], now: float) -> None:
+    def close(self, flush: Callable[[], bool], now: float) -> None:
         """Tell the end of the journal to those who still ask; `flush` waits until it is written."""
         self._calls.close()
         readers = [
@@ -90,7 +89,7 @@ class JournalDesk:
             for reader, (call, asked_at) in self._readers.items()
             if now < asked_at + READER_S
         ]
-        if readers and flush(FLUSH_S):
+        if readers and flush():
             for reader, have in readers:
                 tell = self._teller(reader, UNASKED)
                 self._connections.send_all(map(tell, _rest(self._folder.made, have)))

@@ -20,6 +20,7 @@ from recoverrun.launcher.network.frames import opened
 from recoverrun.launcher.network.handshake_diagnosis import diagnose, has_ended, unanswered
 from recoverrun.launcher.network.journal_desk import JOURNAL, STACK, UNASKED
 from recoverrun.launcher.network.key_lookup import Keyring
+from recoverrun.launcher.network.side_door import side_doors
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Refusal
 from rendezvous.protocol.journal_messages import JournalCall, JournalPiece
@@ -44,7 +45,7 @@ class _Line:
 
     place: Place | None  # None: the endpoint
     dealer: Dealer
-    wait_s: float  # that its connection may take
+    wait_s: float  # that its connection may still take
 
 
 class RemoteJournals:
@@ -60,12 +61,14 @@ class RemoteJournals:
         """Fetch those of ranks that stood still as well."""
         self._endpoints, self._keyring = endpoints, keyring
         self._station = Station(keyring.key)
-        self._lines = [_Line(None, open_uplink(self._station, endpoints, keeps=True), PATIENCE_S)]
+        self._lines = [_Line(None, open_uplink(self._station, endpoints, keeps=True), 0.0)]
         self._have: dict[str, int] = {}
         self._serial = 0
 
     def fetch(self) -> None:
         """Bring what is new. Raises RecoverrunError if nobody has ever answered."""
+        if not self.folder:
+            self._meet()
         heard: list[_Line] = []
         for line in self._lines:  # It grows while we ask.
             while (piece := self._ask(line)) is not None:
@@ -83,6 +86,38 @@ class RemoteJournals:
     def close(self) -> None:
         self._station.close()
 
+    def _meet(self) -> None:
+        """Wait for the first launcher that is there: the one at the endpoint, or where that has
+        ended, another one of the job at the same host. Raises RecoverrunError.
+        """
+        first = self._lines[0]
+        places = [place for one in self._endpoints if has_ended(one) for place in side_doors(one)]
+        tried = [first, *map(self._line, places)]
+        until = time.monotonic() + PATIENCE_S
+        while not any(line.dealer.up for line in tried) and time.monotonic() < until:
+            for line in tried:
+                line.dealer.call_again()
+                self._answer(line)  # It tells of connections.
+            self._despair(first)
+            self._station.wait(LOOK_S)
+        # Only one of them: the next one may be of another job. It names those of its own.
+        met = next((line for line in tried if line.dealer.up), first)
+        self._lines = [first] if met is first else [first, met]
+        for line in tried:
+            if line not in self._lines:
+                self._station.drop(line.dealer)
+
+    def _line(self, place: Place) -> _Line:
+        """A call to this place, under a name of its own: nobody hears two of one name."""
+        dealer = self._station.connect_tcp(place, keeps=True, apart=True)
+        return _Line(place, dealer, CALL_S)
+
+    def _despair(self, line: _Line) -> None:
+        """Raises RecoverrunError if what answers at the endpoint will never let us in."""
+        if line.place is None and (failures := line.dealer.new_strangers()):
+            if why := diagnose(self._endpoints, self._keyring, failures):
+                raise RecoverrunError(why, ExitCode.NEVER_FORMED)
+
     def _ask(self, line: _Line) -> JournalPiece | None:
         """The answer of one launcher, None if there is none. Raises RecoverrunError."""
         until = time.monotonic() + line.wait_s
@@ -93,9 +128,7 @@ class RemoteJournals:
         self._answer(line)
         while not line.dealer.send(call):
             self._answer(line)  # It tells of connections, and what came before one broke.
-            if line.place is None and (failures := line.dealer.new_strangers()):
-                if why := diagnose(self._endpoints, self._keyring, failures):
-                    raise RecoverrunError(why, ExitCode.NEVER_FORMED)
+            self._despair(line)
             if time.monotonic() >= until:
                 return None
             self._station.wait(LOOK_S)
@@ -123,8 +156,7 @@ class RemoteJournals:
         for host, port in piece.launchers:
             if (host, port) not in known:
                 with suppress(OSError):  # a place that cannot be
-                    dealer = self._station.connect_tcp((host, port), keeps=True)
-                    self._lines.append(_Line((host, port), dealer, CALL_S))
+                    self._lines.append(self._line((host, port)))
 
     def _keep(self, piece: JournalPiece) -> bool:
         """Write it behind what is there. False if nothing came that fits there."""
@@ -156,7 +188,8 @@ class RemoteJournals:
                 f"the launcher at {written(self._endpoints)} does not tell its journal: it may be "
                 "of another version, or its disk stalls"
             )
-        return unanswered(self._endpoints, PATIENCE_S)
+        sentence = unanswered(self._endpoints, PATIENCE_S)
+        return f"{sentence} If that node is lost, name another one of the job, with the same port"
 
 
 def _piece(frames: Sequence[bytes]) -> JournalPiece | None:

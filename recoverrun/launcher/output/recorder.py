@@ -97,9 +97,9 @@ class Recorder:
         if words:
             self._say(words)
 
-    def flush(self, within_s: float) -> bool:
-        """True if all records so far are with the kernel, which is waited for so long."""
-        return self._journal is not None and self._journal.flush(within_s)
+    def flush(self) -> bool:
+        """Wait until all records are with the kernel, for FLUSH_S at most. True if they are."""
+        return self._journal is not None and self._journal.flush(FLUSH_S)
 
     def close(self) -> None:
         """Write what is left, for FLUSH_S at most, and say what could not be written."""

@@ -25,12 +25,12 @@ JOURNAL = "events.a.jsonl"
 class Launcher:
     """A launcher that does nothing but answer readers, in a thread."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, rank: int = 0) -> None:
         self.run_dir = place / "run"
         self._station = Station()
         self.endpoint = Endpoint(host="127.0.0.1", port=free_port())
         options = Options(
-            command=("train.py",), nnodes="2", rdzv_endpoint=str(self.endpoint), node_rank=0
+            command=("train.py",), nnodes="2", rdzv_endpoint=str(self.endpoint), node_rank=rank
         )
         self._connections = Connections(self._station, parse_options(options, {}))
         self._connections.open(time.monotonic())
@@ -53,7 +53,7 @@ class Launcher:
         self._over.set()
         self._thread.join()
         self.write(JOURNAL, last)
-        self._desk.close(lambda within_s: True, time.monotonic())
+        self._desk.close(lambda: True, time.monotonic())
         self._connections.close()
         self._station.close()
 
@@ -106,3 +106,18 @@ def test_stacks_are_fetched_once_they_are_wanted(job: tuple[Launcher, RemoteJour
     remote.stacks = True
     remote.fetch()
     assert (remote.directory / "hangs" / "2" / "rank1.stack").read_bytes() == b"File"
+
+
+def test_a_launcher_is_found_by_the_port_of_an_endpoint_where_nobody_listens(
+    tmp_path: Path,
+) -> None:
+    launcher = Launcher(tmp_path, rank=1)
+    launcher.write(JOURNAL, b"begin")
+    remote = RemoteJournals([launcher.endpoint], Keyring(), tmp_path)
+    try:
+        remote.fetch()
+    finally:
+        remote.close()
+        launcher.end(b"")
+
+    assert (tmp_path / JOURNAL).read_bytes() == b"begin"
