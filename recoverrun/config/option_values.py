@@ -225,6 +225,8 @@ def endpoint(text: str, default_port: int, option: str = "--rdzv-endpoint") -> E
 
 def metrics_place(text: str, option: str) -> Endpoint:
     """PORT of the loopback address, or HOST:PORT, where * is every address."""
+    if not re.search(r"(^|:)[0-9]+$", text):
+        raise usage(f"{option} must be PORT or HOST:PORT, not {text!r}")
     found = endpoint(f"127.0.0.1:{text}" if text.isdigit() else text, 0, option)
     return Endpoint(host="0.0.0.0", port=found.port) if found.host == "*" else found
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from recoverrun.reports.commits import Commit
-from recoverrun.reports.drawing import WIDTH, Drawing, polyline, ticks, time_ticks
+from recoverrun.reports.drawing import WIDTH, Drawing, polyline, tick, ticks, time_ticks
 from recoverrun.reports.happenings import Death
 from recoverrun.reports.postmortem import Lane, Postmortem
 from recoverrun.reports.thinning import thinned
@@ -40,7 +40,7 @@ class Axis:
             x = self.x(self.began + seconds)
             drawing.line(x, top, x, foot, "grid")
             anchor = "end" if x > WIDTH - 40 else "middle"
-            drawing.text(min(x, WIDTH), foot + 15, span(seconds), anchor=anchor)
+            drawing.text(min(x, WIDTH), foot + 15, tick(seconds), anchor=anchor)
 
 
 def lanes(found: Postmortem, hangs: Sequence[Death]) -> str:
@@ -158,7 +158,7 @@ def step_times(found: Postmortem, commits: Sequence[Commit]) -> str:
     axis.draw(drawing, tall + top)
     for value in _powers(low, high) if steep else ticks(low, high, 4):
         drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
-        drawing.text(LEFT - 8, y(value) + 4, span(value / 1000), anchor="end")
+        drawing.text(LEFT - 8, y(value) + 4, tick(value / 1000), anchor="end")
     for loss in found.losses:
         x = axis.x(loss.cause.loss.ts)
         drawing.line(x, top, x, top + tall, "mark-lost")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from recoverrun.text import sanitize
+from recoverrun.text import sanitize, span
 
 WIDTH = 1000.0
 """Units from the left to the right edge of every picture."""
@@ -87,3 +87,8 @@ def time_ticks(seconds: float, most: int) -> Sequence[float]:
 def _n(value: float) -> str:
     text = f"{value:.1f}"
     return text.removesuffix(".0")
+
+
+def tick(seconds: float) -> str:
+    """The label of an axis of time; at its beginning no unit would be that of the others."""
+    return span(seconds) if seconds else "0"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from recoverrun.reports.drawing import WIDTH, Drawing, ticks
+from recoverrun.reports.drawing import WIDTH, Drawing, tick, ticks
 from recoverrun.reports.goodput import Goodput, rows
 from recoverrun.reports.postmortem import LossReport
 from recoverrun.reports.returns import Way
@@ -79,7 +79,7 @@ def _bars(bars: Sequence[tuple[str, Parts]], label: str) -> str:
     for value in ticks(0, longest, 6):
         x = LEFT + room * value / longest
         drawing.line(x, 0, x, foot, "grid")
-        drawing.text(x, foot + 15, span(value / 1000), anchor="middle")
+        drawing.text(x, foot + 15, tick(value / 1000), anchor="middle")
     for row, (name, parts) in enumerate(bars):
         y, x = PITCH * row + (PITCH - HIGH) / 2, LEFT
         drawing.text(LEFT - 8, y + HIGH - 3, name, anchor="end")

@@ -13,6 +13,7 @@ from recoverrun.reports import figures
 from recoverrun.reports.commits import Commit
 from recoverrun.reports.goodput import Goodput, goodput_json
 from recoverrun.reports.history import History
+from recoverrun.reports.postmortem import STOPPED
 from recoverrun.reports.returns import on_the_way
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.reports.standing_still import StandingStill
@@ -30,7 +31,7 @@ HAPPENINGS = 32  # events that are kept for the screen
 SILENT_AFTER_S = 30.0  # without a record, and twenty times the usual step
 IDLE_AFTER_S = 5.0  # without a step, and five times the usual one
 
-Phase = Literal["waiting", "starting", "running", "degraded", "ended", "failed"]
+Phase = Literal["waiting", "starting", "running", "degraded", "ended", "stopped", "failed"]
 Health = Literal["up", "done", "stopped", "fault"]
 
 
@@ -252,6 +253,8 @@ class Watch:
         if not facts.latest:
             return "waiting"
         if facts.exit_code is not None:
+            if facts.exit_code in STOPPED:
+                return "stopped"
             return "failed" if facts.exit_code else "ended"
         if facts.replicas and len(live) < len(facts.replicas):
             return "degraded"

@@ -49,6 +49,7 @@ _HEALTH = {
     "running": GOOD,
     "degraded": REDUCED,
     "ended": GOOD,
+    "stopped": REDUCED,
     "failed": BAD,
 }
 

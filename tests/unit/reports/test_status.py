@@ -121,3 +121,12 @@ def test_a_run_without_a_step_for_long_says_so_whatever_else_is_recorded(tmp_pat
     assert "running, no step for 42.0 s" in plain_lines(late)[0]
     assert late.happenings[-1].text == "no rank has moved for 39.0 s"
     assert late.happenings[-1].kind == "warning"
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "ended"), (130, "stopped"), (7, "failed")])
+def test_a_run_that_somebody_stopped_has_not_failed(tmp_path: Path, code: int, phase: str) -> None:
+    story = journals.two_steps(tmp_path)
+    story.write("run.end", "", exit_code=code, root_rank=-1)
+    story.close()
+
+    assert status_of(read_run(tmp_path), journals.WALL).phase == phase
