@@ -3,7 +3,8 @@
 The child has a copy of all memory: iterators, queues and generators of the script may be moved
 there as one likes. Files that are open for reading get descriptors and places of their own, what is
 written goes nowhere (`discarded_writes`), memory that processes share is copied, and all else is
-closed. There are no other threads; who waits for one runs into the bound of time. Whatever the
+closed. There are no other threads but those that it begins, as pools do (`renewed_pools`); who
+waits for another one runs into the bound of time. Whatever the
 child is caught in, it ends with it, and so do the processes that it begins. It may ask its parent,
 which waits for it, for what it cannot do itself.
 """
@@ -30,6 +31,7 @@ import msgpack
 import torch
 
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
+from recoverrun.worker.verification import renewed_pools
 from recoverrun.worker.verification.discarded_writes import lead_nowhere
 
 MOST_SHARED_BYTES = 1 << 30
@@ -211,6 +213,7 @@ def _alone(writer: int, parent: int) -> None:
         _copy(libc, start, end - start)
     _part_with_files(writer)
     lead_nowhere()
+    renewed_pools.renew()
     torch.set_num_threads(1)  # those of the pool are not here
 
 
