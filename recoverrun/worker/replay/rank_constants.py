@@ -35,7 +35,7 @@ import torch
 from torch import nn
 
 from recoverrun.worker.context.attached_state import ATTACHED, KINDS
-from recoverrun.worker.context.fingerprints import mark_of
+from recoverrun.worker.context.fingerprints import FEW, mark_of
 from recoverrun.worker.context.iterator_copy import iterator_digest
 from recoverrun.worker.context.member_views import (
     ModuleVariables,
@@ -60,6 +60,10 @@ MOST_BYTES = 16 << 20
 """The size of all values that one rank tells."""
 
 MOVED = "{name} differs between ranks, and is not what it was as they told each other"
+LONG_MOVED = (
+    "{place} differs between ranks, and has changed since they told each other: with more than "
+    "{most} entries it is not followed ({name})"
+)
 AWAKE = "{name} gives each rank other values, and was not asked for any before the last proof"
 OWN_PLACE = frozenset({"RANK", "LOCAL_RANK"})
 """Environment variables of a rank's own, which `rank_environment` sets for executed code."""
@@ -106,6 +110,13 @@ class Leaf:
     @property
     def spelt(self) -> str:
         return self.name.removeprefix("__main__.")
+
+    @property
+    def moved(self) -> str:
+        """The sentence on a value that is not what it was."""
+        place = self.place.removeprefix("__main__.")
+        long = type(self.key) is int and len(self.holder) > FEW
+        return (LONG_MOVED if long else MOVED).format(name=self.spelt, place=place, most=FEW)
 
     def missed(self, asked: Asked, rests: bool) -> bool:
         """True if it is not what it was, or not where it was found, and is `asked` for."""
@@ -221,13 +232,13 @@ class RankConstants:
                 mine = leaf.value
                 rests = leaf.digest == digest and not leaf.written
                 if leaf.missed(asked, rests):
-                    raise NotReplayable(MOVED.format(name=leaf.spelt))
+                    raise NotReplayable(leaf.moved)
                 if rests:
                     before.append((leaf, mine))
                     leaf.holder[leaf.key] = value
                 # A context may have put it there.
                 elif leaf.strict and leaf.digest != _digest(value):
-                    raise NotReplayable(MOVED.format(name=leaf.spelt))
+                    raise NotReplayable(leaf.moved)
             yield
         finally:
             for leaf, value in reversed(before):

@@ -216,6 +216,16 @@ def test_what_a_context_has_put_in_place_is_the_other_ranks_already(two: Two) ->
     assert vars(two.module)["x"] == 1
 
 
+def test_of_a_long_list_the_list_is_named() -> None:
+    rows = {number: [number] for number in range(96)}
+    leaf = Leaf("__main__.rows[88]", rows, 88, place="__main__.rows")
+
+    assert leaf.moved == (
+        "rows differs between ranks, and has changed since they told each other: with more than 64 "
+        "entries it is not followed (rows[88])"
+    )
+
+
 def test_data_that_were_changed_in_place_have_moved(two: Two) -> None:
     mine = torch.arange(3)
     two.exchange({"x": mine}, {"x": torch.arange(4)})
