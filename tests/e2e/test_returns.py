@@ -25,6 +25,7 @@ CASES = (
     Returning(shape="range", ranks=2, shards=1),
     Returning(shape="range", ranks=4, shards=2, kills="r3@step:6:backward"),
     Returning(shape="evaluated", ranks=4, shards=2),
+    Returning(shape="averaged", ranks=4, shards=2, kills="r3@step:6:backward"),
     Returning(shape="range", ranks=3, kills="r1@step:6:backward,r2@step:9:forward", comes=2),
     # Who gives the second one its place has come back itself.
     Returning(shape="counting", kills="r1@step:6:backward,r0@step:60:forward", comes=2),

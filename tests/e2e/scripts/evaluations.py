@@ -1,4 +1,4 @@
-"""Evaluations between the steps of returning.py."""
+"""Evaluations and averages between the steps of returning.py."""
 
 import torch
 import torch.distributed as dist
@@ -18,3 +18,13 @@ def steer_by(total: float, optimizer: torch.optim.Optimizer) -> None:
     dist.all_reduce(mean, dist.ReduceOp.AVG)
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] / (1 + 1e-3 * mean.item())
+
+
+def averaged(
+    averages: list[torch.Tensor] | None, model: torch.nn.Module
+) -> list[torch.Tensor] | None:
+    """Averages of the parameters, which begin after the first step."""
+    now = [param.detach().clone() for param in model.parameters()]
+    if averages is None:
+        return now
+    return [old + (new - old) / 8 for old, new in zip(averages, now, strict=True)]

@@ -240,12 +240,13 @@ def by_epochs(workers: int = 0) -> None:
     data = TensorDataset(xs, ys)
     sampler = DistributedSampler(data, seed=3)
     loader = DataLoader(data, batch_size=BATCH, sampler=sampler, num_workers=workers)
-    done = 0
+    done, averages = 0, None
     for epoch in range(1000):
         sampler.set_epoch(epoch)
         total = 0.0
         for x, y in loader:
             total += train(x, y)
+            averages = evaluations.averaged(averages, model) if KIND == "averaged" else None
             done += 1
             if done == STEPS:
                 return
@@ -377,7 +378,7 @@ class Trainer:
 KEPT: dict[str, torch.Tensor] = {}  # beside the model
 SHAPES = {
     **dict.fromkeys(("range", "told", "norms", "fading", "masters"), by_range),
-    **dict.fromkeys(("epochs", "loose", "evaluated", "means"), by_epochs),
+    **dict.fromkeys(("epochs", "loose", "evaluated", "averaged", "means"), by_epochs),
     "workers": lambda: by_epochs(2),
     "counting": by_counting,
     "micro": by_micro,
