@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.arrival import packing
 from recoverrun.worker.arrival.packing import is_distributed
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
@@ -106,11 +107,4 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def like(param: Any, part: torch.Tensor) -> Any:
     """`part` as the local part of a DTensor that is laid out as `param` is."""
-    return type(param.data).from_local(
-        part,
-        param.device_mesh,
-        param.placements,
-        run_check=False,
-        shape=param.shape,
-        stride=param.stride(),
-    )
+    return packing.like(param, part, param.shape, param.stride())

@@ -186,6 +186,8 @@ def _fill(present: Any, value: Any) -> bool:
     """Give a tensor or an array its elements where it lies; False if there is none like it."""
     if isinstance(value, LocalShard) and is_distributed(present):
         present, value = local(present), value.tensor
+    elif is_distributed(value) and is_distributed(present):
+        present, value = local(present), local(value)
     if type(present) is not type(value) or present.shape != value.shape:
         return False
     if isinstance(value, torch.Tensor):

@@ -68,9 +68,18 @@ def is_distributed(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalShard:
-    """The local part of a DTensor. Whoever unpacks it knows mesh and placements."""
+    """The local part of a DTensor that is laid out as none that both sides have. Whoever unpacks it
+    knows mesh and placements.
+    """
 
     tensor: torch.Tensor
+
+
+def like(one: Any, part: torch.Tensor, shape: torch.Size, stride: tuple[int, ...]) -> Any:
+    """`part` as the local part of a DTensor of this shape that is laid out as `one` is."""
+    return type(one.data).from_local(
+        part, one.device_mesh, one.placements, run_check=False, shape=shape, stride=stride
+    )
 
 
 def pack(value: object, tensors: list[torch.Tensor], name: str = "value") -> Plain:
@@ -211,7 +220,8 @@ class Packing:
             return {"here": self._numbers[id(value)]}
         if is_distributed(value):
             self.sharded = True
-            return {"shard": self._tensor(value._local_tensor)}
+            part = self._tensor(value._local_tensor)
+            return {"shard": [part, self._alike(value), list(value.shape), list(value.stride())]}
         if trouble := unsendable(value):
             raise self._refused(trouble)
         number, _ = self._met.setdefault(id(value), (len(self.tensors), value))
@@ -220,6 +230,15 @@ class Packing:
             self.names.append(self._written())
         device = [] if value.is_cpu else [value.device.type]  # which one is each process's own
         return {"tensor": [number, value.requires_grad and value.is_leaf, *device]}
+
+    def _alike(self, value: Any) -> int | None:
+        """The number of a DTensor that the other side has, too, and that is laid out as this is."""
+        here: Sequence[Any] = self.here
+        layout = value.device_mesh, value.placements
+        for number, one in enumerate(here):
+            if is_distributed(one) and (one.device_mesh, one.placements) == layout:
+                return number
+        return None
 
     def _written(self) -> str:
         return "".join(one if isinstance(one, str) else f"[{one[0]!r}]" for one in self._path)
@@ -298,7 +317,7 @@ class _Unpacking:
             case "here" if _of(int, body) >= 0:
                 return self._here[body]
             case "shard":
-                return LocalShard(self._tensor(*body["tensor"]))
+                return self._shard(*body)
             case "int":
                 return int(_of(str, body), 16)
             case "str":
@@ -320,6 +339,12 @@ class _Unpacking:
             case "numpy":
                 return _array(body)
         return value_kinds.unpacked(mark, body, lambda part: self.value(part, depth - 1))
+
+    def _shard(self, part: Any, alike: Any, shape: Any, stride: Any) -> Any:
+        local = self._tensor(*part["tensor"])
+        if alike is None or not self._here:
+            return LocalShard(local)
+        return like(self._here[_of(int, alike)], local, torch.Size(shape), tuple(stride))
 
     def _tensor(self, number: Any, leaf: Any, device: Any = "cpu") -> torch.Tensor:
         if _of(int, number) not in range(len(self._tensors)):
