@@ -46,6 +46,7 @@ from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.failures import fail, give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import Reading, Snapshot
+from recoverrun.worker.snapshots.untouched_zeros import untouched_zeros
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
@@ -220,7 +221,7 @@ def _put_gradients(made: MadeObjects, told: list[Any], tensors: list[torch.Tenso
     if len(params) != len(told):
         raise NotReachable(UNLIKE.format(what="parameters", here=len(params), there=len(told)))
     gradients = [
-        torch.zeros_like(held_tensors.local(param)) if packed is False else unpack(packed, tensors)
+        untouched_zeros(held_tensors.local(param)) if packed is False else unpack(packed, tensors)
         for param, packed in zip(params, told, strict=True)
     ]
     placing.put_gradients(made, gradients)
