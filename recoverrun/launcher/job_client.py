@@ -339,7 +339,8 @@ class JobClient:
             self._send(coordinator_host.begin_anew(start, gone, takeover.attempt + 1, now), now)
         else:
             vacancy, standings = takeover.vacancy, takeover.standings
-            self._send(coordinator_host.take_over(start, vacancy, standings, now), now)
+            told = coordinator_host.take_over(start, vacancy, standings, now, takeover.held)
+            self._send(told, now)
         beat = self._sign_of_life(self._leadership.term)
         self._send(coordinator_host.beat(beat, members=True), now)
         for sender, message in takeover.early:

@@ -21,6 +21,7 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
+from rendezvous.protocol.snapshot_messages import Holding
 from rendezvous.protocol.views import View
 
 STEPS_KEPT = 16
@@ -30,7 +31,7 @@ rank about any of them, and that rank be lost since: steps are finished while wo
 
 RETOLD = (
     Committed, Topology, Verdict, Farewell, Overdue, Exited, ContextBuffer, Broken, Discord, View,
-    Decision, StartAgain,
+    Decision, StartAgain, Holding,
 )  # fmt: skip
 """What a standing is made of."""
 
@@ -48,6 +49,7 @@ class Memory:
         self._decisions: dict[tuple[int, int], Decision] = {}  # by generation and step
         self._newest: dict[int, int] = {}  # rank -> incarnation of its newest process
         self._starts: dict[tuple[int, ...], StartAgain] = {}  # the newest of each replica
+        self.holding: Holding | None = None  # the snapshots of this node, which no worker tells
 
     def said(self, message: Message) -> None:
         """A worker of this node said so, or its end was seen."""
@@ -62,6 +64,8 @@ class Memory:
                 self._facts[type(message).__name__, message.rank] = message
             case Discord() | Overdue():
                 self._facts[type(message).__name__, message.rank] = message
+            case Holding():
+                self.holding = message
             case _:
                 pass  # asked for again, or of no use to anybody else
 
@@ -113,7 +117,8 @@ class Memory:
         facts = (self._facts[key] for key in sorted(self._facts))
         steps = (self._steps[key] for key in sorted(self._steps, key=lambda key: key[::-1]))
         starts = (self._starts[ranks] for ranks in sorted(self._starts))
-        return (*views, *decisions, *starts, *facts, *steps)
+        held = () if self.holding is None else (self.holding,)
+        return (*held, *views, *decisions, *starts, *facts, *steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

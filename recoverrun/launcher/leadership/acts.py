@@ -7,7 +7,11 @@ from rendezvous.consensus.etcd_api import Call
 from rendezvous.coordinator.standing import Standing, Vacancy
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.snapshot_messages import Holding
 from rendezvous.protocol.store_messages import StoreAnswer
+
+Held = tuple[tuple[str, Holding], ...]
+"""Launchers, and the snapshots of their nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,7 @@ class TakeOver:
     standings: tuple[Standing, ...]
     attempt: int
     early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
+    held: Held = ()
 
 
 @dataclass(frozen=True, slots=True)

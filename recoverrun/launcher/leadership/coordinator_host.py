@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
+from recoverrun.launcher.leadership.acts import Held
 from recoverrun.launcher.leadership.attempts import Attempts, survives
 from recoverrun.launcher.leadership.first_failure import FirstFailure
 from recoverrun.launcher.leadership.host_messages import HostMessages
@@ -307,12 +308,16 @@ class CoordinatorHost(HostMessages):
     # --------------------------------------------------------------------------- taking over
 
     def take_over(
-        self, start: Start, vacancy: Vacancy, standings: Sequence[Standing], now: float
-    ) -> list[Envelope]:
-        """Go on with an attempt that another host has begun, from what all members remember."""
+        self, start: Start, vacancy: Vacancy, standings: Sequence[Standing], now: float,
+        held: Held = (),
+    ) -> list[Envelope]:  # fmt: skip
+        """Go on with an attempt that another host has begun, from what all members remember, and
+        what each of them has `held` of snapshots.
+        """
         self._attempts.adopt(start)
         self._members.adopt(start, {name for name, _, _ in vacancy.lost})
         self._rollbacks.begin(start, now, known=True)
+        envelopes = self._rollbacks.adopt(held, now)  # before it is judged who is lost
         self._first_failure = FirstFailure(
             nodes=len(self._members.known), world_size=start.world_size
         )
@@ -321,7 +326,7 @@ class CoordinatorHost(HostMessages):
         except AssertionError as error:
             return self._broken(str(error))
         self._generation = self._coordinator.generation
-        envelopes = self.answer(self._store.supersede(self._generation, now))
+        envelopes += self.answer(self._store.supersede(self._generation, now))
         self._changing = True  # Whatever has to end ends because a node is lost.
         for effect in effects:
             envelopes += self._carry_out(effect, now)

@@ -6,12 +6,14 @@ until the leader speaks. What is said to the coordinator meanwhile is kept for i
 
 from collections.abc import Callable, Iterable, Sequence
 
+from recoverrun.launcher.leadership.acts import Held
 from recoverrun.launcher.network.frames import NOBODY
 from rendezvous.coordinator.standing import RETOLD, Memory, Standing
 from rendezvous.protocol import codec
 from rendezvous.protocol.chunks import shares
 from rendezvous.protocol.messages import ContextBuffer, Message
 from rendezvous.protocol.register_messages import Statement
+from rendezvous.protocol.snapshot_messages import Holding
 
 STATEMENT_BYTES = 4 << 20
 """Of one part: half of what a frame may have."""
@@ -95,3 +97,13 @@ def standing(parts: Sequence[Statement], hosts: Callable[[int], bool]) -> Standi
         if isinstance(message, RETOLD) and (entrusted or hosts(rank)):
             messages.append(message)
     return tuple(messages)
+
+
+def held(told: Told, standings: Sequence[Standing]) -> Held:
+    """Return the snapshots of which members have told; `standings` are of the same members."""
+    return tuple(
+        (sender, message)
+        for (sender, _), standing in zip(told, standings, strict=True)
+        for message in standing
+        if isinstance(message, Holding)
+    )

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from recoverrun.launcher.leadership import leadership_records as records
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
-from recoverrun.launcher.leadership.handover import Handover, standing
+from recoverrun.launcher.leadership.handover import Handover, held, standing
 from recoverrun.launcher.leadership.loss_news import count_losses, tell_losses
 from recoverrun.launcher.leadership.own_attempt import OwnAttempt, why_lost
 from recoverrun.launcher.network.frames import NOBODY, Envelope
@@ -377,7 +377,8 @@ class Leadership:
             )
         own = self.own
         record = records.taken_over(self.attempt.name(own), self.attempt.place(own), self.term)
-        return [record, TakeOver(vacancy, standings, max(attempts), early)]
+        kept = held(statements, standings)
+        return [record, TakeOver(vacancy, standings, max(attempts), early, kept)]
 
 
 def _first_configuration(start: Start, *, etcd: bool) -> Configuration:

@@ -3,10 +3,13 @@
 import pytest
 
 from recoverrun.errors import ExitCode
+from recoverrun.launcher.leadership.first_failure import ACROSS_S
+from recoverrun.launcher.leadership.handover import Told, held
 from recoverrun.launcher.leadership.rollbacks import is_loss
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.snapshots import ALIKE
+from rendezvous.coordinator.standing import Memory, Vacancy
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Start
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import Stop
@@ -224,6 +227,36 @@ def test_nobody_goes_back_again_to_a_snapshot_that_does_not_fit() -> None:
     assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
     assert _starts(job.form(2)) == {(2, 0, "0:20")}
     assert said == [f"the snapshot of step 25 is not gone back to again: {words}"]
+
+
+def test_where_the_node_that_coordinated_is_lost_its_successor_sends_all_back() -> None:
+    """It decides before anybody speaks to it: what members have held comes with the office."""
+    job, successor = SnapshotJob(), SnapshotJob()
+    start = of(job.form(), Start)["far"]
+    assert isinstance(start, Start)
+    mirror = (0, 20, 4, 1, 1, ((0, 2), (2, 2)))
+    holding = Holding(
+        keeper=1, serial=1, order=(0, 2, (0, 20), (-1, -1)),
+        held=((0, 20, 4, 2, 10), (0, 20, 4, 3, 10)), shares=(mirror,),
+    )  # fmt: skip
+    lost = ("own", (0, 1), "its launcher has ended")
+    vacancy = Vacancy(
+        term=2, world=(0, 1, 2, 3), policy=RecoveryPolicy(snapshot_parity=1), lost=(lost,),
+        reason="",
+    )  # fmt: skip
+    memory = Memory()
+    memory.said(holding)
+    told: Told = (("far", ()),)
+
+    of_members = held(told, [memory.standing])
+    envelopes = successor.coordinator_host.take_over(
+        start, vacancy, [memory.standing], 5.0, of_members
+    )
+    envelopes += successor.coordinator_host.tick(5.0 + ACROSS_S)
+
+    restart = of(envelopes, Restart)["far"]
+    assert isinstance(restart, Restart)
+    assert restart.back == 20
 
 
 def test_all_keepers_are_told_of_a_snapshot_that_does_not_fit_once() -> None:
