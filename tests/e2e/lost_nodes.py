@@ -58,6 +58,7 @@ class NodeRun(Run):
 
     lost = False
     host: tuple[Net, int] | None = None  # of its own, with a link
+    nodes = 0
 
     def _environment(self) -> dict[str, str]:
         homes = str(self.folder.parent)
@@ -75,7 +76,7 @@ class NodeRun(Run):
     def lose(self) -> None:
         """The whole node, by SIGKILL. Where it has a link nobody hears of it."""
         self.lost = True
-        if self.host is not None:
+        if self.host is not None and self.nodes > 2:  # one of two may not go on by itself
             net, number = self.host
             net.unplug(number)
         while living := self.processes():
@@ -116,6 +117,7 @@ class Nodes:
                 within=(*(self.net.within(number) if self.net else ()), *HOST, f"gpu-{number}"),
             )
             run.host = (self.net, number) if self.net else None
+            run.nodes = self.job.nodes
             self.stack.callback(run.end)
             self.runs.append(run)
             begun.append(run)
