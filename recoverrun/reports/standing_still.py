@@ -46,6 +46,8 @@ class StandingStill:
             case "job.restart" | "run.end":
                 self._suspects.clear()
                 self._slow.clear()
+            case "leader.succeed":
+                self._slow.clear()  # Who is slow still is named again.
 
     def of(self, ranks: Iterable[int]) -> str:
         """The words about the first of these ranks, suspicions first; "" if there are none."""

@@ -61,6 +61,11 @@ class Stragglers:
         if frozenset(said) != self._ranks or any(one.redone for one in said.values()):
             self._ranks = frozenset(said)  # after a loss everybody has more or less to do
             self._steps.clear()
+        named = self._named
+        if named is not None and (named not in said or len(said) < 2):
+            self._named = None  # A lost one is no straggler, and one that is alone slows nobody.
+            reason = f"rank {named} slows nobody: the others are lost"
+            return [_cleared(number, named, reason)] if named in said else []
         self._steps.append(_measured(said))
         if len(self._steps) < WINDOW or len(said) < 2:
             return []
@@ -68,7 +73,7 @@ class Stragglers:
         first, *rest = sorted(scores, key=lambda rank: -scores[rank])
         if self._named is not None and scores.get(self._named, 0.0) < UNTIL:
             gone, self._named = self._named, None
-            return [_cleared(number, gone)]
+            return [_cleared(number, gone, f"rank {gone} is as fast as the others again")]
         clear = scores[first] >= FROM and scores[first] >= TIMES * max(0.0, scores[rest[0]])
         if first == self._named or not clear or not self._steady(first):
             return []
@@ -131,6 +136,6 @@ def _median_without(order: list[float], value: float) -> float:
     return median(others)
 
 
-def _cleared(number: int, rank: int) -> Record:
+def _cleared(number: int, rank: int, reason: str) -> Record:
     fields: dict[str, Json] = {"step": number, "rank": rank}
-    return Record("straggler.clear", f"rank {rank} is as fast as the others again", fields)
+    return Record("straggler.clear", reason, fields)

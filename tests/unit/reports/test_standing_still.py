@@ -49,6 +49,13 @@ def test_a_straggler_is_told_until_it_is_as_fast_as_others(story: Story) -> None
     assert _told(story) == ["", "", ""]
 
 
+def test_after_a_takeover_who_is_slow_is_named_again(story: Story) -> None:
+    story.write("straggler.find", "", step=3, rank=4, score=0.1, lag_ms=43.0, kind="data")
+    story.write("leader.succeed", "", tenure=2)
+
+    assert _told(story) == ["", "", ""]
+
+
 def test_a_lost_rank_is_waited_for_no_more(story: Story) -> None:
     _suspect(story)
     story.exit(3, signal=9)

@@ -156,3 +156,25 @@ def test_a_loss_begins_anew() -> None:
     less = {rank: one for rank, one in a_step(40, 4, rng, {1: 0.3}).items() if rank != 3}
 
     assert not machine.step(40, less)
+
+
+@pytest.mark.parametrize(
+    ("left", "said"), [([1], ["rank 1 slows nobody: the others are lost"]), ([0, 2], []), ([0], [])]
+)
+def test_nothing_is_left_of_a_straggler_that_is_lost_or_alone(
+    left: list[int], said: list[str]
+) -> None:
+    rng, machine = random.Random(0), Stragglers()
+    found = [
+        record
+        for step in range(2 * WINDOW)
+        for record in machine.step(step, a_step(step, 3, rng, {1: 0.2}))
+    ]
+    assert [record.event for record in found] == ["straggler.find"]
+
+    later = []
+    for step in range(2 * WINDOW, 5 * WINDOW):
+        whole = a_step(step, 3, rng, {})
+        later += machine.step(step, {rank: whole[rank] for rank in left})
+
+    assert [record.reason for record in later] == said
