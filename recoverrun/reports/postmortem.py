@@ -235,7 +235,7 @@ def _loss_report(
     number: int, cause: LossCause, recovery: Recovery | None, commit: Commit | None
 ) -> LossReport:
     slot = cause.loss.slot
-    again = [i for i in recovery.identities if i[0] == slot] if recovery else []
+    again = _again(slot, recovery) if recovery else ()
     return LossReport(
         number=number,
         slot=slot,
@@ -244,11 +244,21 @@ def _loss_report(
         step=recovery.step if recovery else -1,
         moved=_moves(slot, commit) if commit else (),
         redone=_redone(recovery, again) if recovery else 0,
-        again=tuple(again),
+        again=again,
         parts_ms=recovery.parts_ms if recovery else (),
         total_ms=recovery.total_ms if recovery else -1.0,
         shared=len(recovery.slots) if recovery else 0,
     )
+
+
+def _again(slot: int, recovery: Recovery) -> tuple[Identity, ...]:
+    """The microbatches computed again for the loss of `slot`: each belongs to one loss. Its own,
+    and for the first of several, those that lost replicas had taken over before.
+    """
+    others = set(recovery.slots) - {slot}
+    first = slot == min(recovery.slots, default=slot)
+    mine = (one for one in recovery.identities if one[0] not in others)
+    return tuple(one for one in mine if first or one[0] == slot)
 
 
 def _redone(recovery: Recovery, again: Sequence[Identity]) -> int:

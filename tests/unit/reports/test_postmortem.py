@@ -29,6 +29,31 @@ def test_what_was_redone_is_told_by_identity(tmp_path: Path) -> None:
     assert loss.redone == 3
 
 
+def test_what_a_lost_replica_had_taken_over_is_redone_for_its_loss(tmp_path: Path) -> None:
+    story = journals.Story(tmp_path)
+    story.start()
+    story.steps(0, 4)
+    for step, slot, root, again in [
+        (5, 1, 3, [(1, 0), (1, 1)]),
+        (9, 2, 5, [(1, 2), (1, 3), (2, 0)]),
+    ]:
+        story.exit(root, signal=9)
+        story.kill(root - 1)
+        story.lose(slot, root, f"rank {root} was killed")
+        story.exit(root - 1, signal=9, ours=True)
+        story.decide(step)
+        story.commit(step, redone=len(again), ms=900.0)
+        story.recovered(step, {slot: root}, again)
+        story.steps(step + 1, step + 3)
+    story.end()
+    story.close()
+
+    found = _found(tmp_path)
+
+    assert [identity_ranges(loss.again) for loss in found.losses] == ["1:0-1", "1:2-3, 2:0"]
+    assert sum(loss.redone for loss in found.losses) == found.redone == 5
+
+
 def test_work_that_survivors_do_from_a_loss_on_is_not_told_as_redone(tmp_path: Path) -> None:
     run_dir = journals.one_loss(tmp_path)
 
