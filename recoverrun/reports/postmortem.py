@@ -7,6 +7,7 @@ what the journal does not hold is named, never guessed.
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from recoverrun.errors import MEANINGS, ExitCode
@@ -202,12 +203,6 @@ def judged(facts: History, log: RunLog) -> Postmortem:
         unknown_events=log.unknown,
         next=_next(log, facts, proof),
     )
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, 0 for none."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0
 
 
 def _outcome(log: RunLog, facts: History) -> Outcome:

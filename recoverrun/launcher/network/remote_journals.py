@@ -30,6 +30,9 @@ from rendezvous.transport.station import Station
 PATIENCE_S = 5.0
 """Seconds that the launcher at the endpoint has for its first answer."""
 
+FIRST_S = 1.0
+"""After so long other launchers at its host are called as well."""
+
 ANSWER_S = 2.0
 CALL_S = 1.0
 """A launcher that another one has named is waited for so long, once."""
@@ -91,21 +94,27 @@ class RemoteJournals:
         ended, another one of the job at the same host. Raises RecoverrunError.
         """
         first = self._lines[0]
-        places = [place for one in self._endpoints if has_ended(one) for place in side_doors(one)]
-        tried = [first, *map(self._line, places)]
-        until = time.monotonic() + PATIENCE_S
-        while not any(line.dealer.up for line in tried) and time.monotonic() < until:
-            for line in tried:
-                line.dealer.call_again()
-                self._answer(line)  # It tells of connections.
-            self._despair(first)
-            self._station.wait(LOOK_S)
+        tried, until = [first], time.monotonic() + PATIENCE_S
+        self._await(tried, until - PATIENCE_S + FIRST_S)
+        if not first.dealer.up:  # Not before: a launcher tells its user of calls that say nothing.
+            ended = [endpoint for endpoint in self._endpoints if has_ended(endpoint)]
+            tried += [self._line(place) for one in ended for place in side_doors(one)]
+            self._await(tried, until)
         # Only one of them: the next one may be of another job. It names those of its own.
         met = next((line for line in tried if line.dealer.up), first)
         self._lines = [first] if met is first else [first, met]
         for line in tried:
             if line not in self._lines:
                 self._station.drop(line.dealer)
+
+    def _await(self, lines: Sequence[_Line], until: float) -> None:
+        """Wait until one of them is put through. Raises RecoverrunError."""
+        while not any(line.dealer.up for line in lines) and time.monotonic() < until:
+            for line in lines:
+                line.dealer.call_again()
+                self._answer(line)  # It tells of connections.
+            self._despair(lines[0])
+            self._station.wait(LOOK_S)
 
     def _line(self, place: Place) -> _Line:
         """A call to this place, under a name of its own: nobody hears two of one name."""
