@@ -30,7 +30,7 @@ STACK = re.compile(r"hangs/\d{1,9}/rank\d{1,7}\.stack")
 LAUNCHERS_MOST = 1024
 
 READERS_MOST = 16
-READER_S = 5.0
+READER_S = 30.0
 """A reader that has not asked for so long has left."""
 
 LAST_PIECES = 64

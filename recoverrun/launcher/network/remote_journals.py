@@ -84,7 +84,10 @@ class RemoteJournals:
         if not heard:
             if not self.folder:
                 raise RecoverrunError(self._why(), ExitCode.NEVER_FORMED)
-            self.over = all(has_ended(endpoint) for endpoint in self._places())
+            ended = all(has_ended(endpoint) for endpoint in self._places())
+            for line in self._lines:
+                self._answer(line)  # Once its connection is down, all that it has told is here.
+            self.over = ended and not any(line.dealer.up for line in self._lines)
 
     def close(self) -> None:
         self._station.close()
