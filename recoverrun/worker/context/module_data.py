@@ -35,7 +35,8 @@ class ModuleData:
     def __init__(self) -> None:
         self._own: dict[str, Changes] = {}  # by module
         self._read: frozenset[str] | None = None  # names that microbatches may read; None: any
-        self._sizes: list[tuple[dict[str, Any], int]] = []  # of the modules, as they were looked at
+        self._looked_at: list[dict[str, Any]] = []  # the variables of modules
+        self._sizes: list[int] = []  # of these, as they were looked at
         self._found: dict[str, ModuleVariables] = {}
 
     def own(self, module: str, changes: Changes) -> None:
@@ -49,7 +50,7 @@ class ModuleData:
 
     def beside(self, seen: Mapping[str, Any]) -> dict[str, "ModuleVariables"]:
         """All modules but the one whose variables are `seen`, each under its name."""
-        if not self._sizes or any(len(held) != size for held, size in self._sizes):
+        if not self._sizes or list(map(len, self._looked_at)) != self._sizes:
             self._look()
         return {name: one for name, one in self._found.items() if one.variables is not seen}
 
@@ -59,7 +60,8 @@ class ModuleData:
         from recoverrun.worker.context.member_views import ModuleVariables
 
         loaded, left = self._loaded(), MOST
-        self._sizes = [(vars(module), len(vars(module))) for module, _ in loaded.values()]
+        self._looked_at = [vars(module) for module, _ in loaded.values()]
+        self._sizes = list(map(len, self._looked_at))
         self._found = {}
         state = ChangingVariables(self._own)
         for name, (module, changes) in sorted(loaded.items()):

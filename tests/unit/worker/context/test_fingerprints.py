@@ -95,3 +95,17 @@ def test_what_a_script_has_added_too_much_to_is_marked_from_then_on(kind: Any) -
     assert mark_of(grew) == mark_of(kind(range(FEW + 1)))
     assert mark_of(grew) != mark_of(kind([*range(FEW), 5000]))
     assert mark_of(grew) != mark_of(kind(range(FEW + 2)))
+
+
+class Silent:
+    """Its text takes long."""
+
+    def __repr__(self) -> str:
+        raise AssertionError("nobody asks for it")
+
+
+def test_long_containers_of_objects_have_no_mark_and_nobody_asks_for_their_text() -> None:
+    many = [Silent() for _ in range(FEW + 1)]
+
+    assert mark_of(many) == ""
+    assert mark_of(dict(enumerate(many))) == ""
