@@ -41,6 +41,9 @@ CLOCK_S = 0.5
 SCRIPTS_OWN = "the script, its data or settings, not a machine"
 """Errors that several ranks raise alike: the script's, or a machine's."""
 
+NEEDS_THE_LOST = "the script needs what only a lost rank could tell"
+"""An error that survivors raise alike (`PeerLost`): no slip of the script, and no machine."""
+
 NO_PRIMARY = "this error is only a consequence, and the process behind it is not in the journal"
 
 
@@ -348,7 +351,9 @@ def also(root: RootCause) -> str:
         own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
         equals = f"the very same error on {ranks(root.same)}"
         whose = "a disk" if tells_of_a_disk(root.what) else SCRIPTS_OWN
-        if root.alike_on:
+        if "PeerLost: " in root.what:
+            whose = NEEDS_THE_LOST
+        elif root.alike_on:
             whose = f"of one node, {sanitize(root.alike_on, 60)}, or of the script"
         return f"{equals}: {whose}{own}"
     if root.others:

@@ -127,6 +127,18 @@ def test_the_same_exception_everywhere_is_the_script_and_not_a_machine(tmp_path:
     assert root.cascades == 2
 
 
+def test_what_survivors_miss_of_a_lost_rank_is_no_slip_of_the_script(tmp_path: Path) -> None:
+    error = "PeerLost: dist.broadcast: rank 1 is lost, and nobody can speak for it"
+    story = Story(tmp_path)
+    story.start(nodes=3)
+    for rank in (0, 2):
+        story.exit(rank, code=1, error=error)
+    story.end(1, 0, f"rank 0 exited with code 1: {error}")
+
+    words = "the very same error on rank 2: the script needs what only a lost rank could tell"
+    assert also(_root(story.close())) == words
+
+
 def test_the_same_exception_on_one_node_of_several_may_be_the_nodes(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.start(nodes=3)
