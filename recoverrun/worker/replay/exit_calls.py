@@ -10,6 +10,7 @@ execute nothing.
 """
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -61,7 +62,33 @@ def _of_thread(thread: int, number: int) -> bool:
     return deadly(number)
 
 
+def _arms_alarm(seconds: float) -> bool:
+    return seconds > 0 and deadly(signal.SIGALRM)
+
+
+def _arms_timer(which: int, seconds: float, interval: float = 0.0) -> bool:
+    return seconds > 0 and deadly(TIMERS.get(which, signal.SIGALRM))
+
+
+def _lowers(kind: int, limits: tuple[int, int]) -> bool:
+    """True if this process may use less than before: what others of its code need counts, too."""
+    before = resource.getrlimit(kind)
+    infinite = float("inf")
+    return any(
+        (infinite if new == resource.RLIM_INFINITY else new)
+        < (infinite if old == resource.RLIM_INFINITY else old)
+        for new, old in zip(limits, before, strict=True)
+    )
+
+
+TIMERS = {
+    signal.ITIMER_REAL: signal.SIGALRM,
+    signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+    signal.ITIMER_PROF: signal.SIGPROF,
+}
+
 ENDS, REGROUPS = "end this process", "change this process's groups"
+LIMITS = "lower this process's limits"
 
 GROUPS = "destroy_process_group", "init_process_group", "new_group"
 
@@ -74,6 +101,9 @@ TABLE: tuple[tuple[ModuleType, str, Callable[..., bool], str], ...] = (
     (os, "killpg", _kills_our_group, ENDS),
     (signal, "raise_signal", _of_number, ENDS),
     (signal, "pthread_kill", _of_thread, ENDS),
+    (signal, "alarm", _arms_alarm, ENDS),
+    (signal, "setitimer", _arms_timer, ENDS),
+    (resource, "setrlimit", _lowers, LIMITS),
     *((dist, name, _always, REGROUPS) for name in GROUPS),
 )
 """Calls that may do harm, when they would, and which."""

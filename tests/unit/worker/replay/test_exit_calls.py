@@ -1,6 +1,7 @@
 """Calls that would end the process or its groups, made by code executed for another rank."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -36,6 +37,12 @@ def _refuse(what: str, frame: FrameType) -> None:
             "signal.pthread_kill",
             lambda: signal.pthread_kill(threading.get_ident(), signal.SIGBUS),
         ),
+        ("signal.setitimer", lambda: signal.setitimer(signal.ITIMER_VIRTUAL, seconds=60.0)),
+        ("signal.setitimer", lambda: signal.setitimer(signal.ITIMER_PROF, 60.0)),
+        (
+            "resource.setrlimit",
+            lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0)),
+        ),
         ("os.execv", lambda: os.execvp(sys.executable, [sys.executable])),
         ("os.execve", lambda: os.execve(sys.executable, [sys.executable], {})),
         ("torch.distributed.destroy_process_group", lambda: dist.destroy_process_group()),
@@ -62,6 +69,24 @@ def test_signals_that_end_nobody_are_the_scripts_own() -> None:
 
     assert came == [signal.SIGUSR1]
     assert deadly(signal.SIGKILL)
+
+
+def test_timers_that_are_handled_or_stopped_and_limits_that_stay_are_the_scripts_own() -> None:
+    timer, limits = signal.ITIMER_VIRTUAL, resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = signal.signal(signal.SIGVTALRM, lambda number, frame: None)
+    try:
+        with refused(_refuse, ()):
+            signal.setitimer(timer, 60.0)
+            assert signal.getitimer(timer)[0] > 0
+            signal.setitimer(timer, 0.0)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+    with refused(_refuse, ()):
+        signal.setitimer(timer, 0.0)
+
+    assert signal.getitimer(timer) == (0.0, 0.0)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
 
 
 def test_another_process_may_be_ended() -> None:
