@@ -28,7 +28,7 @@ from rendezvous.membership.hang_events import (
     Suspected,
     Tick,
 )
-from rendezvous.membership.hang_evidence import LOOK_EVERY_S, LOOKS
+from rendezvous.membership.hang_evidence import LOOK_EVERY_S, LOOKS, Looks
 from rendezvous.membership.hang_joins import Joins, all_shown
 from rendezvous.membership.hang_limits import HangLimits
 from rendezvous.membership.joint_stalls import MUTE_S, JointStalls, parted_in
@@ -79,6 +79,8 @@ class Standstill:
         match event:
             case Members():
                 self._slots, self._protected = event.slots, event.protected
+                if event.generation != self._generation:
+                    self._forget_waits()
                 self._generation = event.generation
                 self._mates = {}
                 for rank, slot in event.slots.items():
@@ -103,6 +105,12 @@ class Standstill:
                 return self._judge(now)
             case _:
                 assert_never(event)
+
+    def _forget_waits(self) -> None:
+        """Members meet anew: looks at ranks as they waited before prove nothing of what follows."""
+        for still in self._still.values():
+            if still.mark.waits and not still.looks.stopped:
+                still.looks, still.asked_stacks = Looks(), 0
 
     def deadline(self) -> float | None:
         """The time of the next `Tick`, or None."""

@@ -11,7 +11,7 @@ from tests.sim.standstill.plan import HangAt, Plan
 from tests.sim.standstill.world import World, simulate
 from tests.sim.sweep import swept
 
-SEEDS = (*range(30), 49, 91)
+SEEDS = (*range(30), 49, 91, 287, 969, 2614)
 RARE = (
     "condemned: stopped", "condemned: still", "condemned: none", "all quiet", "parted",
     "stuck for good", "meets anew", "cleared", "slow operations torn", "hang in REDO",
