@@ -136,7 +136,7 @@ def test_loops_within_the_one_that_was_found_are_not_tried_again(
         return "" if level == right else "other data entered the model", frozenset()
 
     monkeypatch.setattr(made, "_try", attempt)
-    monkeypatch.setattr(made, "_leaves_a_trace", lambda level: False)
+    monkeypatch.setattr(made, "_leaves_a_trace", lambda: False)
     monkeypatch.setattr(made, "_different", set)
     monkeypatch.setattr(parameter_checksum, "of", lambda strategy: 0)
 
@@ -273,7 +273,7 @@ def test_what_an_execution_moves_is_put_back_and_told(
         return "", frozenset()
 
     monkeypatch.setattr(made, "_try", tried)
-    monkeypatch.setattr(made, "_leaves_a_trace", lambda level: counting.seen != 0)
+    monkeypatch.setattr(made, "_leaves_a_trace", lambda: counting.seen != 0)
     monkeypatch.setattr(made, "_different", set)
     monkeypatch.setattr(replica_children, "meet", lambda *args, **more: None)
     found = made.work() if alone else made.work_together(0, "here", 1.0, lambda said: said)

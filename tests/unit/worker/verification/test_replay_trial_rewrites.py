@@ -45,7 +45,7 @@ class Code:
         self.tries: list[tuple[int, bool, float]] = []  # loop, held, and what the parameter was
         self.made = trial(self.play, tops=[b"top"] * 3)
         monkeypatch.setattr(self.made, "_try", self._try)
-        monkeypatch.setattr(self.made, "_leaves_a_trace", lambda level: False)
+        monkeypatch.setattr(self.made, "_leaves_a_trace", lambda: False)
         monkeypatch.setattr(self.made, "_different", set)
 
     def _try(self, level: int) -> tuple[str, frozenset[Any]]:
