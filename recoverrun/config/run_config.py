@@ -194,15 +194,15 @@ def _nproc(options: Options, environ: Mapping[str, str], *, alone: bool) -> int:
 
 
 def _check_numbers(options: Options) -> None:
-    for name, count in (
-        ("max-restarts", options.max_restarts),
-        ("digest-every", options.digest_every),
-        ("min-replicas", options.min_replicas - 1),
-        ("spares", options.spares),
-        ("shutdown-timeout", options.shutdown_timeout or 0),
+    for name, count, least in (
+        ("max-restarts", options.max_restarts, 0),
+        ("check-params-every", options.digest_every, 0),
+        ("min-replicas", options.min_replicas, 1),
+        ("spares", options.spares, 0),
+        ("shutdown-timeout", options.shutdown_timeout or 0, 0),
     ):
-        if count < 0:
-            raise _usage(f"--{name} is too small")
+        if count < least:
+            raise _usage(f"--{name} must be at least {least}, not {count}")
     if not 0 <= options.hang_limit < math.inf:
         raise _usage("--hang-limit must be a number of seconds, or 0")
     if not options.monitor_interval > 0:

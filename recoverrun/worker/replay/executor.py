@@ -79,9 +79,7 @@ class Executor:
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
         self.rewrites = False  # code between a top and a backward changes parameters
-        self._weights: Weights | None = (
-            None  # parameters to put back, where this execution may change them
-        )
+        self._weights: Weights | None = None  # parameters that this execution may change
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.proves = False  # this is the child in which a proof is made

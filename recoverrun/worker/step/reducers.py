@@ -11,9 +11,7 @@ class Reducers:
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self.over: Accelerator | None = (
-            None  # the device of gradients that are reduced there; None: the CPU
-        )
+        self.over: Accelerator | None = None  # where gradients are reduced; None: the CPU
         self._count = 0
 
     def new(self) -> Reducer:

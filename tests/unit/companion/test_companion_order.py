@@ -52,6 +52,7 @@ def test_metrics_are_served_to_this_host_unless_another_is_told() -> None:
         "--notify-url=http://",
         "--notify-url=host",
         "--metrics-port=http",
+        "--metrics-port=http:",
         "--metrics-port=99999",
         "--metrics-port=0",
     ],

@@ -71,5 +71,5 @@ def test_spares_are_kept_only_for_ranks_that_may_come_back(
 
 
 def test_there_are_no_fewer_spares_than_none() -> None:
-    with pytest.raises(RecoverrunError, match="--spares is too small"):
+    with pytest.raises(RecoverrunError, match="--spares must be at least 0, not -1"):
         _returns("--spares=-1 x.py")
