@@ -42,6 +42,7 @@ class Mutant:
     lossy: bool
     kind: str = "finding"  # what the verdict becomes
     more: tuple[tuple[str, str], ...] = ()  # what else is changed: decisions may back each other
+    elsewhere: tuple[tuple[str, str, str], ...] = ()  # likewise, in another module: its name first
 
     @property
     def plan(self) -> Plan:
@@ -51,8 +52,10 @@ class Mutant:
     @property
     def environment(self) -> Mapping[str, str]:
         """With which the processes of a run have it."""
-        changes = {"module": self.module, "edits": [(self.old, self.new), *self.more]}
-        return {"PYTHONPATH": str(FOLDER), "HUNT_MUTANT": json.dumps(changes)}
+        edits = {self.module: [(self.old, self.new), *self.more]}
+        for module, old, new in self.elsewhere:
+            edits.setdefault(module, []).append((old, new))
+        return {"PYTHONPATH": str(FOLDER), "HUNT_MUTANT": json.dumps(edits)}
 
 
 MUTANTS = (
@@ -89,19 +92,22 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody looks at what was noted, of lost ranks or of oneself",
-        module="recoverrun.worker.make_up.make_up",
+        module="recoverrun.worker.make_up.microbatch_maker",
         old="        known = self._left.marks.get(made.rank, {}).get((step, made.identity[1]))\n",
         new="        known = None\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
         lossy=True,
         more=(
             (
-                "self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))",
+                "self.doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))",
                 "pass",
             ),
-            ("            self._doubts.memory(made.rank)", "            pass"),
+            ("            self.doubts.memory(made.rank)", "            pass"),
+        ),
+        elsewhere=(
             (
-                "            whole = AUDIT if self._audits.due else WHOLE",
+                "recoverrun.worker.make_up.make_up",
+                "            whole = AUDIT if self._executors and self._audits.due else WHOLE",
                 "            whole = WHOLE",
             ),
         ),

@@ -1,4 +1,4 @@
-"""Changes lines of one module as it is loaded, in every process of a run that says so."""
+"""Changes lines of modules as they are loaded, in every process of a run that says so."""
 
 import importlib.abc
 import importlib.machinery
@@ -17,7 +17,7 @@ class Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         with open(self.path, encoding="utf-8") as file:
             text = file.read()
-        for old, new in MUTANT["edits"]:
+        for old, new in MUTANT[fullname]:
             found = text.count(old)
             if found != 1:
                 raise ImportError(f"{old!r} is {found} times in {fullname}")
@@ -26,12 +26,12 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Knows the one module."""
+    """Knows the modules with changes."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != MUTANT["module"]:
+        if fullname not in MUTANT:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None:

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from recoverrun.worker.make_up.make_up import ENDLESS, ONCE_MORE, REPEATS
+from recoverrun.worker.make_up.make_up import ENDLESS
+from recoverrun.worker.make_up.microbatch_maker import ONCE_MORE, REPEATS
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at
 from tests.unit.survivors import (
