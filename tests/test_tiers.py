@@ -122,10 +122,21 @@ def test_out_of_time_what_has_not_begun_is_skipped_and_counted(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.file("e2e/test_slow", NUMBERS.format(count=5))
-    # Each look at the clock is a second after the last one; there is one before each test.
+    # Each look at the clock is a second after the last one: at the start, when the tests are found,
+    # and before each test.
     monkeypatch.setattr(tiers, "monotonic", itertools.count().__next__)
 
-    result = project.run("--within=2")
+    result = project.run("--within=3")
 
     result.assert_outcomes(passed=2, skipped=3)
     result.stdout.fnmatch_lines([f"SKIPPED [[]3[]] *: {tiers.OUT_OF_TIME}"])
+
+
+def test_half_of_the_time_is_for_tests_however_long_it_took_to_find_them(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.file("e2e/test_slow", NUMBERS.format(count=5))
+    looks = itertools.chain([0], itertools.count(100))
+    monkeypatch.setattr(tiers, "monotonic", looks.__next__)
+
+    project.run("--within=4").assert_outcomes(passed=2, skipped=3)

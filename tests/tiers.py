@@ -5,7 +5,8 @@ Without one, tests in the folders `QUICK` belong to the sample, and so does the 
 function elsewhere.
 
 What the command line names runs whole. Otherwise pytest takes the sample, `--all` adds the rest,
-and `--within SECONDS` as much of the rest as there is time for.
+and `--within SECONDS` as much of the rest as there is time for: half of these seconds at
+least, also where a busy machine has needed them all to find the tests.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     seconds = config.getoption("within")
     if seconds is not None:
-        config.pluginmanager.register(Deadline(monotonic() + seconds))
+        config.pluginmanager.register(Deadline(seconds))
     elif not config.getoption("all") and config.args_source != config.ArgsSource.ARGS:
         config.pluginmanager.register(Sample())
 
@@ -55,12 +56,17 @@ class Sample:
 class Deadline:
     """Begin no test after a time; put those first that matter most."""
 
-    def __init__(self, at: float) -> None:
-        self._at = at
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._at = monotonic() + seconds
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for tier in split(items) for item in breadth_first(tier)]
+
+    @pytest.hookimpl
+    def pytest_collection_finish(self) -> None:
+        self._at = max(self._at, monotonic() + self._seconds / 2)
 
     @pytest.hookimpl(tryfirst=True)  # before any fixture is made
     def pytest_runtest_setup(self) -> None:
