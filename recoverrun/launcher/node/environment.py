@@ -17,13 +17,21 @@ from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.worker_env import CUDA, WorkerEnv
 
 WATCHDOG = {
+    # else the watchdog ends the process, or aborts communicators by itself
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    # else there is no watchdog, so no error is seen, and `wait()` blocks
     "TORCH_NCCL_BLOCKING_WAIT": "0",
+    # else ASYNC_ERROR_HANDLING=0 is turned into 3
     "TORCH_NCCL_DESYNC_DEBUG": "0",
+    # else one rank's failure ends all, by a key in the store
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    # else a watchdog that sits in CUDA for 8 minutes ends the process
     "TORCH_NCCL_ENABLE_MONITORING": "0",
+    # else one rank's error is written to the store for all
     "TORCH_NCCL_PROPAGATE_ERROR": "0",
+    # the script's thread meets the same error
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    # else a lock that operations need is held for a minute
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1",
 }
 """So that NCCL's watchdog in torch ends no survivor (docs/gpu.md); the user's own would."""
