@@ -75,9 +75,7 @@ class Reachability:
         self._made = LayeredMultimap[str]()  # names for what a name returns
         self._parameters = LayeredMultimap[tuple[str, ...]]()
         self._arguments = LayeredMultimap[tuple[int, str]]()
-        self._todo: list[
-            tuple[LayeredSet, str]
-        ] = []  # what has been added, and is not yet followed
+        self._todo: list[tuple[LayeredSet, str]] = []  # added, and not yet followed
 
     def extension(self) -> "Reachability":
         """Return a new one that adds to this one, and leaves it unchanged."""

@@ -177,9 +177,8 @@ class MakeUp:
             with worker.timing.measure("redo"):
                 if identity in again and self._left.exact:
                     self._maker.execute(made)
-                together = (
-                    protection.layout.shards > 1
-                )  # mates, in whatever way each of them is at it
+                # With mates, in whatever way each of them is at it.
+                together = protection.layout.shards > 1
                 if identity in fresh or not self._left.exact:
                     if together or not made.fresh:
                         self._maker.freshly(made)

@@ -23,9 +23,7 @@ class CallSites:
 
     def __init__(self) -> None:
         self._sites: dict[Stack, CallSite] = {}
-        self._heard: dict[
-            Names, Sequence[Any]
-        ] = {}  # told by others, of sites that this process has not come to
+        self._heard: dict[Names, Sequence[Any]] = {}  # of sites that others have come to first
 
     def at(self, caller: FrameType, kind: type[CallSite]) -> CallSite:
         stack = _stack(caller)

@@ -77,9 +77,7 @@ class Strategy(Protocol):
     """Serves the gradients of one script. docs/injection.md tells how to add one."""
 
     name: str
-    early: (
-        bool  # takes gradients while the backward runs: the script's hooks see none, or part sums
-    )
+    early: bool  # takes gradients in the backward: the script's hooks see none, or part sums
     alone: bool  # a replica of one rank can run forward and backward without other ranks
 
     unlike: str  # why a script cannot be served whose ranks differ in `terms`

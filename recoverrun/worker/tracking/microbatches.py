@@ -48,9 +48,7 @@ class Top:
     seeded: bool = False  # torch's streams were seeded before anything was drawn
     switches: "Switches | None" = None  # see `step.switches`
     context: "Context | None" = None  # of this rank, captured as the iteration began
-    made: Counter[str] = field(
-        default_factory=Counter
-    )  # generators made so far, by the place in the code
+    made: Counter[str] = field(default_factory=Counter)  # generators so far, by place in the code
     evidence: "Evidence | None" = None  # collected while the iteration runs
     synced: tuple[int, ...] = ()  # see `ForwardSync.counts`
     iterator_lists: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)

@@ -27,9 +27,7 @@ class Rank0Gate:
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.passing: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.supply: Callable[[FrameType], None] = lambda frame: None
-        self.first_of_node: Callable[[int], bool] = lambda rank: (
-            True
-        )  # replaced once the layout is known
+        self.first_of_node: Callable[[int], bool] = lambda rank: True  # before a layout is known
         self.places: dict[str, Lone] = {}  # where rank 0 alone does something
         self.told: Mapping[str, Any] = {}  # rank 0's values of names that such code reads
         self.led = False  # this rank has stood in for rank 0
@@ -37,9 +35,7 @@ class Rank0Gate:
         self.unclear = False  # it is not known whether rank 0 would have drawn what is drawn there
         self.left: set[str] = set()  # places whose code raised an error here
         self.missed: set[str] = set()  # places skipped here since the last commit point
-        self.missed_at: dict[
-            tuple[Any, str], None
-        ] = {}  # (this rank's last point, place), in order
+        self.missed_at: dict[tuple[Any, str], None] = {}  # (last point here, place), in order
         self.last_point: Callable[[], Any] = lambda: None
         self.undecided: set[str] = set()  # places of rank 0's choices since then
         self.brought: Any = None  # rank 0's argument for the next call

@@ -381,11 +381,9 @@ SHAPES = {
     **dict.fromkeys(("epochs", "loose", "evaluated", "averaged", "means"), by_epochs),
     "workers": lambda: by_epochs(2),
     "counting": by_counting,
-    "micro": by_micro,
-    "shares": by_shares,
+    "micro": by_micro, "shares": by_shares,
     "ahead": by_reading_ahead,
-    "phases": by_phases,
-    "silent phases": by_phases,
+    **dict.fromkeys(("phases", "silent phases"), by_phases),
     "odd state": by_odd_state,
     "trainer": lambda: Trainer().fit(),
 }
