@@ -17,6 +17,7 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
+from recoverrun.launcher.network.connections import located
 from recoverrun.launcher.network.frames import NOBODY
 from recoverrun.launcher.network.gloo_interface import WayToOthers
 from recoverrun.launcher.network.job_fingerprint import job_fingerprint, join_message
@@ -308,6 +309,7 @@ class Agent:
         self._folder.agree(start.folder)
         self.recorder.open(self._node, start.world_size, start.nodes)
         self.job_client.begin(start, now)
+        start = located(start, self.job_client.connections.places)
         inherited, words = self._way_to_others.environ(start, os.environ)
         if words:
             self.recorder.record(notice(words))

@@ -10,9 +10,9 @@ launcher has ended.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -328,6 +328,15 @@ class Connections:
             self._station.unwatch(call.probe.fd)
             call.probe.close()
             call.probe = None
+
+
+def located(start: Start, places: Mapping[str, Place]) -> Start:
+    """`start` with the host of its leader, who does not know by which others reach it."""
+    peers = tuple(
+        (name, host or places.get(name, ("", 0))[0], port, nproc)
+        for name, host, port, nproc in start.peers
+    )
+    return replace(start, peers=peers)
 
 
 def other_door(place: Place | None) -> Redirect | Refusal:

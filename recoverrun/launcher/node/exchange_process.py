@@ -61,9 +61,9 @@ class NodeExchange:
             self._mourn(time.monotonic())
         return told
 
-    def join(self, circle: Circle, start: Start, endpoint: str) -> None:
-        """The coordinator's word; `endpoint` is the host of whom the others have called to join."""
-        hosts = tuple(host or endpoint for _, host, _, _ in start.peers)
+    def join(self, circle: Circle, start: Start) -> None:
+        """The coordinator's word. `start` has the hosts of all others."""
+        hosts = tuple(host for _, host, _, _ in start.peers)
         if len(hosts) == len(circle.ports):
             self._circle = replace(circle, node=start.node_rank, hosts=hosts)
             self._say(self._circle)

@@ -132,9 +132,8 @@ class NodeSnapshots:
         if isinstance(order, Keep):
             self._keeper.keep(order.order, order.unfit)
         elif self._exchange is not None and self._start is not None:
-            host = "" if self._config.endpoint is None else self._config.endpoint.host
             if order.attempt == self._start.attempt:
-                self._exchange.join(order, self._start, host)
+                self._exchange.join(order, self._start)
 
     def read(self, ready: Collection[object]) -> list[Message]:
         """The messages for the coordinator."""

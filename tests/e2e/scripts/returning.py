@@ -33,8 +33,7 @@ parser.add_argument("--dies", default="", help="where the first newcomer ends it
 args = parser.parse_args()
 OUT, KIND, STEPS = args.out, args.shape, args.steps
 WRAP = args.wrap or ("fsdp2" if args.shards else "ddp")
-PACE_S = 0.8
-WIDTH, BATCH = 16, 4
+PACE_S, WIDTH, BATCH = 0.8, 16, 4
 
 torch.set_default_dtype(torch.float64)
 dist.init_process_group("gloo")
@@ -381,7 +380,8 @@ SHAPES = {
     **dict.fromkeys(("epochs", "loose", "evaluated", "averaged", "means"), by_epochs),
     "workers": lambda: by_epochs(2),
     "counting": by_counting,
-    "micro": by_micro, "shares": by_shares,
+    "micro": by_micro,
+    "shares": by_shares,
     "ahead": by_reading_ahead,
     **dict.fromkeys(("phases", "silent phases"), by_phases),
     "odd state": by_odd_state,

@@ -3,12 +3,13 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from recoverrun.config.given_options import Options
 from recoverrun.config.run_config import parse_options
-from recoverrun.launcher.network.connections import Connections
+from recoverrun.launcher.network.connections import Connections, located
 from recoverrun.launcher.network.frames import NOBODY
 from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.transport.station import Station
@@ -85,3 +86,16 @@ def _until(
         for _ in connections.read(station.wait(0.01), time.monotonic()):
             pass
         other.wait(0.01)
+
+
+def test_who_took_over_is_found_where_it_was_before_it_led(station: Station) -> None:
+    """A leader does not know the address by which others reach it, and forms the job with none."""
+    connections = Connections(station, parse_options(Options(command=("train.py",)), {}))
+    connections.learn(_start(29500), "a")
+    again = replace(_start(29500), leader="b", peers=(("a", "10.0.0.1", 1, 1), ("b", "", 29500, 1)))
+
+    connections.learn(again, "a")
+
+    assert located(again, connections.places).peers[1] == ("b", "127.0.0.1", 29500, 1)
+    assert located(again, connections.places).peers[0] == again.peers[0]
+    connections.close()
