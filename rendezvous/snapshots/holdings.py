@@ -226,7 +226,7 @@ class Holdings:
     # --------------------------------------------------------------------------- what is known
 
     def _ahead(self, rank: int, incarnation: int, nbytes: int) -> Room | None:
-        """What has no content, or one that is of no use any more; what is told stays."""
+        """A bay without content, or with one that is of no use any more; what is told stays."""
         mine = self._of(rank)
         for bay in mine:
             old = self._is_free(bay) and _age(bay) <= self.safe

@@ -130,7 +130,7 @@ def following(
 
 
 def _rest(run_dir: Path | None, have: dict[str, int]) -> Iterator[Piece]:
-    """What journals hold beyond `have`, which grows."""
+    """Parts of journals beyond `have`, which grows."""
     for _ in range(LAST_PIECES):
         piece = name, start, data = following(run_dir, have)
         if not data:

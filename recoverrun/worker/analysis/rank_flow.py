@@ -202,7 +202,7 @@ class Spread:
 def _called_so(
     project: _Project, homes: Iterable[Function | None], names: Iterable[str]
 ) -> set[Name]:
-    """What may be called so: variables in `homes` and of modules, attributes."""
+    """Things that may be called so: variables in `homes` and of modules, attributes."""
     several, local = list(homes), {(owner, name) for name in names for owner in (0, ATTRIBUTE)}
     return local | {project.named(home, name) for home in several for _, name in local}
 

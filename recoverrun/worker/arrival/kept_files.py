@@ -66,7 +66,7 @@ class KeptFiles:
                     self._put(module, name, partial(instead, getattr(module, name)))
 
     def save_nothing(self) -> None:
-        """What torch saves from now on has not been trained here, as it was elsewhere."""
+        """Leave out what torch saves from now on: it has not been trained here, but elsewhere."""
         self._untrained = True
 
     def release(self) -> None:

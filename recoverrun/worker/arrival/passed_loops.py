@@ -40,7 +40,7 @@ class PassedLoop:
         return PassedLoop(str(loop_id), int(opened), dict(told), tuple(map(str, unlike)))
 
     def trained(self, loop: Loop) -> TrainedLoop:
-        """What a process has to know of it that others come to later."""
+        """The facts of it that a process needs which comes to others later."""
         told = {name: values.unpack(one) for name, one in self.values.items()}
         return TrainedLoop(loop, told, self.unlike, self.opened)
 

@@ -129,7 +129,7 @@ def _leading(worker: WorkerState) -> AbstractContextManager[None]:
 
 
 def _lost(executor: Executor, left: LeftContexts) -> LostRank | None:
-    """What is known of the lost rank 0, followed up to this rank's present point."""
+    """The state of the lost rank 0, followed up to this rank's present point."""
     if not left.exact or not executor.captures.points:
         return None
     left.await_contexts(0)

@@ -159,7 +159,7 @@ def test_one_that_began_while_others_were_in_the_first_phase_comes_as_well(name:
 def at_top(
     text: str, number: int, asked: Callable[[ScriptRuntime], list[tuple[PassedLoop, ...]]]
 ) -> Any:
-    """What the survivor says itself."""
+    """Words of the survivor itself."""
     found: list[Any] = []
 
     class Asked(Process):

@@ -1,4 +1,6 @@
-"""What a process that came back took over from another rank, and the collectives it enters."""
+"""Values that a process which came back took over from another rank, and the collectives they
+enter.
+"""
 
 from types import SimpleNamespace
 from typing import Any
