@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from recoverrun.config.option_values import Endpoint
 from tests.e2e.launching import PATIENCE_S, Launcher
 
 SERVE = "*:hello topology serve"
@@ -22,7 +23,8 @@ class Nodes:
         env: Callable[[int], dict[str, str] | None] = lambda _: None,
     ) -> None:
         """`within` is the command that runs the launcher of a node rank somewhere else."""
-        options = (f"--nnodes={many}", f"--rdzv-endpoint={host}:{launcher.port()}", *extra)
+        self.endpoint = Endpoint(host=host, port=launcher.port())
+        options = (f"--nnodes={many}", f"--rdzv-endpoint={self.endpoint}", *extra)
         self.options = options
         self.launches = [
             launcher.fake(

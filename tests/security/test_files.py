@@ -136,6 +136,7 @@ def test_row_61_no_decision_reads_the_wall_clock() -> None:
     allowed = {
         "recoverrun/launcher/output/recorder.py",  # the journal's stamps, for people
         "recoverrun/launcher/node/endings.py",  # how old an error file is: both stamps are of here
+        "recoverrun/launcher/network/journal_desk.py",  # which stacks are of this run, likewise
         "recoverrun/cli/commands/run.py",  # the name of the run directory
         "recoverrun/reports/status_screen.py",  # the age of what is shown
         "recoverrun/reports/postmortem_screen.py",
