@@ -36,8 +36,7 @@ def watch(is_begun: Callable[[], bool], tell: Tell) -> None:
             followed = as_worker(program, arguments)
         if followed is None:
             name = os.path.basename(os.fsdecode(program))
-            unprotected = "" if is_begun() else "unprotected: "
-            tell(f"{unprotected}the script put {name} in the place of its process")
+            tell(f"the script put {name} in the place of its process")
         return arguments if followed is None else followed
 
     def execv(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -81,8 +81,10 @@ class _Worker:
         link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
         self.driver = self._assemble(env, link, self.runtime)
 
-    def replaced(self, reason: str) -> None:
+    def replaced(self, words: str) -> None:
         """Another program takes the place of this process: say so, while it can."""
+        protected = self.driver is not None and self.driver.worker.protected
+        reason = words if protected else f"unprotected: {words}"
         if self.driver is not None:
             self.driver.worker.reporter.notice(reason)
             self.driver.worker.link.flush()
