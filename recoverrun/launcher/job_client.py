@@ -334,13 +334,11 @@ class JobClient:
         start = self._leadership.attempt.start
         assert start is not None, "nobody can be elected who has no place in the job"
         coordinator_host = self._host_coordinator(over=True, now=now)
-        if takeover.vacancy is None:
+        if (vacancy := takeover.vacancy) is None:
             gone = self._leadership.absent()
             self._send(coordinator_host.begin_anew(start, gone, takeover.attempt + 1, now), now)
         else:
-            vacancy, standings = takeover.vacancy, takeover.standings
-            told = coordinator_host.take_over(start, vacancy, standings, now, takeover.held)
-            self._send(told, now)
+            self._send(coordinator_host.take_over(start, vacancy, takeover, now), now)
         beat = self._sign_of_life(self._leadership.term)
         self._send(coordinator_host.beat(beat, members=True), now)
         for sender, message in takeover.early:

@@ -124,6 +124,7 @@ def _at_a_moment(
     with _run(job, folder, "", gate, FIRST_SAFE) as run:
         run.await_record("snapshot.safe")
         gate.touch()
+        # No event marks the moment: that is what is tried.
         time.sleep(draw.uniform(0.0, PACE_S * (job.steps - FIRST_SAFE)))
         if rank is not None:
             _kill(_pid(run, "worker.spawn", rank))

@@ -20,6 +20,7 @@ from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
@@ -147,7 +148,8 @@ class Survivor:
         self.peers = self
         self.left = LeftContexts(protected(self), executor, lambda lost: lost)
         self.rehearsal: Any = Rehearsed()
-        self.make_up = MakeUp(self, executor, self.left, self.rehearsal)
+        maker = MicrobatchMaker(self, executor, self.left, self.rehearsal)
+        self.make_up = MakeUp(self, executor, self.left, maker)
 
     def _run(self, microbatches: int) -> None:
         """Its own transaction: `x` rests here."""

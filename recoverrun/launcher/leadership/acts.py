@@ -22,7 +22,7 @@ class TakeOver:
     standings: tuple[Standing, ...]
     attempt: int
     early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
-    held: Held = ()
+    held: Held
 
 
 @dataclass(frozen=True, slots=True)

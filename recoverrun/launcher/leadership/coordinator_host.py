@@ -10,11 +10,11 @@ launcher ends its workers and joins once more, and the next attempt has a new fo
 coordinator and a new store, so that nothing of the dead one is ever read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
-from recoverrun.launcher.leadership.acts import Held
+from recoverrun.launcher.leadership.acts import TakeOver
 from recoverrun.launcher.leadership.attempts import Attempts, survives
 from recoverrun.launcher.leadership.first_failure import FirstFailure
 from recoverrun.launcher.leadership.host_messages import HostMessages
@@ -26,7 +26,7 @@ from recoverrun.launcher.network.job_fingerprint import differences
 from rendezvous.coordinator import coordinator
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
-from rendezvous.coordinator.standing import Standing, Vacancy
+from rendezvous.coordinator.standing import Vacancy
 from rendezvous.coordinator.takeover import new_coordinator
 from rendezvous.membership import failure_detector
 from rendezvous.membership.failure_detector import Detector
@@ -308,21 +308,18 @@ class CoordinatorHost(HostMessages):
     # --------------------------------------------------------------------------- taking over
 
     def take_over(
-        self, start: Start, vacancy: Vacancy, standings: Sequence[Standing], now: float,
-        held: Held = (),
-    ) -> list[Envelope]:  # fmt: skip
-        """Go on with an attempt that another host has begun, from what all members remember, and
-        what each of them has `held` of snapshots.
-        """
+        self, start: Start, vacancy: Vacancy, takeover: TakeOver, now: float
+    ) -> list[Envelope]:
+        """Go on with an attempt that another host has begun, from what all members remember."""
         self._attempts.adopt(start)
         self._members.adopt(start, {name for name, _, _ in vacancy.lost})
         self._rollbacks.begin(start, now, known=True)
-        envelopes = self._rollbacks.adopt(held, now)  # before it is judged who is lost
+        envelopes = self._rollbacks.adopt(takeover.held, now)  # before it is judged who is lost
         self._first_failure = FirstFailure(
             nodes=len(self._members.known), world_size=start.world_size
         )
         try:
-            self._coordinator, effects = new_coordinator(vacancy, standings, now)
+            self._coordinator, effects = new_coordinator(vacancy, takeover.standings, now)
         except AssertionError as error:
             return self._broken(str(error))
         self._generation = self._coordinator.generation

@@ -12,6 +12,7 @@ from recoverrun.worker.groups.prologue import Prologue
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.lost_operands import LostOperands
 from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.make_up.taken_over import TakenOver
 from recoverrun.worker.patches import torch_table
 from recoverrun.worker.patches.parts import Parts
@@ -44,10 +45,10 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     sources = DataSources(runtime, executor)
     drift = DriftCheck(worker, executor.captures, executor.influence.matters)
     left = LeftContexts(worker, executor, drift.informs)
-    make_up = MakeUp(worker, executor, left, Rehearsal(worker, executor))
-    tell = partial(shared_values.exchange, worker)
+    maker = MicrobatchMaker(worker, executor, left, Rehearsal(worker, executor))
+    make_up = MakeUp(worker, executor, left, maker)
     mutual = MutualProof(worker, executor, sources, drift)
-    proofs = Proofs(worker, executor, mutual, tell)
+    proofs = Proofs(worker, executor, mutual, partial(shared_values.exchange, worker))
     verifier = Verification(worker, proofs, drift, NonfiniteCheck(worker, executor))
     operands, taken = LostOperands(worker, executor), TakenOver(worker, executor.influence)
 

@@ -19,7 +19,6 @@ from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import from_words
-from recoverrun.worker.step.interfaces import Rehearses
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.views import Identity
 
@@ -35,12 +34,16 @@ class MakeUp:
     """The microbatches that this rank makes up for lost ones."""
 
     def __init__(
-        self, worker: WorkerState, executor: Executor, left: LeftContexts, rehearsal: Rehearses
+        self,
+        worker: WorkerState,
+        executor: Executor,
+        left: LeftContexts,
+        maker: MicrobatchMaker,
     ) -> None:
         self._worker = worker
         self._executor = executor
         self._left = left
-        self._maker = MicrobatchMaker(worker, executor, left, rehearsal)
+        self.maker = maker
         self._folded: set[Identity] = set()  # made-up microbatches that reducers have
         self._positions = ToldPositions(worker, executor, left)
         self._audits = Audits(worker, executor)
@@ -57,7 +60,7 @@ class MakeUp:
 
     def compute(self, identity: Identity) -> None:
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
-        self._maker.compute(identity)
+        self.maker.compute(identity)
 
     # --------------------------------------------------------------------------- telling
 
@@ -72,7 +75,7 @@ class MakeUp:
         if worker.joining:
             arrival_proof.compare_counts(worker, generation)
         if worker.joining and self._telling:
-            proved = arrival_proof.prove(worker, self._executor, generation, self._maker.aside)
+            proved = arrival_proof.prove(worker, self._executor, generation, self.maker.aside)
             self._left.trust(proved)
         rounds = 0
         while self._telling:
@@ -87,7 +90,7 @@ class MakeUp:
                 break
             self._mend(generation, verdict, bad)
             rounds += 1
-        for identity, made in sorted(self._maker.made.items()):
+        for identity, made in sorted(self.maker.made.items()):
             if identity not in self._folded:
                 self._folded.add(identity)
                 for reducer, piece in made.pieces:
@@ -99,11 +102,11 @@ class MakeUp:
         they do alone.
         """
         protection = self._worker.protection
-        ends = [end for one in self._maker.made.values() if (end := self._positions.end_of(one))]
+        ends = [end for one in self.maker.made.values() if (end := self._positions.end_of(one))]
         said = {"ends": ends, "starts": self._positions.starts()}
-        said |= {"buffers": self._maker.buffers.told(self._maker.made)}
+        said |= {"buffers": self.maker.buffers.told(self.maker.made)}
         heard = gather(protection.fabric, protection.peers, generation, said)
-        self._maker.buffers.hear({rank: one["buffers"] for rank, one in heard.items()})
+        self.maker.buffers.hear({rank: one["buffers"] for rank, one in heard.items()})
         self._executors = {
             (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
         }
@@ -115,12 +118,12 @@ class MakeUp:
     def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
         """The verdict on microbatches that another survivor has executed, too."""
         audited, why = self._audits.run(
-            generation, self._executors, self._maker.made, self._maker.aside, self._maker.guessed
+            generation, self._executors, self.maker.made, self.maker.aside, self.maker.guessed
         )
         verdict = self._worker.protection.vote_group.least(generation, FRESH if why else WHOLE)
-        bad = self._maker.made.keys() & audited if why else set()
+        bad = self.maker.made.keys() & audited if why else set()
         for identity in bad:
-            self._maker.made[identity].failed = why
+            self.maker.made[identity].failed = why
         return verdict, dict.fromkeys(bad, FRESH)
 
     def _bad(self, ends: list[End], news: set[int], rounds: int) -> dict[Identity, int]:
@@ -133,23 +136,23 @@ class MakeUp:
                 wrong.add((rank, index))
             else:
                 told.add((rank, index))
-                self._maker.learn(rank, Context.unpack(packed), from_words(words), assumed=False)
+                self.maker.learn(rank, Context.unpack(packed), from_words(words), assumed=False)
         found: dict[Identity, int] = {}
-        for identity, made in self._maker.made.items():
+        for identity, made in self.maker.made.items():
             if made.start is not None and made.start.assumed and not made.failed:
-                if (made.rank, identity[1]) in wrong and rounds <= len(self._maker.own_all):
+                if (made.rank, identity[1]) in wrong and rounds <= len(self.maker.own_all):
                     found[identity] = AGAIN
                 elif (made.rank, identity[1]) in wrong:
                     made.failed = ENDLESS.format(rank=made.rank, index=identity[1], step=step)
                 else:
                     made.start = replace(made.start, assumed=False)
-                    made.failed = self._maker.disproved(made, step)
+                    made.failed = self.maker.disproved(made, step)
             if made.failed:
                 # If its start was not known, those that executed the microbatch before may have
                 # told it by now: one more microbatch in each round.
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
-                later = before and not known and rounds <= len(self._maker.own_all)
+                later = before and not known and rounds <= len(self.maker.own_all)
                 later = later and not self._left.deaths.forbid(which(step, identity))
                 again = later or made.rank in news
                 found[identity] = AGAIN if again else FRESH
@@ -159,7 +162,7 @@ class MakeUp:
         """All survivors do again what has to be, as any rank of a replica says."""
         worker = self._worker
         protection = worker.protection
-        failed = [one.failed for one in self._maker.made.values() if one.failed]
+        failed = [one.failed for one in self.maker.made.values() if one.failed]
         mine = {
             "why": failed[:1],
             "fresh": [list(one) for one, what in bad.items() if what == FRESH],
@@ -172,30 +175,30 @@ class MakeUp:
             self._telling = False
             others = [words for one in heard.values() for words in one["why"]]
             worker.guarantee.weaken(next(iter(failed + others), ""))
-        for identity in sorted(self._maker.made.keys() & (fresh | again)):
-            made = self._maker.made[identity]
+        for identity in sorted(self.maker.made.keys() & (fresh | again)):
+            made = self.maker.made[identity]
             with worker.timing.measure("redo"):
                 if identity in again and self._left.exact:
-                    self._maker.execute(made)
+                    self.maker.execute(made)
                 # With mates, in whatever way each of them is at it.
                 together = protection.layout.shards > 1
                 if identity in fresh or not self._left.exact:
                     if together or not made.fresh:
-                        self._maker.freshly(made)
+                        self.maker.freshly(made)
                     made.failed = ""
                 elif made.executed is None and together:
-                    self._maker.freshly(made)
+                    self.maker.freshly(made)
 
     def end_step(self, step: int) -> None:
         """The transaction is committed."""
-        self._maker.buffers.committed(step)
-        self._maker.made.clear()
+        self.maker.buffers.committed(step)
+        self.maker.made.clear()
         self._folded.clear()
         self._worker.runtime.gate.begin_anew()
         self._left.absorb()
         lost = sorted(self._executor.lost)
         self._audits.committed(step, lost)
-        self._maker.doubts.committed()
+        self.maker.doubts.committed()
         begun = [
             loop_frame.top.context
             for loop_frame in self._worker.runtime.under_way()

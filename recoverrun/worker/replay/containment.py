@@ -82,7 +82,7 @@ class Containment:
         return min(limit_s, SHARE * self._others_wait_s())
 
     def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:
-        """Do `work`, in which the script's data sets read data of `rank`. Raises NotReplayable."""
+        """Run `work` with data sets that give the data of `rank`. Raises NotReplayable."""
         self._script.spoiled = ""
         try:
             with self.of(region, rank, limit_s(longest_s, SERVING_LEAST_S)):

@@ -50,6 +50,13 @@ def _fill(client: KeeperClient, step: int, nbytes: int = MIB, attempt: int = 0) 
     return content
 
 
+def _fill_both(client: KeeperClient, keeper: KeeperProcess) -> None:
+    """Steps 1 and 2 are in the two bays of this rank, and the launcher has heard of them."""
+    for step in (1, 2):
+        _fill(client, step)
+        keeper.holding(*((0, 0, one) for one in range(1, step + 1)))
+
+
 def _read(client: KeeperClient, step: int, nbytes: int = MIB) -> bytes:
     kept = client.open(0, step)
     into = bytearray(nbytes)
@@ -95,9 +102,7 @@ def test_memory_that_is_written_to_in_two_parts_is_a_part_of_a_snapshot_as_any(
     place: Place, keeper: KeeperProcess
 ) -> None:
     client = KeeperClient(place[0], 0, 0, 1)
-    for step in (1, 2):
-        _fill(client, step)
-        keeper.holding(*((0, 0, one) for one in range(1, step + 1)))
+    _fill_both(client, keeper)
     bay = client.reserve(MIB, notes=4096, opened=100)  # that of step 1, which was closed
     bay.memory[:100] = bytes(100)
     bay.open()
@@ -326,9 +331,7 @@ def test_a_snapshot_that_does_not_fit_is_had_from_no_keeper_any_more(
     place: Place, keeper: KeeperProcess
 ) -> None:
     client = KeeperClient(place[0], 0, 0, 1)
-    for step in (1, 2):
-        _fill(client, step)
-        keeper.holding(*((0, 0, one) for one in range(1, step + 1)))
+    _fill_both(client, keeper)
 
     packets.say(keeper.line, Keep(order=(0, 1, (0, 2), (-1, -1)), unfit=((0, 2),)))
 

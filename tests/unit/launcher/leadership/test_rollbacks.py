@@ -3,6 +3,7 @@
 import pytest
 
 from recoverrun.errors import ExitCode
+from recoverrun.launcher.leadership.acts import TakeOver
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.leadership.handover import Told, held
 from recoverrun.launcher.leadership.rollbacks import is_loss
@@ -248,10 +249,9 @@ def test_where_the_node_that_coordinated_is_lost_its_successor_sends_all_back() 
     memory.said(holding)
     told: Told = (("far", ()),)
 
-    of_members = held(told, [memory.standing])
-    envelopes = successor.coordinator_host.take_over(
-        start, vacancy, [memory.standing], 5.0, of_members
-    )
+    standings = (memory.standing,)
+    takeover = TakeOver(vacancy, standings, 0, (), held(told, standings))
+    envelopes = successor.coordinator_host.take_over(start, vacancy, takeover, 5.0)
     envelopes += successor.coordinator_host.tick(5.0 + ACROSS_S)
 
     restart = of(envelopes, Restart)["far"]

@@ -233,7 +233,7 @@ def test_a_guess_of_one_survivor_costs_the_promise_of_all_in_the_next_audit(
     after: int, audited: int, since: int, rank: int
 ) -> None:
     def change(team: Team) -> None:
-        team.survivors[rank].make_up._maker.guessed = lambda: GUESS  # type: ignore[method-assign]
+        team.survivors[rank].make_up.maker.guessed = lambda: GUESS  # type: ignore[method-assign]
 
     team = team_of(change, after)
 

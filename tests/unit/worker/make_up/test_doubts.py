@@ -189,7 +189,7 @@ class One:
         assert self.microbatch.top.context is not None, "captured"
         self.microbatch.top.context.names |= {**OURS, MARK: "ours"}
         self.microbatch.top.context.attributes |= {COUNT: 4}
-        self.doubts = self.survivor.make_up._maker.doubts
+        self.doubts = self.survivor.make_up.maker.doubts
 
     def made(self, *unknown: Key, rank: int = LOST) -> Made:
         names, attributes = {**THEIRS, MARK: "theirs"}, {COUNT: 9}
@@ -295,10 +295,10 @@ def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int
         asked.append(microbatch.index)
         return "a guess" if microbatch.index == index else ""
 
-    make_up._maker.doubts.guessed = guessed  # type: ignore[method-assign]
+    make_up.maker.doubts.guessed = guessed  # type: ignore[method-assign]
 
-    assert (make_up._maker.guessed(), asked) == ("a guess", [0, 1])
-    assert other._maker.guessed() == "", "it has made up nothing"
+    assert (make_up.maker.guessed(), asked) == ("a guess", [0, 1])
+    assert other.maker.guessed() == "", "it has made up nothing"
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, IN_SHARDS], ids=["whole", "shards"])
@@ -310,4 +310,4 @@ def test_nothing_is_asked_of_what_was_made_up_with_fresh_data(layout: Layout) ->
 
     team.survivors[0].layout = layout
 
-    assert team.survivors[0].make_up._maker.guessed() == "" and team.taken() == [[], []]
+    assert team.survivors[0].make_up.maker.guessed() == "" and team.taken() == [[], []]

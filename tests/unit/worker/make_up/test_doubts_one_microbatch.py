@@ -56,7 +56,7 @@ def test_it_is_asked_whenever_more_is_unknown_than_was_asked_about(
     one, found = One(), list[list[str]]()
     for keys in unknown:
         found.append(one.asks(*keys))
-        one.survivor.make_up._maker.doubts.committed()
+        one.survivor.make_up.maker.doubts.committed()
 
     assert found == [[keys] if now else [] for keys, now in zip(unknown, asked, strict=True)]
 
@@ -65,7 +65,7 @@ def test_that_is_another_question_of_each_lost_rank() -> None:
     one, found = One(), list[list[str]]()
     for rank in (LOST, LOST + 1, LOST, LOST + 1):
         found.append(one.asks("y", rank=rank))
-        one.survivor.make_up._maker.doubts.committed()
+        one.survivor.make_up.maker.doubts.committed()
 
     assert found == [["y"], ["y"], [], []]
 

@@ -112,7 +112,7 @@ def test_nobody_waits_for_ever_for_a_start() -> None:
     """What is told of the microbatches before is of no use here."""
     team = one_knows_the_start(2)
     lacks = team.survivors[1]
-    lacks.make_up._maker.learn = lambda *what, **how: None  # type: ignore[method-assign]
+    lacks.make_up.maker.learn = lambda *what, **how: None  # type: ignore[method-assign]
 
     team.makes_up()
 
@@ -277,7 +277,7 @@ def test_once_for_each_lost_rank() -> None:
     survivor = forgetful().survivors[0]
 
     for rank in (LOST, 1, LOST, 1):
-        survivor.make_up._maker.doubts.memory(rank)
+        survivor.make_up.maker.doubts.memory(rank)
 
     assert survivor.recalled == [(STEP, 0)] * 2
 

@@ -326,7 +326,7 @@ def test_ranks_of_one_replica_go_through_the_model_equally_often() -> None:
 
         mate.make_up.compute(identity)
 
-        fresh = mate.make_up._maker.made[identity].fresh
+        fresh = mate.make_up.maker.made[identity].fresh
         passes.append(len(mate.recalled) + len(mate.executions) + fresh)
 
     assert passes[0] == passes[1]

@@ -121,7 +121,7 @@ def test_of_each_lost_rank_for_itself() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noted_evidence, "disproved", disproved)
         for rank in (LOST, 1, LOST, 1):
-            survivor.make_up._maker.doubts.precedent(rank, STEP, {})
+            survivor.make_up.maker.doubts.precedent(rank, STEP, {})
 
     assert asked == [LOST, 1]
 
