@@ -44,6 +44,7 @@ class Outline:
 
     imports: tuple[tuple[int, str], ...]  # line, dotted name; also inside functions
     functions: tuple[tuple[str, int, int], ...]  # name, line, lines
+    by_position: tuple[tuple[str, int, int], ...]  # name, line, parameters that need no name
     classes: tuple[tuple[str, int], ...]  # name, methods
     broad: tuple[tuple[int, int], ...]  # `except Exception`: its line, and that of its body
     assigned: frozenset[str]  # names at module level
@@ -62,6 +63,11 @@ def outline(path: Path) -> Outline:
         functions=tuple(
             (one.name, one.lineno, (one.end_lineno or one.lineno) - one.lineno + 1)
             for one in functions
+        ),
+        by_position=tuple(
+            (one.name, one.lineno, sum(arg.arg not in {"self", "cls"} for arg in one.args.args))
+            for one in functions
+            if one.args.vararg is None
         ),
         classes=tuple(
             (one.name, sum(isinstance(part, ast.FunctionDef) for part in one.body))

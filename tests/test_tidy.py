@@ -16,6 +16,7 @@ FUNCTION_LINES = 60
 FILE_LINES = 400
 STRATEGY_LINES = 300
 COLUMNS = 100
+BY_POSITION = 5
 
 # What a layer may import besides the standard library and itself.
 MAY_IMPORT = {
@@ -187,6 +188,17 @@ def test_functions_files_and_lines_have_an_end() -> None:
             for name, first, length in outline(path).functions
             if length > FUNCTION_LINES
         ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_many_parameters_are_given_by_name() -> None:
+    wrong = [
+        f"{name_of(path)}:{line}: {name} takes {count} parameters by position (limit {BY_POSITION})"
+        for path in sources(*PACKAGES)
+        for name, line, count in outline(path).by_position
+        if count > BY_POSITION
+    ]
 
     assert not wrong, "\n".join(wrong)
 

@@ -61,7 +61,9 @@ def meet(config: RunConfig, keyring: Keyring, facts: NodeFacts) -> Verdict | str
                 known = replace(facts, reach="rendezvous")  # Or nobody will hear of it.
                 return _Teller(station, config, keyring, known, port).tell()
             with _marked(config.run_dir or Path("runs")) as mark:
-                return _gather(station, hub, config, replace(facts, reach="here"), port, mark)
+                return _gather(
+                    station, hub, config, replace(facts, reach="here"), port=port, mark=mark
+                )
     finally:
         station.close()
 
@@ -93,7 +95,7 @@ def _reachable() -> Iterator[int]:
 
 
 def _gather(
-    station: Station, hub: Hub, config: RunConfig, facts: NodeFacts, port: int, mark: str
+    station: Station, hub: Hub, config: RunConfig, facts: NodeFacts, *, port: int, mark: str
 ) -> Verdict | str:
     """The first node's part: hear all, call all, tell all."""
     assert config.endpoint is not None, "nodes meet at an endpoint"

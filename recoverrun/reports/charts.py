@@ -59,7 +59,7 @@ def lanes(found: Postmortem, hangs: Sequence[Death]) -> str:
         y = pitch * (row + 0.5) + 2
         if row % named == 0:
             drawing.text(LEFT - 8, y + 4, f"replica {lane.slot}", anchor="end")
-        _lane(drawing, axis, lane, found, y, pitch)
+        _lane(drawing, axis, lane, found, y=y, pitch=pitch)
         members = set(found.replicas[lane.slot]) if lane.slot < len(found.replicas) else set()
         for hang in hangs:
             if hang.rank in members:
@@ -69,7 +69,7 @@ def lanes(found: Postmortem, hangs: Sequence[Death]) -> str:
 
 
 def _lane(
-    drawing: Drawing, axis: Axis, lane: Lane, found: Postmortem, y: float, pitch: float
+    drawing: Drawing, axis: Axis, lane: Lane, found: Postmortem, *, y: float, pitch: float
 ) -> None:
     high = min(8.0, pitch * 0.45)
     ends = [ts for ts, _ in lane.changes[1:]] + [found.latest]
@@ -77,7 +77,7 @@ def _lane(
         a, b = axis.x(ts), axis.x(end)
         if state == "alive":
             title = f"replica {lane.slot} takes part"
-            drawing.box(a, y - high / 2, max(b - a, 0.5), high, "alive", title)
+            drawing.box(a, y - high / 2, max(b - a, 0.5), high, "alive", title=title)
         else:
             drawing.box(a, y - 0.75, max(b - a, 0.5), 1.5, "gone")
     for ts, state in lane.changes[1:]:

@@ -18,7 +18,9 @@ class Drawing:
         self._label = label
         self._parts: list[str] = []
 
-    def box(self, x: float, y: float, wide: float, high: float, kind: str, title: str = "") -> None:
+    def box(
+        self, x: float, y: float, wide: float, high: float, kind: str, *, title: str = ""
+    ) -> None:
         """A filled rectangle; without any width it is left out."""
         if wide > 0 and high > 0:
             where = f'x="{_n(x)}" y="{_n(y)}" width="{_n(wide)}" height="{_n(high)}"'

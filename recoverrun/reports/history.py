@@ -332,7 +332,8 @@ def _return(facts: History, entry: Entry) -> None:
     """A lost replica is on its way back, takes part again, or is back."""
     returns, attempt, lost = facts.returns, facts.attempt, facts.lost_at(entry.integer("slot"))
     if entry.event == "replica.return":
-        returns.come(entry, attempt, lost, facts.incarnation_of, facts.views[-1:], facts.replicas)
+        views, of = facts.views[-1:], facts.replicas
+        returns.come(entry, attempt, lost, facts.incarnation_of, views=views, of=of)
     else:
         returns.hear(entry, attempt, lost, facts.slot_of(entry.integer("rank")))
 

@@ -26,7 +26,7 @@ def waterfall(goodput: Goodput) -> str:
     for row in rows(goodput):
         wide = WIDTH * row.us / goodput.wall_us
         title = f"{row.name}: {span(row.us / 1e6)}, {row.share}"
-        drawing.box(x, 2, wide, 30, f"b-{row.name}", title)
+        drawing.box(x, 2, wide, 30, f"b-{row.name}", title=title)
         said = f"{row.name} {row.share}"
         if wide > LETTER * len(said) + 20:
             drawing.text(x + 10, 22, said, "on")
@@ -86,7 +86,7 @@ def _bars(bars: Sequence[tuple[str, Parts]], label: str) -> str:
         for kind, length in parts:
             wide = room * length / longest
             said = f"{kind.partition('-')[2]} {span(length / 1000)}"
-            drawing.box(x, y, wide, HIGH, kind, said)
+            drawing.box(x, y, wide, HIGH, kind, title=said)
             x += wide
         whole = sum(length for _, length in parts)
         drawing.text(x + 6, y + HIGH - 3, span(whole / 1000), "t strong")

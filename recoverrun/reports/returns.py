@@ -245,6 +245,7 @@ class Returns:
         attempt: int,
         lost: float,
         incarnation_of: Callable[[int], int],
+        *,
         views: Sequence[ViewChange],
         of: Sized,
     ) -> None:

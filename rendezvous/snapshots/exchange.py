@@ -160,7 +160,7 @@ class Exchange:
         for work in exchange_units.lacking(circle, of, here | open_ones | given_up):
             self._restoring.append(work)
             node = exchange_units.who_knows(work)
-            self._asking.describe(work, of, work.group, work.slot, node, now)
+            self._asking.describe(work, of, work.group, slot=work.slot, node=node, now=now)
 
     def _encode(self, circle: Circle, wanted: list[SnapshotId], now: float) -> None:
         """Begin with the share of the oldest snapshot that is kept and has none, or of another one
@@ -183,7 +183,9 @@ class Exchange:
                 self._encoding = work = Encoding(share, nodes, now)
                 for other in range(group.size):
                     if other != slot:
-                        self._asking.describe(work, share.of, group, other, nodes[other], now)
+                        self._asking.describe(
+                            work, share.of, group, slot=other, node=nodes[other], now=now
+                        )
                 return
 
     def _stop(self) -> None:

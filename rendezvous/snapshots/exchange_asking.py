@@ -57,7 +57,14 @@ class Asking:
     # --------------------------------------------------------------------------- asking
 
     def describe(
-        self, work: Encoding | Restoring, of: Kept, group: Group, slot: int, node: int, now: float
+        self,
+        work: Encoding | Restoring,
+        of: Kept,
+        group: Group,
+        *,
+        slot: int,
+        node: int,
+        now: float,
     ) -> None:
         """Ask a node which bays make up the stream of a slot."""
         first, many = group.members[slot]

@@ -53,7 +53,15 @@ def of_encoding(work: Encoding, part: int) -> Iterator[Unit]:
         for number in range(-(-work.longest // part)):
             wants = []
             for slot in group.data_slots(stripe):
-                read = _read(share.of, group, slot, stripe, work.extents[slot], number, part)
+                read = _read(
+                    share.of,
+                    group,
+                    slot=slot,
+                    stripe=stripe,
+                    extents=work.extents[slot],
+                    number=number,
+                    part=part,
+                )
                 if read is not None:
                     wants.append(Want(slot, work.nodes[slot], read, read.nbytes))
             if wants:
@@ -127,7 +135,9 @@ def of_lost_part(
     wants = []
     for one in group.data_slots(stripe):
         if one not in missing:
-            read = _read(of, group, one, stripe, extents[one], number, part)
+            read = _read(
+                of, group, slot=one, stripe=stripe, extents=extents[one], number=number, part=part
+            )
             if read is not None:
                 wants.append(Want(one, data[one], read, read.nbytes))
     for kind in kinds if len(missing) > 1 else kinds[:1]:
@@ -168,7 +178,7 @@ def lost_part(unit: Unit, part: int, xor: Xor) -> bytes:
 
 
 def _read(
-    of: Kept, group: Group, slot: int, stripe: int, extents: Extents, number: int, part: int
+    of: Kept, group: Group, *, slot: int, stripe: int, extents: Extents, number: int, part: int
 ) -> Read | None:
     """The question for part `number` of a chunk; None beyond its end."""
     chunk = group.chunk(slot, stripe, stream_bytes(extents))

@@ -152,6 +152,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
+    *,
     script_args: Annotated[
         list[str] | None, typer.Argument(help="Arguments for the script.", show_default=False)
     ] = None,

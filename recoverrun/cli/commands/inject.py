@@ -64,13 +64,10 @@ def inject(
             show_default=False,
         ),
     ],
+    *,
     kill: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kill",
-            help=KILL_HELP,
-            show_default=False,
-        ),
+        typer.Option("--kill", help=KILL_HELP, show_default=False),
     ] = None,
     pace: Annotated[
         float,

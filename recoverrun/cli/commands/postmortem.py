@@ -50,6 +50,7 @@ def _to_file(name: str, words: str) -> Any:
 
 
 def command(
+    *,
     runs: Annotated[
         list[str] | None,
         typer.Argument(

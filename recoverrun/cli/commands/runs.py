@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def runs(
+    *,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the runs are.")] = Path(
         RUNS
     ),

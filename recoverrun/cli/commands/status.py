@@ -59,6 +59,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
+    *,
     run: Annotated[
         str,
         typer.Argument(

@@ -21,6 +21,7 @@ def _named(incomplete: str) -> list[tuple[str, str]]:
 
 
 def template(
+    *,
     name: Annotated[
         str,
         typer.Argument(

@@ -94,7 +94,7 @@ class Bystanders:
         path = f"{self._mark.rpartition('/')[0]}/{KEEPER}"
         try:
             self.keeper = NodeSnapshots(
-                path, config, self._key, station, record, directory=self._directory
+                path, config, self._key, station=station, record=record, directory=self._directory
             )
         except (OSError, RecoverrunError) as error:
             record(notice(f"snapshots are off: no keeper can be started: {error}"))

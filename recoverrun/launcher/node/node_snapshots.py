@@ -26,6 +26,7 @@ class NodeSnapshots:
         path: str,
         config: RunConfig,
         key: JobKey | None,
+        *,
         station: Station,
         record: Callable[[Record], None],
         directory: SnapshotDir | None = None,

@@ -76,6 +76,7 @@ def tensor_marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
 def changed_tensors(
     there: Holdings,
     spaces: Spaces,
+    *,
     before: Mapping[Key, Mark],
     bound: frozenset[str],
     data: frozenset[int],

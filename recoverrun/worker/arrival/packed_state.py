@@ -63,6 +63,7 @@ TRAINED = ("state", "param_groups")
 def made(
     parts: PlaceParts,
     rank: int,
+    *,
     slot: Context | None,
     top: Top,
     here: Context,
@@ -137,7 +138,9 @@ def common(
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }
-        manifest["loose"] = loose_values.changed_tensors(there, spaces, marks, bound, data, packing)
+        manifest["loose"] = loose_values.changed_tensors(
+            there, spaces, before=marks, bound=bound, data=data, packing=packing
+        )
         # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
         manifest["frames"] = _variables(packing, stack, frame, data)
     except (CannotTravel, NotReplayable) as why:

@@ -50,7 +50,7 @@ def told(
     but what differs now, `apart`; None if nobody has followed it.
     """
     return [
-        _told(one, list(stack[: place + 1]), start, own, slots[place], apart)
+        _told(one, list(stack[: place + 1]), start, own=own, slot=slots[place], now_apart=apart)
         for place, one in enumerate(stack[:-1])
     ]
 
@@ -59,6 +59,7 @@ def _told(
     loop_frame: LoopFrame,
     around: list[LoopFrame],
     start: FrameType,
+    *,
     own: frozenset[str],
     slot: State | None,
     now_apart: frozenset[Key] | None,

@@ -327,7 +327,7 @@ class Survivor:
 
         exact = parts.left.exact
         stands = standing(worker.runtime, origin_of, own_data=not exact)
-        found = packed_state.made(parts, rank, slot, top, context, self._began)
+        found = packed_state.made(parts, rank, slot=slot, top=top, here=context, before=self._began)
         record = self._record.pack(worker.protection.layout)
         before = [[*place, digest] for place, digest in (self._before or {}).items()]
         manifest = {

@@ -63,7 +63,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
         find_lost_inputs=operands.find,
         on_partial=operands.partial,
     )
-    driver = Driver(worker, executor, left, make_up, verifier, policy)
+    driver = Driver(worker, executor, left=left, make_up=make_up, verifier=verifier, policy=policy)
     runtime.see(TorchObserver(), driver.iteration_begins, sources.feed)
     failover.serve(worker, executor, left)
     arm(env.context)

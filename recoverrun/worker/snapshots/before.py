@@ -5,6 +5,7 @@ which a process runs before it goes back to where a snapshot was taken.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -17,24 +18,16 @@ from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_modules
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """The former values of one process."""
 
-    def __init__(
-        self,
-        digests: Mapping[Place, int],
-        names: ModuleNames,
-        marks: Mapping[Key, Mark],
-        sources: Mapping[moved_sources.Key, moved_sources.Mark],
-        keys: lost_entries.Keys,
-        references: References,
-    ) -> None:
-        self.digests = digests  # of plain values
-        self.names = names
-        self.marks = marks  # of loose values
-        self.sources = sources  # marks of them
-        self.keys = keys  # of dicts
-        self.references = references
+    digests: Mapping[Place, int]  # of plain values
+    names: ModuleNames
+    marks: Mapping[Key, Mark]  # of loose values
+    sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
+    keys: lost_entries.Keys  # of dicts
+    references: References
 
     @staticmethod
     def seen(frames: Sequence[FrameType], runtime: ScriptRuntime) -> "Before":
@@ -44,29 +37,26 @@ class Before:
         spaces = loose_values.spaces_of(frames, own)
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)
-        marks = loose_values.marks(there, spaces)
-        keys = lost_entries.keys_of(there)
-        sources, references = (
-            moved_sources.marks(there),
-            References(there, spaces, runtime.own_modules),
+        return Before(
+            digests=digests,
+            names=ModuleNames(there),
+            marks=loose_values.marks(there, spaces),
+            sources=moved_sources.marks(there),
+            keys=lost_entries.keys_of(there),
+            references=References(there, spaces, runtime.own_modules),
         )
-        return Before(digests, ModuleNames(there), marks, sources, keys, references)
 
     def of(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with digests that another process has taken."""
-        return self._with({(path, key): digest for path, key, digest in told})
+        return replace(self, digests={(path, key): digest for path, key, digest in told})
 
     def shared_with(self, told: Sequence[Sequence[Any]]) -> "Before":
         """The same with those digests alone that another rank has taken as well: in all other
         values the two may have differed from the beginning, and they count as changed.
         """
         theirs = {(path, key): digest for path, key, digest in told}
-        return self._with(
-            {place: one for place, one in self.digests.items() if theirs.get(place) == one}
-        )
-
-    def _with(self, digests: Mapping[Place, int]) -> "Before":
-        return Before(digests, self.names, self.marks, self.sources, self.keys, self.references)
+        common = {place: one for place, one in self.digests.items() if theirs.get(place) == one}
+        return replace(self, digests=common)
 
     def pack(self) -> list[list[Any]]:
         """The part that another process can use: plain values for msgpack."""

@@ -70,6 +70,7 @@ class Driver:
         self,
         worker: WorkerState,
         replayer: Replayer,
+        *,
         left: Follows,
         make_up: MakesUp,
         verifier: Verifier,

@@ -125,13 +125,13 @@ class MutualProof:
             self._executor,
             self._sources,
             self._drift,
-            partner,
-            others[partner],
-            step,
-            microbatch,
-            followed,
-            there,
-            outward,
+            partner=partner,
+            said=others[partner],
+            step=step,
+            microbatch=microbatch,
+            followed=followed,
+            there=there,
+            outward=outward,
         )
         found, level = self._found(trial, tops, step, generation, tell)
         if level is None and outward > in_use and not found["alone"]:

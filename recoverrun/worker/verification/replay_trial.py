@@ -61,6 +61,7 @@ class Trial:
         executor: Executor,
         sources: DataSources,
         drift: DriftCheck,
+        *,
         partner: int,
         said: Words,
         step: int,

@@ -10,7 +10,7 @@ from recoverrun.reports.drawing import Drawing, ticks, time_ticks
 def test_text_of_a_run_stays_text() -> None:
     drawing = Drawing(10, 'a "label" <b>')
     drawing.text(0, 0, "</text><script>alert(1)</script>")
-    drawing.box(0, 0, 5, 5, "x", "</title><script>alert(2)</script>\x1b[31m")
+    drawing.box(0, 0, 5, 5, "x", title="</title><script>alert(2)</script>\x1b[31m")
 
     markup = drawing.markup()
 

@@ -51,7 +51,9 @@ def test_where_its_exchange_is_is_told_again_with_what_its_keeper_has(
     options = read(["--snapshot-every=3", "--nnodes=2", "--rdzv-endpoint=a:1", "x.py"], {})
     assert options is not None
     station: Any = SimpleNamespace(watch=None, unwatch=None)
-    snapshots = NodeSnapshots("path", parse_options(options, {}), None, station, lambda _: None)
+    snapshots = NodeSnapshots(
+        "path", parse_options(options, {}), None, station=station, record=lambda _: None
+    )
     snapshots.begin(TWO_NODES)
 
     assert snapshots.tick(1.0) == expected

@@ -47,7 +47,12 @@ class Script:
         self.packing = Packing([])
         there, spaces = self._seen()
         found = loose_values.changed_tensors(
-            there, spaces, self.before, frozenset(bound), data, self.packing
+            there,
+            spaces,
+            before=self.before,
+            bound=frozenset(bound),
+            data=data,
+            packing=self.packing,
         )
         return bytes(msgpack.packb(found))
 

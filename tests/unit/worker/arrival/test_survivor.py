@@ -88,7 +88,7 @@ class Standing:
     def slot_of(self, *_: object) -> None:
         self.did.append("found")
 
-    def made(self, *_: object) -> SimpleNamespace:
+    def made(self, *_: object, **__: object) -> SimpleNamespace:
         self.did.append("made")
         return SimpleNamespace(manifest={}, tensors=[])
 
@@ -155,7 +155,7 @@ def test_a_newcomer_is_told_if_its_state_cannot_be_packed(
 ) -> None:
     """The view may have begun by then: it would wait for a word that never comes."""
 
-    def fail(*_: object) -> Never:
+    def fail(*_: object, **__: object) -> Never:
         raise error
 
     monkeypatch.setattr(member, "made", fail)

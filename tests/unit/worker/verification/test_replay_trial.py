@@ -10,6 +10,7 @@ from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.replay.executed import TALKS, Executed
 from recoverrun.worker.step import parameter_checksum
+from recoverrun.worker.tracking.microbatches import Microbatch
 from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
 from rendezvous.protocol.layout import Layout
@@ -34,12 +35,32 @@ def parts(play: Any) -> Any:
     return play, play.executor, play.sources, play.alike
 
 
+def _trial(
+    play: Play,
+    said: dict[str, Any],
+    microbatch: Microbatch,
+    *,
+    there: Holdings | None = None,
+    outward: int = 0,
+) -> Trial:
+    return Trial(
+        *parts(play),
+        partner=PARTNER,
+        said=said,
+        step=0,
+        microbatch=microbatch,
+        followed=False,
+        there=there or Holdings(),
+        outward=outward,
+    )
+
+
 def trial(
     play: Play, *, whole: bool = True, meets: bool = True, threads: int = 1, **said: Any
 ) -> Trial:
     first, there = play.runtime.microbatches[0], Holdings()
     outward = play.runtime.outward.get(first.places[0].top.loop.id, 0)
-    made = Trial(*parts(play), PARTNER, {**TRUTH, **said}, 0, first, False, there, outward)
+    made = _trial(play, {**TRUTH, **said}, first, there=there, outward=outward)
     made._whole, made._threads = whole, threads
     made._mates = [] if meets else [ELSEWHERE]
     return made
@@ -213,9 +234,7 @@ def test_only_a_replica_of_one_rank_that_talks_to_nobody_needs_no_mates(
     play = Play()
     play.strategy.alone, play.layout = alone, layout
 
-    made = Trial(
-        *parts(play), PARTNER, TRUTH, 0, play.runtime.microbatches[0], False, Holdings(), 0
-    )
+    made = _trial(play, TRUTH, play.runtime.microbatches[0])
 
     assert made.needs_mates is needs
 
