@@ -159,20 +159,20 @@ class Newcomer(Process):
     def finds(self, loop_frame: LoopFrame) -> None:
         self.came.append("finds")
 
-    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+    def passes(self, index: int, loop_frame: LoopFrame) -> None:
         self.came.append("passes")
         frame = find_frame(loop_frame.frame_id, sys._getframe(1))
         assert frame is not None, "its top was reached"
         told, hold = self.place.passes[index], self.winding.sources.hold
         passed_bodies.put(told, frame, hold, ModuleData())
 
-    def arrived(
-        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
-    ) -> None:
+    def arrived(self, loop_frame: LoopFrame, global_: dict[str, Any]) -> None:
         self.came.append("arrived")
         for name, state in self.place.generators.items():
             self.names[name].set_state(state)
-        present = {**global_, **local}
+        frame = find_frame(loop_frame.frame_id, sys._getframe(1))
+        assert frame is not None, "its top was reached"
+        present = {**global_, **frame.f_locals}
         variables = [
             replace(one, local=self._here(one.local, present), module=one.module)
             for one in self.place.variables

@@ -242,7 +242,7 @@ class Newcomer:
         there = plain_values.found(frames, changing_modules(runtime))
         plain_values.put_early(self._packed.manifest["values"], there)
 
-    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+    def passes(self, index: int, loop_frame: LoopFrame) -> None:
         """The body of an outer loop begins, with plain variables and iterators of the others."""
         assert self._packed is not None and self.winding is not None, "fetched, and wound to here"
         frame = find_frame(loop_frame.frame_id, sys._getframe(1))
@@ -254,9 +254,7 @@ class Newcomer:
             self._parts.worker.runtime.module_data,
         )
 
-    def arrived(
-        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
-    ) -> None:
+    def arrived(self, loop_frame: LoopFrame, global_: dict[str, Any]) -> None:
         """The script stands at the top of the step: put everything in place, and go on."""
         assert self._packed is not None, "fetched"
         try:

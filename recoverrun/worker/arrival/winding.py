@@ -115,12 +115,10 @@ class Arrives(Protocol):
     def finds(self, loop_frame: LoopFrame) -> None:
         """Items of this loop are about to be passed: code of the script's may give them."""
 
-    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+    def passes(self, index: int, loop_frame: LoopFrame) -> None:
         """The body of loop `index`, which is not the innermost, begins. It runs only once."""
 
-    def arrived(
-        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
-    ) -> None:
+    def arrived(self, loop_frame: LoopFrame, global_: dict[str, Any]) -> None:
         """The top of the innermost loop is reached: put variables and all else in place.
         `Winding.sources.hold` gives the iterators that they are to hold.
         """
@@ -244,10 +242,10 @@ class Winding:
             if loop_frame.streams is not None:
                 loop_frame.streams = read_streams()
         if not self._is_last(index):
-            self._arrives.passes(index, loop_frame, local)
+            self._arrives.passes(index, loop_frame)
             refresh(local, self._runtime.stack, sys._getframe(1))
             return
-        self._arrives.arrived(loop_frame, local, global_)
+        self._arrives.arrived(loop_frame, global_)
         refresh(local, self._runtime.stack, sys._getframe(1))
         self._end()
 

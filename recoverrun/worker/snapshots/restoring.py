@@ -101,7 +101,7 @@ class Restoring:
         there = plain_values.found(frames, changing_modules(runtime))
         plain_values.put_early(self._told["values"], there)
 
-    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+    def passes(self, index: int, loop_frame: LoopFrame) -> None:
         """The body of an outer loop finds what it found then."""
         try:
             told, hold = self._told["passes"][index], self.winding.sources.hold
@@ -109,9 +109,7 @@ class Restoring:
         except (NotReachable, ValueError) as why:
             fail(self._parts.worker, self._snapshot.id, str(why))
 
-    def arrived(
-        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
-    ) -> None:
+    def arrived(self, loop_frame: LoopFrame, global_: dict[str, Any]) -> None:
         began, env, kept = time.monotonic(), self._parts.worker.env, self._snapshot
         try:
             self._put(loop_frame, sys._getframe(1), global_)
