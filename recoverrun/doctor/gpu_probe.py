@@ -1,12 +1,12 @@
 """NVIDIA's GPUs of this node, from files of the driver and from its own program."""
 
 import re
-import subprocess
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import which
+
+from recoverrun.doctor.program_output import output_of
 
 DRIVER = Path("/proc/driver/nvidia")
 
@@ -58,16 +58,8 @@ def troubles(table: str) -> list[str]:
 
 
 def _asked() -> str:
-    if not which("nvidia-smi"):
-        return ""
-    command = ("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
-    try:
-        ran = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return ran.stdout.decode(errors="replace") if ran.returncode == 0 else ""
+    query, shape = f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"
+    return output_of("nvidia-smi", query, shape, within_s=ANSWER_S)
 
 
 def _text(path: Path) -> str:

@@ -1,10 +1,10 @@
 """The answers of a scheduler's programs about the job or unit in which this process runs."""
 
 import re
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from shutil import which
+
+from recoverrun.doctor.program_output import output_of
 
 ANSWER_S = 1.0
 """How long a scheduler's program may take: a doctor that waits is of no use."""
@@ -41,15 +41,4 @@ def scheduler_facts(environ: Mapping[str, str], unit: str) -> SchedulerFacts:
 
 
 def _asked(*command: str) -> str:
-    """The output of a program, "" if it is not there, fails or takes too long."""
-    return _said(command) if which(command[0]) else ""
-
-
-def _said(command: Sequence[str]) -> str:
-    try:
-        ran = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return ran.stdout.decode(errors="replace") if ran.returncode == 0 else ""
+    return output_of(*command, within_s=ANSWER_S)
