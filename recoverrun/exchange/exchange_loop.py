@@ -4,24 +4,20 @@ Peers are called as launchers are, with the key of the job. What is large is alw
 asks has a bounded number of questions open, so nothing piles up anywhere.
 """
 
-import os
-import signal
 import socket
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn, get_args
 
 from recoverrun.exchange.ordered_faults import OrderedFaults
-from rendezvous.bays import exchange_line
+from rendezvous.bays import exchange_line, helper_process
 from rendezvous.bays.allowance import read
 from rendezvous.bays.exchange_line import framed
 from rendezvous.bays.exchanged_memory import KeeperMemory
 from rendezvous.bays.packets import Closed
 from rendezvous.protocol.codec import RemoteProtocolError
 from rendezvous.protocol.exchange_messages import Bytes, Described, Employ, Request, Trouble
-from rendezvous.protocol.process_title import entitle
 from rendezvous.protocol.snapshot_messages import Circle, Exchanging
 from rendezvous.snapshots.exchange import Exchange
 from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, Tell
@@ -42,7 +38,7 @@ CALL_AGAIN_S = 0.2
 
 IDLE_S = 60.0
 
-NICE, OOM_SCORE = 10, 600
+OOM_SCORE = 600
 """It goes before the keeper: what it has is made again."""
 
 REQUESTS = get_args(Request)
@@ -200,14 +196,7 @@ class Loop:
 
 def run(launcher: int, keeper: str) -> None:
     """Serve until the launcher at the end of this descriptor has gone."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    entitle("exchange", "")
-    with suppress(OSError):
-        os.nice(NICE)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+    helper_process.become("exchange", oom_score=OOM_SCORE)
     line = socket.socket(fileno=launcher)
     line.setblocking(True)
     first = exchange_line.hear(line)

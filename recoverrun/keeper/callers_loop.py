@@ -7,19 +7,16 @@ kernel ends where memory is short; signals that end a job are not meant for it.
 import os
 import select
 import selectors
-import signal
 import socket
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from recoverrun.keeper.disk import Disk
-from rendezvous.bays import packets
+from rendezvous.bays import helper_process, packets
 from rendezvous.bays.allowance import Allowance
 from rendezvous.bays.packets import Closed
 from rendezvous.bays.served import Caller, KeptBays
 from rendezvous.protocol.codec import RemoteProtocolError
-from rendezvous.protocol.process_title import entitle
 
 BATCH = 64
 """Messages of one caller that are taken at once."""
@@ -27,10 +24,8 @@ BATCH = 64
 INHERIT_S = 10.0
 """How long a launcher may take to hand over what the keeper before had."""
 
-NICE = 10
-
 OOM_SCORE = 500
-"""Added where the kernel chooses whom to end: a snapshot is worth less than what it is of."""
+"""A snapshot is worth less than what it is of."""
 
 
 class Loop:
@@ -153,14 +148,7 @@ def run(
 
     `launcher` is the descriptor of the line to the launcher that has started this process.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    entitle("keeper", "")
-    with suppress(OSError):
-        os.nice(NICE)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+    helper_process.become("keeper", oom_score=OOM_SCORE)
     listener = socket.socket(fileno=listening)
     listener.setblocking(False)
     loop = Loop(listener, incarnation, linger_s, allowance)
