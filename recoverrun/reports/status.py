@@ -21,7 +21,7 @@ from recoverrun.reports.status_events import Happening, happening_of
 from recoverrun.reports.steering import steered
 from recoverrun.reports.step_tally import Tally
 from recoverrun.text import run_title
-from rendezvous.journal.reader import Entry, RunLog
+from rendezvous.journal.reader import Entry
 from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
 from rendezvous.protocol.records import PART, Json
 
@@ -317,13 +317,6 @@ def _short(cause: str, rank: int) -> str:
     words |= {"node-lost": "and its node are gone", "hang": "hangs"}
     words["parameters"] = "held other parameters"
     return f"rank {rank} {words.get(cause, cause.upper())}"
-
-
-def status_of(log: RunLog, now: float, utc_offset_s: int = 0) -> Status:
-    """The status of a run that has been read in one go."""
-    watch = Watch(run_dir=str(log.run_dir), unreadable=log.unreadable_places)
-    watch.add(log.entries)
-    return watch.status(now, utc_offset_s)
 
 
 def to_json(status: Status) -> str:

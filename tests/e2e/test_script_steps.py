@@ -6,10 +6,10 @@ import pytest
 
 import recoverrun
 from recoverrun.reports.goodput import rows
-from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
 from tests.e2e.runs import recoverrun as command
 from tests.e2e.script_runs import SCRIPTS
+from tests.unit.run_status import status_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 

@@ -21,7 +21,6 @@ from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.postmortem_json import to_json as postmortem_json
 from recoverrun.reports.postmortem_screen import render as postmortem_screen
 from recoverrun.reports.postmortem_screen import render_proof
-from recoverrun.reports.status import status_of
 from recoverrun.reports.status import to_json as status_json
 from recoverrun.reports.status_lines import plain_lines
 from recoverrun.reports.status_screen import render as status_screen
@@ -30,6 +29,7 @@ from rendezvous.journal.reader import read_run
 from rendezvous.protocol.number_bounds import COUNT_MOST, RANK_MOST
 from rendezvous.protocol.records import Json
 from tests.unit import journals
+from tests.unit.run_status import status_of
 
 NUMBERS: tuple[Json, ...] = (
     -1, 0, 1 << 20, RANK_MOST, COUNT_MOST, 4_000_000_000_000, 1 << 63, 10**400, -(10**12), 1e308,

@@ -27,7 +27,7 @@ from recoverrun.reports.postmortem import Postmortem, judged, verdict
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.recorded_run import RecordedRun
 from recoverrun.reports.run_list import Run, runs_below
-from recoverrun.reports.status import Status, Watch, status_of
+from recoverrun.reports.status import Status, Watch
 from recoverrun.reports.status import to_json as status_json
 from recoverrun.reports.step_table import step_rows
 from recoverrun.reports.survival import survival
@@ -35,6 +35,7 @@ from recoverrun.text import plural, span
 from rendezvous.journal.reader import RunLog, read_run
 from tests.unit import journals
 from tests.unit.eventful_journal import AGAIN, STEPS, eventful
+from tests.unit.run_status import status_of
 
 
 def _text(page: RenderableType) -> str:

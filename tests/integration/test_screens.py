@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from recoverrun.reports import postmortem_screen, status_lines, status_screen
 from recoverrun.reports.plot import plot
 from recoverrun.reports.postmortem import postmortem
-from recoverrun.reports.status import Status, Watch, status_of
+from recoverrun.reports.status import Status, Watch
 from recoverrun.text import (
     ASCII,
     UNICODE,
@@ -25,6 +25,7 @@ from recoverrun.text import (
 )
 from rendezvous.journal.reader import Entry, RunTail, read_run
 from tests.unit import journals
+from tests.unit.run_status import status_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 

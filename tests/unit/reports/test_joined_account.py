@@ -6,11 +6,12 @@ import pytest
 
 from recoverrun.reports.history import history
 from recoverrun.reports.proof import prove
-from recoverrun.reports.status import Status, status_of
+from recoverrun.reports.status import Status
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
 from rendezvous.protocol.records import Json
 from tests.unit.journals import WALL, Story
+from tests.unit.run_status import status_of
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")
 """Replica n is on the nth; the first coordinates."""

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from recoverrun.reports.postmortem import Postmortem, cells, identity_ranges, postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
-from recoverrun.reports.status import status_of
 from recoverrun.reports.status_lines import plain_lines
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
 from tests.unit import journals
 from tests.unit.journals import two_steps
+from tests.unit.run_status import status_of
 
 
 def _found(run_dir: Path) -> Postmortem:

@@ -12,11 +12,12 @@ from recoverrun.reports.postmortem import Postmortem, postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.postmortem_screen import render
 from recoverrun.reports.root_cause import root_cause
-from recoverrun.reports.status import Status, status_of
+from recoverrun.reports.status import Status
 from recoverrun.reports.status_lines import plain_lines
 from recoverrun.reports.survival import survival
 from tests.unit.returning_job import PAIRS
 from tests.unit.returning_run import BEGAN, FAR, NODE, ReturningRun, pid
+from tests.unit.run_status import status_of
 
 Begin = Callable[..., ReturningRun]
 

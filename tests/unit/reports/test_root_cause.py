@@ -11,10 +11,10 @@ from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.root_cause import also, evidence, losses, root_cause
 from recoverrun.reports.single_end import is_cascade
-from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
 from tests.unit.journals import Story
+from tests.unit.run_status import status_of
 
 
 def _root(run_dir: Path) -> RootCause:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.reports.status import Status, status_of
+from recoverrun.reports.status import Status
 from recoverrun.reports.status_lines import plain_lines
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
 from tests.unit.journals import Story
+from tests.unit.run_status import status_of
 
 
 def _status(story: Story) -> Status:

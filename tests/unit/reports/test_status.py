@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.reports.status import Status, Watch, status_of
+from recoverrun.reports.status import Status, Watch
 from recoverrun.reports.status_lines import plain_lines
 from recoverrun.text import span
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
+from tests.unit.run_status import status_of
 
 
 def test_what_a_launcher_notes_is_said_by_no_rank(tmp_path: Path) -> None:

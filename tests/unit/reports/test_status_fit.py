@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from recoverrun.reports.status import Status, Watch, status_of
+from recoverrun.reports.status import Status, Watch
 from recoverrun.reports.status_fit import fitted
 from recoverrun.text import ASCII, UNICODE
 from rendezvous.journal.reader import Entry, read_run
 from tests.unit import journals
+from tests.unit.run_status import status_of
 
 
 def _drawn(status: Status, columns: int, height: int, *, live: bool) -> list[str]:

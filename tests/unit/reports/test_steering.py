@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from recoverrun.reports.postmortem import postmortem
-from recoverrun.reports.status import status_of
 from recoverrun.worker.rank0.broadcasts import STEERS
 from rendezvous.protocol.records import Record
 from tests.unit.returning_run import BEGAN, ReturningRun
+from tests.unit.run_status import status_of
 
 SAID = (
     "the all_reduce at eval.py:40 is over 2 of 3 ranks while others are lost: what follows from it "

@@ -8,13 +8,13 @@ from rich.console import Console
 from recoverrun.reports.postmortem import postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.postmortem_screen import render
-from recoverrun.reports.status import status_of
 from recoverrun.reports.status_lines import plain_lines
 from recoverrun.reports.steps_back import StepsBack
 from recoverrun.reports.survival import survival
 from rendezvous.journal.reader import Entry, RunLog, read_run
 from rendezvous.protocol.records import Json
 from tests.unit import journals
+from tests.unit.run_status import status_of
 
 
 def _went_back(run_dir: Path) -> RunLog:

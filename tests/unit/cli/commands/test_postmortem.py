@@ -10,10 +10,10 @@ from recoverrun.cli.commands import postmortem as command
 from recoverrun.cli.commands import status as status_command
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.postmortem_json import to_json
-from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
 from tests.unit.journals import Story, two_steps
+from tests.unit.run_status import status_of
 
 
 def _app() -> typer.Typer:
