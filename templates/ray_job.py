@@ -25,7 +25,7 @@ def launch(rank: int, endpoint: str) -> int:
 
 @ray.remote(num_cpus=0)
 def address() -> str:
-    """Where the first node is."""
+    """The address of the first node."""
     return ray.util.get_node_ip_address()
 
 

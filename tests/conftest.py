@@ -1,4 +1,4 @@
-"""What all tests need."""
+"""Fixtures and options of all tests."""
 
 import gc
 import multiprocessing

@@ -1,5 +1,5 @@
-"""What each package may import of ours: the layer table. `test_structure` enforces it, and
-`docs/architecture.md` shows it.
+"""The layer table: the packages of ours that each package may import. `test_structure` enforces it,
+and `docs/architecture.md` shows it.
 
 A package may import itself and what its row names; annotations and imports within functions count.
 Rows stand in order: no row names a package of a later one.

@@ -46,6 +46,7 @@ class Outline:
     functions: tuple[tuple[str, int, int], ...]  # name, line, lines
     by_position: tuple[tuple[str, int, int], ...]  # name, line, parameters that need no name
     classes: tuple[tuple[str, int], ...]  # name, methods
+    docstrings: tuple[tuple[int, str], ...]  # line of what has it, and its first word
     broad: tuple[tuple[int, int], ...]  # `except Exception`: its line, and that of its body
     assigned: frozenset[str]  # names at module level
 
@@ -72,6 +73,11 @@ def outline(path: Path) -> Outline:
         classes=tuple(
             (one.name, sum(isinstance(part, ast.FunctionDef) for part in one.body))
             for one in classes
+        ),
+        docstrings=tuple(
+            (getattr(one, "lineno", 1), words.split()[0])
+            for one in (tree, *classes, *functions)
+            if (words := ast.get_docstring(one))
         ),
         broad=tuple((one.lineno, one.body[0].lineno) for one in handlers),
         assigned=frozenset(

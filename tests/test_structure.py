@@ -201,7 +201,7 @@ def test_no_two_files_have_one_name() -> None:
 
 
 def _methods() -> dict[str, int]:
-    """How many methods each class has that has more than it should."""
+    """The number of methods of each class that has more than it should."""
     found = {}
     for path in sources("recoverrun", "rendezvous", "ft_collectives"):
         for name, count in outline(path).classes:
@@ -227,7 +227,7 @@ def test_exceptions_go_when_they_are_not_needed_any_more() -> None:
 
 
 def _lower_case_names() -> set[str]:
-    """What modules hold under names that are not written as constants are."""
+    """Module-level names that are not written as constants are."""
     return {
         f"{name_of(path)}:{name}"
         for path in sources("recoverrun", "rendezvous", "ft_collectives")

@@ -17,6 +17,7 @@ FILE_LINES = 400
 STRATEGY_LINES = 300
 COLUMNS = 100
 BY_POSITION = 5
+NO_THING = {"What", "Where", "Whether", "Who", "Whom", "Whose", "Which", "How"}
 
 # What a layer may import besides the standard library and itself.
 MAY_IMPORT = {
@@ -203,6 +204,17 @@ def test_many_parameters_are_given_by_name() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_docstring_says_what_a_thing_is() -> None:
+    wrong = [
+        f"{name_of(path)}:{line}: its docstring begins with {word!r}"
+        for path in sources()
+        for line, word in outline(path).docstrings
+        if word.rstrip(",:") in NO_THING
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
 def test_a_broad_except_says_what_it_protects() -> None:
     wrong = []
     for path in sources():
@@ -252,7 +264,7 @@ def test_pages_that_are_referred_to_exist() -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    """What a link to a heading of `page` may be called."""
+    """The names by which a link may point to a heading of `page`."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 

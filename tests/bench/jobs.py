@@ -31,7 +31,7 @@ class Ran:
 
 
 def program(launcher: str) -> list[str]:
-    """What a user types, of the environment that runs us."""
+    """The command that a user types, of the environment that runs us."""
     beside = Path(sys.executable).with_name(launcher)
     if beside.exists():
         return [str(beside)]

@@ -29,7 +29,7 @@ Span = tuple[float, float]
 
 
 class Output:
-    """What a launcher and its workers print, read as it comes."""
+    """The output of a launcher and its workers, read as it comes."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None, "started with a pipe"

@@ -1,4 +1,4 @@
-"""What every benchmark prints: the machine, small tables, medians and what they may be worth."""
+"""The common output of benchmarks: the machine, small tables, medians and their worth."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Where the CPU time of our code in one worker goes, by function. Imported by the measured script.
+"""The CPU time of our code in one worker, by function. Imported by the measured script.
 
 Functions of the hooks and what lies below them are replaced by ones that read the thread's CPU
 clock before and after. A call costs about a microsecond more, so functions that are called for

@@ -171,7 +171,7 @@ def _more(pairs: Sequence[machine.Pair], job: Job) -> str:
 
 
 def block(launcher: str, job: Job) -> dict[str, Any]:
-    """What rank 0 printed with its profile on."""
+    """The output of rank 0 with its profile on."""
     arguments = [*job.arguments, f"--steps={WARM_UP_STEPS + PROFILED_STEPS}"]
     with tempfile.TemporaryDirectory() as directory:
         ran = jobs.run(

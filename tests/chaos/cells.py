@@ -62,7 +62,7 @@ def _wanted(cell: Cell) -> list[int]:
 
 
 def _lost(cell: Cell, trial: Trial) -> list[str]:
-    """Whether each kill struck, where it has a moment at all, and took nobody else with it."""
+    """Assert that each kill struck, where it has a moment at all, and took nobody else with it."""
     of = cell.strategy.replica_of
     deaths = trial.history.deaths
     lost = sorted({of(death.rank) for death in deaths if death.signal and not death.ours})

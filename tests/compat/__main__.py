@@ -51,7 +51,7 @@ def tried(row: Row, folder: Path) -> Iterator[Outcome]:
 
 
 def cell(outcome: Outcome) -> str:
-    """What came of one kill."""
+    """The outcome of one kill."""
     if not outcome.problems:
         return GOES_BACK if outcome.row.goes_back else SURVIVES
     missed = outcome.problems[0].startswith("never struck")
@@ -66,7 +66,7 @@ def in_phases(kills: Sequence[str]) -> str:
 
 
 def cells(row: Row, outcomes: list[Outcome]) -> dict[str, str]:
-    """What the kills tell of a row, by column."""
+    """The outcomes of a row's kills, by column."""
     promise = outcomes[0].trial.history.promise or "none"
     kills = [cell(one) for one in outcomes]
     apart = max(one.apart for one in outcomes)
@@ -97,7 +97,7 @@ def told(sentence: str) -> str:
 
 
 def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
-    """Whether a lost replica comes back, and what is wrong with how it does."""
+    """The return of a lost replica: if it takes part, and what is wrong with how it does."""
     if row.refused:
         return "as torchrun", []
     if row.goes_back:

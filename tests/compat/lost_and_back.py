@@ -55,7 +55,7 @@ def starts_again(entry: Entry) -> bool:
 
 
 def said(outcome: Outcome, plain: Path, folder: Path, victim: int) -> tuple[str, Sequence[str]]:
-    """What came of it in words for the table, and what is wrong with it."""
+    """The outcome in words for the table, and what is wrong with it."""
     trial = outcome.trial
     refused = [one.reason for one in read_run(trial.run_dir).of("notice.give") if refuses(one)]
     problems = [*outcome.problems]

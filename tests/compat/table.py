@@ -70,7 +70,7 @@ class Table:
                 self._rows[cells[0]] = {**FULL, **dict(zip(columns, cells, strict=True))}
 
     def note(self, name: str, cells: Mapping[str, str]) -> None:
-        """What is known of row `name` now, by column; other cells stay."""
+        """Keep what is known of row `name` now, by column; other cells stay."""
         self._rows[name] = {**self._rows.get(name, {"name": name}), **cells}
 
     def line(self, name: str) -> str:

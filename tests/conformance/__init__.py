@@ -1,1 +1,1 @@
-"""What every way to agree has to keep, whoever decides."""
+"""The rules that every way to agree has to keep, whoever decides."""

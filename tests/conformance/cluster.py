@@ -107,7 +107,7 @@ class Cluster:
             self.clock.pass_(STEP_S)
 
     def run_until(self, condition: Callable[[], bool], most_s: float) -> float:
-        """How long it took."""
+        """Run until that; the time that it took."""
         began = self.clock.now
         while not condition():
             assert self.clock.now - began < most_s, f"not within {most_s} s: {self.newest}"

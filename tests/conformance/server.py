@@ -65,7 +65,7 @@ class EtcdServer:
         self._process.send_signal(number)
 
     def call(self, path: str, **fields: object) -> dict[str, Any]:
-        """What its gateway answers."""
+        """The answer of its gateway."""
         url = f"http://{self.endpoint}/v3/{path}"
         with urlopen(Request(url, json.dumps(fields).encode()), timeout=10) as response:
             content: dict[str, Any] = json.load(response)

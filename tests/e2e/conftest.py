@@ -1,4 +1,4 @@
-"""What many need: launchers that are ended, and runs without losses that are made once."""
+"""Shared fixtures: launchers that are ended, and runs without losses that are made once."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -99,7 +99,7 @@ def schedule(job: ExactJob, seed: int) -> str:
 
 
 def states(run: Run) -> dict[int, State]:
-    """What each rank that came to the end has left."""
+    """The final state of each rank that came to the end."""
     found: dict[int, State] = {}
     for path in sorted(run.out.glob("weights*.pt")):
         found[int(path.stem.removeprefix("weights"))] = torch.load(path, weights_only=True)

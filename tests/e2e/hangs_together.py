@@ -58,7 +58,7 @@ def _committed(run: Run) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlackHole(_Held):
-    """What arrives at `ranks` from ranks `of` is swallowed; `new`: also over new connections.
+    """Swallows what arrives at `ranks` from ranks `of`; `new`: also over new connections.
 
     `lost` are the ranks of replicas that this ends: those within which it happens.
     """

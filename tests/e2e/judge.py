@@ -1,4 +1,4 @@
-"""What every run of the kill matrix must show, whoever was killed in it and when.
+"""The checks of every run of the kill matrix, whoever was killed in it and when.
 
 Each check keeps its own account: the ledger is counted from the raw lines of the journal, the
 canary tells what was really summed, and the weights are compared with a run without losses.
@@ -161,7 +161,9 @@ def _names(roots: list[int], dead: frozenset[int], run: Run) -> None:
 
 
 def cuts(run: Run) -> list[Postmortem]:
-    """What the journal tells if it ends in the middle of its last line, or soon after the loss."""
+    """The journal as it would be if it ended in the middle of its last line, or soon after the
+    loss.
+    """
     (path,) = run.journal.glob("events.*.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     lost = [n for n, line in enumerate(lines) if b'"ev":"replica.lost"' in line]

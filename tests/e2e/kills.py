@@ -1,4 +1,4 @@
-"""Who is killed when: the runs of `make test`, of `make test-all` and of `make matrix`.
+"""The kills of `make test`, of `make test-all` and of `make matrix`: who dies, and when.
 
 A run may hold several kills where that covers more phases. `all_cells` is the whole matrix. The
 few and the sample touch each phase, each kind of loss and rank 0 at least once; `make test` does

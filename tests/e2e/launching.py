@@ -62,7 +62,7 @@ class Launch:
 
     @property
     def fd(self) -> int:
-        """Where its output can be waited for."""
+        """The descriptor at which its output can be waited for."""
         assert self._process.stdout is not None, "started with a pipe"
         return self._process.stdout.fileno()
 
@@ -81,7 +81,7 @@ class Launch:
         os.kill(self.pid, number)
 
     def records(self, *events: str) -> list[dict[str, Any]]:
-        """What the journal has of these events, in the order of the files."""
+        """The journal's records of these events, in the order of the files."""
         lines = [
             line
             for path in sorted(self.run_dir.glob("events.*.jsonl"))
@@ -121,7 +121,7 @@ class Launch:
         self._process.stdout.close()
 
     def _read(self, until: float) -> bool:
-        """Whether there was more to read; False at the end of the output, too late fails."""
+        """True if there was more to read; False at the end of the output, too late fails."""
         assert self._process.stdout is not None, "started with a pipe"
         fd = self._process.stdout.fileno()
         ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
@@ -250,7 +250,7 @@ def _held_by(pid: int) -> Path | None:
 
 
 def _is_unused(path: Path) -> bool:
-    """Whether no living launcher holds it."""
+    """True if no living launcher holds it."""
     import fcntl
 
     try:

@@ -147,7 +147,7 @@ class Nodes:
             self.runs[-1].tick()
 
     def hosts(self) -> dict[int, NodeRun]:
-        """Where each rank was begun last."""
+        """The host on which each rank was begun last."""
         found: dict[int, tuple[float, NodeRun]] = {}
         for run in self.runs:
             for record in run.records("worker.spawn"):

@@ -1,4 +1,5 @@
-"""What the canary scripts must arrive at, computed in one process, and how far rounding may lead.
+"""The results that the canary scripts must have, computed in one process, and how far rounding may
+lead.
 
 The oracle trains the model of a canary script with plain torch: no processes, no collectives, no
 code of ours. Every rank is a lane with its own data and random stream; a step sums the gradients of
@@ -66,7 +67,7 @@ def largest_update(steps: int) -> float:
 
 @dataclass
 class Lane:
-    """What one rank draws: its data and its random numbers."""
+    """The draws of one rank: its data and its random numbers."""
 
     rank: int
     batches: Batches
@@ -122,7 +123,7 @@ class Training:
         return {n: w.detach().clone() for n, w in zip(self.names, self.weights, strict=True)}
 
     def shard(self, rank: int) -> dict[str, Tensor]:
-        """What `rank` holds of the weights."""
+        """The part of the weights that `rank` holds."""
         at = rank % self.job.shards
         return {n: w.chunk(self.job.shards)[at] for n, w in self.values().items()}
 
@@ -222,7 +223,7 @@ def bound(job: Job) -> float:
 
 
 def growth(job: Job) -> float:
-    """What a difference is multiplied by until the end, measured."""
+    """The factor by which a difference grows until the end, measured."""
     worst = 1.0
     for step, seed in ((0, 1), (0, 2), (min(3, job.steps - 1), 3)):
         training = Training(job)

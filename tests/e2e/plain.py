@@ -16,7 +16,7 @@ def unspoilt(
     told: Callable[[Ran], str],
     hung: Callable[[Ran], bool] = lambda _: False,
 ) -> Ran:
-    """What `run` returns for the first attempt, from 0, that torch does not spoil at its end.
+    """The result of `run` for the first attempt, from 0, that torch does not spoil at its end.
 
     A thread of gloo's that drops its last work asks for the interpreter's lock (torch 2.13,
     `ProcessGroupGloo::runLoop`). If the interpreter is ending by then, the thread is ended within

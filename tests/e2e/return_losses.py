@@ -1,4 +1,4 @@
-"""Who dies as a replica comes back: each phase of an arrival times each kind of loss, as data."""
+"""Losses as a replica comes back: each phase of an arrival times each kind of loss, as data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -178,7 +178,7 @@ class Run:
             self._give_up(f"not over within {self.bound_s:.0f} s")
 
     def _over(self) -> bool:
-        """Whether the launcher has ended; waits a tick for it."""
+        """True if the launcher has ended; waits a tick for it."""
         try:
             self._process.wait(timeout=TICK_S)
         except subprocess.TimeoutExpired:
@@ -240,7 +240,7 @@ class Run:
         return path.read_text() if path.exists() else ""
 
     def story(self) -> str:
-        """What a failed test shows: how to do it again, and what was printed and recorded."""
+        """The text of a failed test: how to do it again, and what was printed and recorded."""
         lines = [f"{r['mono']:9.3f} {r['ev']}: {r['reason']}" for r in self.records()]
         return "\n".join(["", " ".join(self.command), self.output()[-3000:], *lines[-40:]])
 
@@ -264,7 +264,7 @@ def marked(mark: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _waits(pid: int) -> str:
-    """What each thread waits for in the kernel."""
+    """The wait of each thread in the kernel."""
     seen = []
     for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
         try:

@@ -46,7 +46,7 @@ class GoingBack:
 
     @property
     def losses(self) -> int:
-        """How often all ranks begin anew."""
+        """The number of times that all ranks begin anew."""
         return len(self.dies.split(",")) if self.dies else 1
 
 

@@ -17,7 +17,7 @@ DEVICE3 = Job(name="device3x1", script="canary_device.py", ranks=3)
 
 
 def told(run: Run, rank: int) -> dict[str, int]:
-    """How often the stand-in for NCCL was called."""
+    """The number of calls of the stand-in for NCCL."""
     counts: dict[str, int] = json.loads((run.out / f"device{rank}.json").read_text())
     return counts
 

@@ -24,7 +24,7 @@ NODES = 3
 
 @pytest.fixture
 def first_disk(tmp_path: Path) -> Iterator[Disk]:
-    """Where the run directory of the first launcher is."""
+    """The disk with the run directory of the first launcher."""
     with disk(tmp_path / "run0", size=16 << 20) as mounted:
         yield mounted
 

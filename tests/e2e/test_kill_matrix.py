@@ -48,7 +48,7 @@ def test_the_whole_matrix(case: Case, tmp_path: Path, reference: Reference) -> N
 
 
 def test_a_kill_from_outside_at_any_moment(seed: int, tmp_path: Path) -> None:
-    """What the journal says picks the moment; where in a step it strikes is left to chance."""
+    """The journal picks the moment; where in a step it strikes is left to chance."""
     rng = random.Random(seed)
     job = LONG_HSDP if seed % 3 == 0 else LONG_DDP
     finished = oracle.finished(job)

@@ -1,4 +1,4 @@
-"""What a script's loops and checkpoints tell of its run: its length, and what is done again."""
+"""Facts of a run that its loops and checkpoints tell: its length, and what is done again."""
 
 from pathlib import Path
 

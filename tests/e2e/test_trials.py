@@ -53,7 +53,7 @@ def _hear_all() -> None:
 
 
 def _hanging(folder: Path) -> int:
-    """How many workers have come to where they stay."""
+    """The number of workers that have come to where they stay."""
     said = (folder / "output").read_text(errors="replace").count(": hangs")
     return said + len(list(folder.glob("hangs.*")))
 

@@ -41,7 +41,7 @@ class Process:
 
 @pytest.fixture(params=["process", "files"])
 def witness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What the launchers are told."""
+    """The witness, as launchers are told of it."""
     if request.param == "files":
         directory = tmp_path / "votes"
         directory.mkdir()

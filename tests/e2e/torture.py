@@ -56,7 +56,7 @@ class Tireless(Run):
 
 @dataclass(slots=True)
 class Book:
-    """What was found out. `digests` are those without a loss: by rank, then by step."""
+    """The findings. `digests` are those without a loss: by rank, then by step."""
 
     digests: dict[int, dict[int, str]]
     kills: int = 0

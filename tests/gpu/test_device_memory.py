@@ -1,4 +1,4 @@
-"""What is digested or sent of tensors: those of a device go by way of the host's memory."""
+"""Digests and transfers of tensors on a device, by way of the host's memory."""
 
 import pytest
 import torch

@@ -162,7 +162,7 @@ def test_what_a_communicator_is_warmed_up_with_is_nobody_else_s_memory(library: 
 def test_a_collective_whose_peer_is_killed_hangs_until_the_abort(
     library: Nccl, over: NcclChannel, gpu: torch.device, tmp_path: Path
 ) -> None:
-    """What the abort completes is no sum, and only the error of the communicator says so."""
+    """The output after the abort is no sum, and only the error of the communicator says so."""
     with subprocess.Popen(
         [sys.executable, str(PEER), str(tmp_path / "store")],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "NCCL_HOSTID": "the peer's host"},

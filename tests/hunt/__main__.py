@@ -54,13 +54,13 @@ def hunt(
 
 
 def line(case: Case) -> str:
-    """What came of it, and the plan."""
+    """The outcome and the plan, in a line."""
     words = [f"{one.kind}{f' ({one.reason})' * bool(one.reason)}" for one in case.verdicts]
     return f"seed {case.plan.seed}: {'; '.join(words)} | {case.plan}"
 
 
 def summary(cases: list[Case]) -> Iterator[str]:
-    """How many of each kind, and the reasons that runs gave."""
+    """The number of each kind, and the reasons that runs gave."""
     lossy = [case.lossy for case in cases if case.lossy is not None]
     whole = sum(one.kind == "whole" for one in lossy)
     told = Counter(_short(one.reason) for one in lossy if one.kind == "told")

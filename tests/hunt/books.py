@@ -1,4 +1,4 @@
-"""What a script wrote into its log, read back: nothing in here knows of the program under test."""
+"""The log that a script wrote, read back: nothing in here knows of the program under test."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Where the place in the data lives: how a script comes by the numbers of its next samples.
+"""The places of a script in its data: how it comes by the numbers of its next samples.
 
 `top` stands at module level, `setup` before the loop, `fetch` assigns `ids` in it. Where `each` is
 given, the loop may also run over it. Shares of the ranks are apart, and end in the same order of

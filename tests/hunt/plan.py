@@ -1,4 +1,4 @@
-"""What a generated script is made of: one choice for each question, by a seed.
+"""The choices of a generated script: one for each question, by a seed.
 
 The choices are independent wherever a script can hold them both; `_mended` drops what cannot go
 together. A plan says also who is killed and when, so that a seed is the whole story.
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def suicide(self) -> str:
-        """Which microbatch of the script ends its own process: rank, step, microbatch."""
+        """The microbatch of the script that ends its own process: rank, step, microbatch."""
         return "" if self.phase else f"{self.victim}:{self.step}:0"
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ def _mended(plan: Plan) -> Plan:
 
 
 def _odd(plan: Plan) -> Plan:
-    """What an oddity needs: a wrapper that it is about, somebody who is left."""
+    """The needs of an oddity: a wrapper that it is about, somebody who is left."""
     if plan.odd in ("unequal", "halves", "rewrapped"):
         plan = replace(plan, wrapper="ddp", accumulation="single", reader="nothing")
     if plan.odd in ("poison", "exits", "leaves"):

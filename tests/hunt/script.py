@@ -243,7 +243,7 @@ def _loop(plan: Plan, place: Place, stream: Stream) -> str:
 
 
 def _count(plan: Plan) -> str:
-    """How many microbatches a step has."""
+    """The number of microbatches of a step."""
     return {"unequal": "1 + (rank == 0)", "halves": "1 + (step == 4 and rank == world - 1)"}.get(
         plan.odd, COUNTS[plan.accumulation]
     )
@@ -285,7 +285,7 @@ def _microbatch(plan: Plan, stream: Stream, last: str) -> str:
 
 
 def _after(plan: Plan) -> str:
-    """What follows a step's last backward."""
+    """The code behind a step's last backward."""
     reader, judge = READERS[plan.reader], JUDGES[plan.judge]
     if reader and plan.reads_from:
         reader = f"if step >= {plan.reads_from}:\n{indent(reader, '    ')}"

@@ -1,4 +1,4 @@
-"""What draws random numbers, and where its generator is."""
+"""The sources of random numbers, and where each has its generator."""
 
 from dataclasses import dataclass
 

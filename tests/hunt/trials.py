@@ -36,7 +36,7 @@ STEERED = re.compile(r"is over \d+ of \d+ ranks")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What came of one plan."""
+    """The outcome of one plan."""
 
     plan: Plan
     whole: Verdict | None  # without a loss, if that was run

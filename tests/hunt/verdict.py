@@ -1,4 +1,4 @@
-"""Whether two runs of one script are the same run: by the scripts' own logs alone.
+"""The comparison of two runs of one script, by the scripts' own logs alone.
 
 Two ranks are held to the bit, three to rounding: an order of sums is nobody's promise. After a loss
 the run is whole, if its promise of exact samples stands and nothing is different, or told, if it
@@ -20,7 +20,7 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run of the program under test came to its end, as it says itself."""
+    """The end of a run of the program under test, as it says itself."""
 
     code: int
     promise: str = ""
@@ -173,7 +173,7 @@ def _unlike_numbers(theirs: list[str], ours: list[str], *, bits: bool) -> Iterat
 
 
 def _incomplete(reference: Books, found: Books) -> Iterator[str]:
-    """What differs at the end of a run that promised that nothing would."""
+    """The differences at the end of a run that promised that there would be none."""
     finished = found.finished
     if not finished:
         yield "no survivor came to its end"

@@ -1,4 +1,4 @@
-"""What demo and inject say about runs: points of a verdict, tables, curves, kills."""
+"""The words of demo and inject about runs: points of a verdict, tables, curves, kills."""
 
 import io
 from collections.abc import Mapping

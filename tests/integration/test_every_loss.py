@@ -172,7 +172,7 @@ class World:
         return ("own", step, own) if own < self.microbatches else ("settle", step, 0)
 
     def go(self, rank: int, action: Action) -> bool:
-        """Whether the rank did anything: one that waits for others does not."""
+        """True if the rank did anything: one that waits for others does not."""
         kind, _, number = action
         if kind == "own":
             self.accumulate(rank, (rank, number))
@@ -229,12 +229,12 @@ class World:
         return self.entered.setdefault((kind, effect.generation, step), {})
 
     def together(self, rank: int, effect: Reduce | Vote) -> dict[int, tuple[Any, ...]] | None:
-        """What all members gave to a collective, None as long as one of them has not come."""
+        """The inputs of all members to a collective, None as long as one of them has not come."""
         given = self.place(rank, effect)
         return given if set(self.members.get(effect.generation, (-1,))) <= given.keys() else None
 
     def end_late(self, rank: int, effect: Effect) -> bool:
-        """Whether `effect` is of an older generation: if it ends after all, it changes nothing."""
+        """True if `effect` is of an older generation: if it ends after all, it changes nothing."""
         machine = self.machines[rank]
         generation = machine.view.generation
         if not isinstance(effect, Reduce | Vote) or effect.generation == generation:

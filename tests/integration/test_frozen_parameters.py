@@ -90,7 +90,7 @@ def test_one_that_was_trained_as_the_transaction_began_is_known_though_it_is_hid
 def test_a_backward_is_complete_once_all_that_is_trained_has_a_gradient(
     frozen: tuple[int, ...], written: tuple[int, ...], complete: bool
 ) -> None:
-    """Where all is frozen there is nothing that DDP would reduce."""
+    """A model that is frozen as a whole has nothing that DDP would reduce."""
     wrapped = Wrapped(*frozen)
     _, one = served(wrapped)
     one.still = one._armed = True

@@ -54,7 +54,7 @@ def _all_reports(run_dir: Path) -> None:
 
 
 def _numbers(value: Json, path: Place = ()) -> Iterator[Place]:
-    """Where numbers stand in a record."""
+    """The places of numbers in a record."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _numbers(inner, (*path, key))

@@ -1,4 +1,6 @@
-"""What people see, kept as files: RECOVERRUN_REWRITE=1 writes them anew, then read the diff."""
+"""The screens that people see, kept as files: RECOVERRUN_REWRITE=1 writes them anew, then read the
+diff.
+"""
 
 import io
 import os

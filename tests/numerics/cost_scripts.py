@@ -1,4 +1,4 @@
-"""What protected operations cost, without a loss (see `worlds`)."""
+"""The cost of protected operations without a loss (see `worlds`)."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from tests.numerics.worlds import Member
 
 
 def event_threads(member: Member) -> list[Any]:
-    """How many of gloo's event threads there are before and after we connect, and their policies.
+    """The number of gloo's event threads before and after we connect, and their policies.
 
     All native groups were made by then; every one has a device of its own.
     """
@@ -30,7 +30,7 @@ def event_threads(member: Member) -> list[Any]:
 
 
 def growth(member: Member) -> list[int]:
-    """What is kept after 20 and after 220 rounds of operations without a loss."""
+    """The memory kept after 20 and after 220 rounds of operations without a loss."""
     member.protect()
     counts = []
     for rounds in (20, 200):

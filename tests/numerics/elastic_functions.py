@@ -290,7 +290,7 @@ def late_loss(member: Member) -> list[float]:
 
 
 def other_calls(member: Member) -> dict[str, Any]:
-    """What `after_a_loss` leaves out, with rank 3 gone; the value of rank r is r + 1."""
+    """The calls that `after_a_loss` leaves out, with rank 3 gone; the value of rank r is r + 1."""
     member.protect()
     if member.rank == 3:
         member.die()

@@ -1,4 +1,4 @@
-"""What the members of a small world do (see `worlds`)."""
+"""The scripts of the members of a small world (see `worlds`)."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""What protected groups cost while nobody is lost."""
+"""The cost of protected groups while nobody is lost."""
 
 import os
 

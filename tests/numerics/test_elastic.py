@@ -45,7 +45,7 @@ def test_a_protected_group_does_what_the_native_one_does() -> None:
 
 @pytest.fixture(scope="module")
 def after_a_loss() -> dict[int, dict[str, Any]]:
-    """What the three survivors of four got; rank r offers r + 1, rank 3 is lost."""
+    """The results of the three survivors of four; rank r offers r + 1, rank 3 is lost."""
     return worlds.run(functions.after_a_loss, size=SIZE).results
 
 

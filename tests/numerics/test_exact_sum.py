@@ -38,7 +38,7 @@ def gradients(slots: int, microbatches: int, seed: int) -> dict[Identity, torch.
 
 
 def expected(of: dict[Identity, torch.Tensor], slots: int, microbatches: int) -> torch.Tensor:
-    """What the failure-free run adds up, written down once more."""
+    """The sum of the failure-free run, written down once more."""
     total = torch.zeros(SIZE)
     for slot in range(slots):
         of_slot = of[slot, 0].clone()
@@ -145,7 +145,7 @@ class Group:
 
 
 class Loom:
-    """What `ExactSum` wants of a fabric."""
+    """A stand-in for the fabric that `ExactSum` asks."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

@@ -49,7 +49,7 @@ _context.set_forkserver_preload(
 
 @dataclass
 class Outcome:
-    """What survivors returned, and who died."""
+    """The results of survivors, and the ranks that died."""
 
     results: dict[int, Any] = field(default_factory=dict)
     lost: list[int] = field(default_factory=list)

@@ -11,7 +11,7 @@ from tests.numerics.worlds import Member
 
 
 def unlike(member: Member) -> list[str]:
-    """What is said where rank 1 makes another call than ranks 0 and 2, and a call they agree on."""
+    """The error where rank 1 makes another call than ranks 0 and 2, and then one they agree on."""
     member.protect()
     odd = member.rank == 1
     ones = torch.ones(3)
@@ -104,7 +104,7 @@ WRONG: dict[str, Callable[[], Any]] = {
 
 
 def wrong(member: Member) -> dict[str, tuple[str, str, str]]:
-    """What each call raises or gives: natively, protected, and in a group that is made late."""
+    """The error or result of each call: natively, protected, and in a group that is made late."""
     native = {name: outcome(call) for name, call in WRONG.items()}
     member.protect()
     protected = {name: outcome(call) for name, call in WRONG.items()}

@@ -159,7 +159,7 @@ class Job:
 
     @property
     def probes(self) -> list[dict[str, Any]]:
-        """What the workers said, by restart and rank."""
+        """The statements of the workers, by restart and rank."""
         found = [
             json.loads(line.partition("PROBE ")[2])
             for line in self.out.splitlines()

@@ -78,7 +78,7 @@ def _threads(environ: dict[str, str]) -> str | None:
 
 
 def _place(job: Job, folder: str) -> str:
-    """What sys.path begins with."""
+    """The first entry of sys.path."""
     return "." if folder == job.folder.name else folder
 
 

@@ -1,4 +1,4 @@
-"""How jobs end: exit codes, signals, restarts, and nothing that stays behind."""
+"""The ends of jobs: exit codes, signals, restarts, and nothing that stays behind."""
 
 import json
 import re

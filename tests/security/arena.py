@@ -72,7 +72,7 @@ class Peer:
         return self.dealer.strangers
 
     def is_cut_off(self, timeout_s: float = 5.0) -> bool:
-        """Whether the connection is ended from the other side."""
+        """True if the connection is ended from the other side."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             self.station.wait(0.02)
@@ -163,7 +163,7 @@ class Arena:
         return Peer(opened(self.key), self.port)
 
     def complained(self, words: str) -> bool:
-        """Whether the host says so in a line, sooner or later."""
+        """True if the host says so in a line, sooner or later."""
         until = time.monotonic() + 5
         while time.monotonic() < until:
             if any(words in line for line in self.good.ask()["lines"]):
@@ -192,7 +192,7 @@ class Arena:
 
 
 def closed_by_peer(connection: socket.socket, timeout_s: float = PATIENCE_S) -> bool:
-    """Whether the other side ends the connection; what it says before is read."""
+    """True if the other side ends the connection; what it says before is read."""
     connection.settimeout(timeout_s)
     try:
         while connection.recv(65536):

@@ -105,7 +105,7 @@ class Host:
 
 
 def _descriptors() -> int:
-    """How many are in use. To count them takes one: without it, all are."""
+    """The number in use. To count them takes one: without it, all are."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError as error:

@@ -23,7 +23,7 @@ SAID_TIMES, SAID_AGAIN_S = 3, 0.05
 
 
 class Wire(Protocol):
-    """What a link needs of the simulation."""
+    """The services of the simulation that a link needs."""
 
     plan: Plan
 

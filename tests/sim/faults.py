@@ -13,14 +13,14 @@ from tests.sim.worker import Worker
 
 
 class Undertaker(Protocol):
-    """How processes end."""
+    """The ends of processes."""
 
     def kill(self, rank: int, code: int, ours: bool, error: str) -> None: ...
     def lose_node(self, ranks: tuple[int, ...]) -> None: ...
 
 
 class Victim(Protocol):
-    """What faults need of the history that they strike."""
+    """The interface of the history that faults strike."""
 
     engine: Engine
     plan: Plan

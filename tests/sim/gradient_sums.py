@@ -30,7 +30,7 @@ class GradientSums:
 
     @property
     def content(self) -> Mapping[tuple[int, int, int], int]:
-        """What was added up here."""
+        """The sum of what was added here."""
         return dict(self._added)
 
     def drop(self) -> None:

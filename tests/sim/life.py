@@ -26,7 +26,7 @@ PLACE_AGAIN_S = 0.1
 
 
 class Job(Surroundings, Protocol):
-    """What lives and dies in a history, and who is told."""
+    """The parts of a history that live and die, and who is told."""
 
     engine: Engine
     plan: Plan

@@ -24,7 +24,7 @@ class Network:
 
     @property
     def mean_s(self) -> float:
-        """How long a message is under way in the mean."""
+        """The mean time of a message on its way."""
         return 0.002 if self.healed else self._plan.delay_s
 
     def loses(self) -> bool:

@@ -1,4 +1,4 @@
-"""What one simulated history is made of: the job, the network, the faults. Drawn from a seed."""
+"""The plan of one simulated history: the job, the network, the faults. Drawn from a seed."""
 
 import random
 from dataclasses import dataclass, replace

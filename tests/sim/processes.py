@@ -10,7 +10,7 @@ DIGESTED = (3, 53, 60, 121)
 
 
 def digests(module: str, hash_seed: str) -> str:
-    """What `simulate` of `module` makes of a few seeds, in a process with this hash seed."""
+    """The results of `simulate` of `module` for a few seeds, in a process with this hash seed."""
     script = (
         f"from {module} import simulate\nprint([simulate(seed).digest for seed in {DIGESTED}])\n"
     )

@@ -1,4 +1,4 @@
-"""Which rare paths a history takes: whoever changes the plans sees what is not reached any more."""
+"""Rare paths that a history takes: whoever changes the plans sees what is not reached any more."""
 
 from collections import Counter
 

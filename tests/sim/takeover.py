@@ -27,13 +27,13 @@ What goes over another one has no effect.
 
 
 class Losses(Protocol):
-    """Who is told of what was lost."""
+    """The listeners to what was lost."""
 
     def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None: ...
 
 
 class Job(Protocol):
-    """What a takeover needs of the history."""
+    """The interface of the history to a takeover."""
 
     engine: Engine
     plan: Plan

@@ -1,4 +1,4 @@
-"""How often a job is started again, and what of that counts, whatever goes wrong when."""
+"""Starts of a job, and which of them count, whatever goes wrong when."""
 
 import pytest
 

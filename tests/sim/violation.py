@@ -1,4 +1,4 @@
-"""What a checker raises."""
+"""The exception of checkers."""
 
 
 class Violation(Exception):

@@ -47,14 +47,14 @@ State = tuple[tuple[Key, ...], ...]
 
 
 class Deaths(Protocol):
-    """How a process ends by itself."""
+    """The ways in which a process ends by itself."""
 
     def leave(self, rank: int) -> None: ...
     def fail(self, rank: int, error: str, code: int = 1) -> None: ...
 
 
 class Surroundings(Wire, Protocol):
-    """What a worker needs of the simulation."""
+    """The interface of the simulation to a worker."""
 
     engine: Engine
     plane: Plane

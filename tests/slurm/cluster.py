@@ -85,7 +85,7 @@ class Cluster:
         self.until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "all nodes are idle")
 
     def states(self) -> dict[str, str]:
-        """What Slurm says of each node."""
+        """Slurm's state of each node."""
         words = self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").split()
         return dict(zip(words[::2], words[1::2], strict=False))
 
@@ -139,7 +139,7 @@ class Cluster:
         return found
 
     def ask(self, *command: str) -> str:
-        """What one of Slurm's programs prints."""
+        """The output of one of Slurm's programs."""
         ran = subprocess.run(
             command, env=self._environ, capture_output=True, text=True, timeout=30, check=False
         )
@@ -195,7 +195,7 @@ class Batch:
 
     @property
     def output(self) -> str:
-        """What the job has printed so far."""
+        """The output of the job so far."""
         return "".join(path.read_text() for path in self.folder.glob(f"*-{self.number}.log"))
 
     def finish(self, within_s: float) -> int:
@@ -206,7 +206,7 @@ class Batch:
         return code
 
     def state(self) -> str:
-        """What Slurm calls the job's end, once it has cleaned up."""
+        """Slurm's word for the job's end, once it has cleaned up."""
         self._cluster.until(lambda: self._now() not in ("COMPLETING", "RUNNING"), "the job is over")
         return self._now()
 

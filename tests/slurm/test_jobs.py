@@ -96,7 +96,7 @@ def test_training_outlives_a_node_and_the_postmortem_names_it(cluster: Cluster) 
 
 
 def test_without_no_kill_the_job_ends_with_the_node(cluster: Cluster) -> None:
-    """Which proves that the option is what lets the others live."""
+    """This proves that the option is what lets the others live."""
     text = script(steps=10_000_000).replace("#SBATCH --no-kill\n", "")
     batch = submit(
         cluster, text.replace("srun --no-kill", "srun").replace("--requeue", "--no-requeue")

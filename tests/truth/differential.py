@@ -41,7 +41,7 @@ Event = tuple[str, list[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What one rank did."""
+    """The notes of one rank."""
 
     events: tuple[Event, ...]
     printed: tuple[str, ...]
@@ -55,7 +55,7 @@ class Observed:
 
     @property
     def kinds(self) -> str:
-        """How much there was to compare."""
+        """The number of things that were compared, by kind."""
         events = [kind for notes in self.ranks for kind, _ in notes.events]
         return ", ".join(f"{events.count(kind)} {kind}" for kind in sorted(set(events)))
 
@@ -112,7 +112,7 @@ def _notes(folder: Path, rank: int) -> Notes:
 
 
 def differences(one: Observed, two: Observed, *, bitwise: bool) -> Iterator[str]:
-    """What differs, each rank's first difference first."""
+    """The first difference of each rank."""
     if one.code or two.code or None in (one.code, two.code):  # a script that fails says little
         yield f"exit code {one.code} and {two.code}"
     for rank, (left, right) in enumerate(zip(one.ranks, two.ranks, strict=True)):

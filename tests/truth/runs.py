@@ -24,7 +24,7 @@ FIGURES = re.compile(r"^step .*", re.M)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What the ranks of a run that is over have left."""
+    """The remains of the ranks of a run that is over."""
 
     code: int | None  # None: it was ended by us
     weights: dict[int, dict[str, torch.Tensor]]

@@ -53,7 +53,7 @@ KILLED = [
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
-    """What torch alone makes of a case, run once for all tests."""
+    """The result of torch alone for a case, run once for all tests."""
 
     @cache
     def known(case: Case) -> Left:
@@ -101,7 +101,7 @@ def test_a_loss_changes_nothing_or_it_is_said(
 
 
 def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) -> list[str]:
-    """What of the contract was broken."""
+    """The broken parts of the contract."""
     facts = trial.history
     if facts.promise == "unprotected" and not facts.recoveries:  # as under torchrun
         missing = [] if facts.promise_reason else ["unprotected, and nobody says why"]

@@ -34,7 +34,7 @@ SEED = 11
 
 
 class Told:
-    """What a survivor tells at one top."""
+    """The words of a survivor at one top."""
 
     def __init__(self, runtime: ScriptRuntime, frame: FrameType, names: dict[str, Any]) -> None:
         self.standing = Standing.unpack(standing(runtime).pack())

@@ -1,4 +1,4 @@
-"""What several unit tests need."""
+"""Fixtures of several unit tests."""
 
 import signal
 from collections.abc import Iterator

@@ -98,13 +98,13 @@ def killed(effects: list[Effect]) -> list[tuple[int, ...]]:
 
 
 def invited(effects: list[Effect]) -> dict[int, tuple[int, ...]]:
-    """Who is told that which ranks are ready."""
+    """The ranks that are told of others that are ready, with these."""
     found = told(effects, Arrival)
     return {r: message.ranks for r, message in found.items() if isinstance(message, Arrival)}
 
 
 def joining(effects: list[Effect]) -> dict[int, tuple[tuple[int, ...], int]]:
-    """Who is told that which ranks join at which step."""
+    """The ranks that are told of others that join, with these and the step."""
     found = told(effects, View)
     return {
         r: (v.joined, v.from_step) for r, v in found.items() if isinstance(v, View) and v.joined

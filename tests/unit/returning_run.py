@@ -147,7 +147,7 @@ class ReturningRun(ReturningJob):
             self.announcer.hear(record, 100.0 + self.now)
 
     def log(self, *, without: str = "") -> RunLog:
-        """What is written so far; `without` the journal of one node."""
+        """The journal so far; `without` that of one node."""
         for name, journal in self.journals.items():
             assert journal.flush(PATIENCE_S)
             if name == without:

@@ -49,7 +49,7 @@ this rank has of its own, one of how many parts, and whether it carries what was
 
 
 class Exchange:
-    """What survivors say to each other, all at a time."""
+    """The words of survivors to each other, all at a time."""
 
     def __init__(self, members: int) -> None:
         self.barrier = threading.Barrier(members)

@@ -138,6 +138,6 @@ class Template:
         self.end()
 
     def end(self) -> None:
-        """What it has forked ends with it."""
+        """End it, and what it has forked with it."""
         self._ours.close()
         self._process.wait(timeout=WITHIN_S)

@@ -1,4 +1,4 @@
-"""How suites start launchers: each as a new process, or as a fork of a template."""
+"""The start of launchers by suites: each as a new process, or as a fork of a template."""
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the template has when it begins to fork."""
+"""The modules that the template has when it begins to fork."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""What /proc says of a process's command line and environment, for a process that was forked.
+"""Command line and environment of a forked process, as /proc tells them.
 
 The kernel shows the memory where they lay when the program was started. Room is made for later: the
 template is started with more than it needs, and a fork writes over it.

@@ -1,4 +1,4 @@
-"""What a script finds in a fork is what it finds in a process that was started cold."""
+"""A script finds in a fork what it finds in a process that was started cold."""
 
 import json
 import os

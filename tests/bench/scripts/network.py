@@ -1,4 +1,4 @@
-"""What the measured scripts train: layers of one width with dropout, over DDP or HSDP."""
+"""The network of the measured scripts: layers of one width with dropout, over DDP or HSDP."""
 
 import torch
 import torch.distributed as dist

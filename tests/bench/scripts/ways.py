@@ -30,7 +30,7 @@ class Unused(nn.Module):
 
 
 def shared(way: str) -> int:
-    """How many neighbouring ranks read the same data."""
+    """The number of neighbouring ranks that read the same data."""
     return network.SHARDS if way == "ddp-tp" else 1
 
 
@@ -76,7 +76,7 @@ def microbatch(way: str, model: nn.Module, last: bool) -> AbstractContextManager
 
 
 def reduce(way: str, model: nn.Module) -> None:
-    """What a script does itself between backward and step."""
+    """The reduction that a script does itself between backward and step."""
     if way == "by-hand":
         for param in model.parameters():
             dist.all_reduce(param.grad)

@@ -1,4 +1,4 @@
-"""What loops do beside training: meters and stopwatches, batches fetched ahead, a share cut out."""
+"""Habits of loops beside training: meters, stopwatches, batches fetched ahead, a share cut out."""
 
 import sys
 import time

@@ -51,7 +51,7 @@ class Reader:
 
 
 class Tokens(IterableDataset[Rows]):
-    """What is read and not yet given stays in a list, as where texts are packed."""
+    """Tokens that are read and not yet given stay in a list, as where texts are packed."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rows, self.rank, self.world = numbers(), rank, world

@@ -34,7 +34,7 @@ class Writer(FileSystemWriter):
 
 
 class Training:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer

@@ -109,7 +109,7 @@ def parsed() -> argparse.Namespace:
 
 
 def strays(args: argparse.Namespace, rank: int, step: int) -> bool:
-    """Whether this loss overflows: the script's doing goes by `rank`, a machine's by the process.
+    """True if this loss overflows: the script's doing goes by `rank`, a machine's by the process.
 
     `os.environ` is the lost rank's in executed code; what the process was started with is its own.
     """

@@ -247,7 +247,7 @@ def by_decays() -> None:
 
 
 def by_overlapping() -> None:
-    """What rank 1 sends after a backward is waited for since the end of the step before."""
+    """A message of rank 1 after a backward is waited for since the end of the step before."""
     figure, local_work = torch.zeros(1), None
     for _ in range(STEPS):
         x, y = batch()

@@ -30,7 +30,7 @@ def test_150_random_histories_end_well() -> None:
 
 
 def test_most_end_well_also_where_launchers_often_stand_still_for_longer_than_a_second() -> None:
-    """Whom nobody follows while others die does not know what they did meanwhile."""
+    """A launcher that nobody follows while others die does not know what they did meanwhile."""
     wrong = [seed for seed in SEEDS if simulate(draw(seed, stalled=True)).violation is not None]
 
     assert len(wrong) < 0.03 * len(SEEDS), wrong

@@ -1,4 +1,4 @@
-"""What must hold of snapshots, checked by books of their own.
+"""The invariants of snapshots, checked by books of their own.
 
 SNAP-1 what was safe, or something newer, can be had at every later moment, unless more nodes of a
 group are lost than its parity covers between two moments at which all of it stands. SNAP-2 all
@@ -84,7 +84,7 @@ class Book:
             self.safe = found  # else it is no safer than it was
 
     def check(self) -> None:
-        """What was safe is there, but for what lost nodes had."""
+        """Check that what was safe is there, but for what lost nodes had."""
         if self.safe == NONE:
             return
         having: dict[SnapshotId, set[int]] = {}

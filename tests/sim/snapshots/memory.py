@@ -37,7 +37,7 @@ NOBODY: Symbol = (-1, -1, -1)
 
 
 def packed(memory: Memory) -> bytes:
-    """What it holds."""
+    """The content as bytes."""
     of = memory.header or (-1, -1)
     halves = [number for half in memory.halves for number in half or NOBODY]
     return _BYTES.pack(*of, memory.world, *halves) + bytes(13 * memory.rank)

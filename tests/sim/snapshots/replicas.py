@@ -28,7 +28,7 @@ class Replicas:
         return came, self._births
 
     def members(self, workers: Mapping[int, Worker]) -> list[Worker]:
-        """Whose replicas are not lost, as far as is known."""
+        """Ranks whose replicas are not lost, as far as is known."""
         return [worker for rank, worker in workers.items() if rank not in self.gone]
 
     def survive(self, workers: Mapping[int, Worker], delay_s: Callable[[], float]) -> bool:

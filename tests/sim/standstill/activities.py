@@ -1,4 +1,4 @@
-"""What a simulated process is at, as a look shows it."""
+"""Activities of a simulated process, as a look shows them."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What is true of a run, and what the pages promise of it: checked against what the machine says.
+"""The truth about a run, and the promises of the pages: checked against what the machine says.
 
 Nothing here asks the machine: limits are computed again, from the truth, as docs/hangs.md has them.
 """

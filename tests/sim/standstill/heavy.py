@@ -1,4 +1,4 @@
-"""What a heavy tail of stalls costs: alarms, and healthy ranks that are lost."""
+"""The cost of a heavy tail of stalls: alarms, and healthy ranks that are lost."""
 
 from collections import Counter
 from collections.abc import Iterator

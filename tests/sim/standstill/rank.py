@@ -82,7 +82,7 @@ class Rank:
         self.activity, self.acting_since = activity, now
 
     def mostly(self, now: float) -> Activity:
-        """What it was at for most of the time since its mark."""
+        """The activity for most of the time since its mark."""
         before_s, acting_s = self.acting_since - self.since, now - self.acting_since
         return self.before if before_s > acting_s else self.activity
 
@@ -106,7 +106,7 @@ class Rank:
 
 
 class Stage(Protocol):
-    """What a script asks of the run that it is in."""
+    """The interface of a script to the run that it is in."""
 
     plan: Plan
 

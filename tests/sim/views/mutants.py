@@ -217,7 +217,7 @@ def run_hasty(plan: Plan, *, amnesia: bool = False, certainty: bool = True) -> O
 
 
 def plans(bug: Bug, seeds: int = 0) -> Iterator[Plan]:
-    """Where to look for it: its schedule, or its seed and then the first `seeds`."""
+    """The histories to look at: its schedule, or its seed and then the first `seeds`."""
     if bug.schedule:
         yield from SCHEDULES[bug.schedule]()
         return

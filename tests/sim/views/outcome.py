@@ -1,4 +1,4 @@
-"""What came of a simulated history of the view register."""
+"""The outcome of a simulated history of the view register."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -85,7 +85,9 @@ def forgotten() -> Iterator[Plan]:
 
 
 def ahead() -> Iterator[Plan]:
-    """Who is left out has finished a step that the others have not, and soon comes back."""
+    """A launcher that is left out has finished a step that the others have not, and soon comes
+    back.
+    """
     for number in range(150):
         yield Plan(
             seed=number, nodes=3, rates=(1.0,) * 3, work_s=0.8, chaos_s=12.0, data_apart=True,

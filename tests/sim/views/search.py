@@ -190,7 +190,7 @@ class Search:
         return self._agree(following, effects)
 
     def _agree(self, state: State, effects: list[Effect]) -> State:
-        """What a launcher knows to be decided, or asks others to build on, is one configuration."""
+        """Check that all know or propose one configuration as the base of what follows."""
         book = Book(self.first)
         claims = [*state.decided]
         claims += [effect.configuration for effect in effects if isinstance(effect, Enrolled)]

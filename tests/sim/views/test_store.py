@@ -136,7 +136,7 @@ class Stores:
             self.world.engine.after(BETWEEN_S, self._ask, answer.rank)
 
     def judge(self) -> str:
-        """What is wrong with this history, or ""."""
+        """The fault of this history, or ""."""
         outcome = self.world.run()
         if outcome.violation is not None:
             return str(outcome.violation)

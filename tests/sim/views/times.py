@@ -1,4 +1,4 @@
-"""How long a loss takes in simulated seconds, from the crash to the next step and effect."""
+"""The simulated seconds of a loss, from the crash to the next step and effect."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What must hold of snapshots on disks, checked by a book of its own.
+"""The invariants of snapshots on disks, checked by a book of its own.
 
 DISK-1 once it was said that a snapshot is on the disk, that one or a newer one is gone on from
 after a power cut, unless a disk is lost. DISK-2 what all ranks go on from is one state.

@@ -68,7 +68,7 @@ class Node:
         )  # fmt: skip
 
     def begin(self, start: Start) -> dict[int, State]:
-        """What its ranks have read from the directory."""
+        """Begin; what its ranks have read from the directory."""
         self._world = start.world_size
         self._ranks = range(start.first_rank, start.first_rank + start.nproc)
         self._dir.begin(start)
@@ -82,7 +82,7 @@ class Node:
     # --------------------------------------------------------------------------- the keeper
 
     def end_keeper(self) -> None:
-        """What it was writing stays half done; the next one has the same memory."""
+        """End it: what it was writing stays half done; the next one has the same memory."""
         self._life += 1
 
     def persist(self, order: Persist) -> None:

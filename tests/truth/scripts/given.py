@@ -1,4 +1,6 @@
-"""What a rank was given as the script began is read from a later step on: `given.py OUT WHERE`."""
+"""A value that a rank was given as the script began is read from a later step on: `given.py OUT
+WHERE`.
+"""
 
 import collections
 import contextvars

@@ -1,4 +1,6 @@
-"""What layers remember where nobody looks bears on them from a later step on: `late.py OUT`."""
+"""Layers remember something where nobody looks, which bears on them from a later step on: `late.py
+OUT`.
+"""
 
 import contextvars
 import sys

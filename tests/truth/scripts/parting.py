@@ -1,4 +1,4 @@
-"""What a rank has by itself weighs its loss, and is kept where it is easily missed:
+"""A value of each rank's own weighs its loss, and is kept where it is easily missed:
 `parting.py OUT WAY`.
 """
 

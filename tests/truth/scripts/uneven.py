@@ -14,7 +14,7 @@ STEPS, ROWS = 12, 10
 
 
 class Strided(Sampler[int]):
-    """What is left over goes to the first ranks, and nothing is repeated."""
+    """The first ranks get what is left over, and nothing is repeated."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world

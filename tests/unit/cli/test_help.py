@@ -1,4 +1,4 @@
-"""What a help screen loads, and what it says of commands that it has not loaded."""
+"""The help screen: what it loads, and what it says of commands that it has not loaded."""
 
 import inspect
 import subprocess

@@ -1,4 +1,4 @@
-"""What shells ask the program."""
+"""The questions that shells ask the program."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the companion is to do, as options say it."""
+"""The order to the companion, as options say it."""
 
 import pytest
 

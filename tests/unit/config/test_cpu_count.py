@@ -1,4 +1,4 @@
-"""How many cores there are for the workers of a node."""
+"""The number of cores for the workers of a node."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What was meant by a mistyped option."""
+"""The option that was meant by a mistyped one."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def documents(name: str, values: Values) -> list[Any]:
 
 
 def mistakes(name: str, found: list[Any]) -> list[str]:
-    """What the schemas refuse of the documents of a job file."""
+    """The objections of the schemas to the documents of a job file."""
     checked = zip(SCHEMAS[name], found, strict=True)
     return [
         error.message

@@ -1,4 +1,4 @@
-"""What several nodes have in common, and what one of them has not."""
+"""Checks across nodes: what they must have in common, and what one of them has not."""
 
 from collections.abc import Sequence
 from typing import Any

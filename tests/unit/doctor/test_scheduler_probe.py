@@ -1,4 +1,4 @@
-"""What Slurm's and systemd's programs tell, with stand-ins that are slow, absent or failing."""
+"""Facts from Slurm's and systemd's programs, with stand-ins that are slow, absent or failing."""
 
 from pathlib import Path
 

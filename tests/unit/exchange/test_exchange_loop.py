@@ -37,7 +37,7 @@ class Running:
     port: int
 
     def asks(self, key: bytes, *frames: bytes, within_s: float = PATIENCE_S) -> tuple[bytes, ...]:
-        """What somebody with this key gets for an answer, who says `frames` one after the other."""
+        """The answers to somebody with this key who says `frames` one after the other."""
         station = Station(JobKey(key) if key else None)
         dealer = station.connect_tcp(("127.0.0.1", self.port))
         try:

@@ -42,7 +42,7 @@ def keeper(place: Place) -> Iterator[KeeperProcess]:
 
 
 def _fill(client: KeeperClient, step: int, nbytes: int = MIB, attempt: int = 0) -> bytes:
-    """What was written as this rank's part of snapshot (attempt, step)."""
+    """Write this rank's part of snapshot (attempt, step); the bytes that were written."""
     bay = client.reserve(nbytes, notes=4096)
     content = bytes([step + 1, client.rank + 1]) * (nbytes // 2)
     bay.memory[:] = content

@@ -1,4 +1,4 @@
-"""What Prometheus reads is what its own parser reads back, from a file and from a port."""
+"""The exposition is what Prometheus's own parser reads back, from a file and from a port."""
 
 import socket
 import urllib.request

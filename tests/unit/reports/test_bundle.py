@@ -1,4 +1,4 @@
-"""What goes into an archive for a bug report, and what does not."""
+"""The content of an archive for a bug report, and what stays out of it."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a commit claims is counted, not written out: checked against all identities written out."""
+"""Claims of a commit are counted, not written out: checked against all identities written out."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""What steps have in common is read once, and judged once; nothing else is."""
+"""Common parts of steps are read once, and judged once; nothing else is."""
 
 from pathlib import Path
 

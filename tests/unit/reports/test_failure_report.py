@@ -1,4 +1,4 @@
-"""What is printed when a run fails: short, the cause first, safe for a terminal."""
+"""The report of a failed run: short, the cause first, safe for a terminal."""
 
 import signal
 from pathlib import Path

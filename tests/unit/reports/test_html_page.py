@@ -24,7 +24,7 @@ def _page(log: RunLog, *stacks: HangStack) -> str:
 
 
 class _Elements(HTMLParser):
-    """What a browser would make of it."""
+    """The elements of the page, as a browser would have them."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the journal alone proves of a run, and what contradicts an invariant."""
+"""The proof from the journal alone, and what contradicts an invariant."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -175,7 +175,7 @@ def test_a_shorter_step_of_the_script_is_noted_where_all_replicas_do_the_same(
 
 
 def test_a_longer_step_of_the_script_is_proved_by_its_identities(tmp_path: Path) -> None:
-    """What one epoch left is added to the first step of the next; here on fewer replicas."""
+    """The rest of one epoch is added to the first step of the next; here on fewer replicas."""
     story = two_steps(tmp_path)
     done = {
         0: [(0, index) for index in range(5)] + [(1, 0), (1, 1)],

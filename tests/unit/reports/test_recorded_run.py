@@ -1,4 +1,4 @@
-"""What programs get from `recoverrun.read_run`."""
+"""The values that programs get from `recoverrun.read_run`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Who failed first: every rule on a journal that shows it."""
+"""The first failure: every rule on a journal that shows it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is waited for just now."""
+"""The ranks that are waited for just now."""
 
 from pathlib import Path
 

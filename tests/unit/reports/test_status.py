@@ -1,4 +1,4 @@
-"""What the status of a run says, beyond how it looks (see the goldens of `test_screens`)."""
+"""The words of the status of a run, beyond how it looks (see the goldens of `test_screens`)."""
 
 from pathlib import Path
 

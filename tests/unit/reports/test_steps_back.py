@@ -1,4 +1,4 @@
-"""What reports say of a job whose ranks went back to a snapshot."""
+"""Reports of a job whose ranks went back to a snapshot."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `postmortem` prints, and the codes that it leaves with."""
+"""The output of `postmortem`, and the codes that it leaves with."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `status` prints where there is no terminal."""
+"""The output of `status` where there is no terminal."""
 
 import json
 import os

@@ -31,7 +31,7 @@ class Mark:
 
 
 class Group:
-    """What ProcessGroupNCCL would be: operations pass, hang until the abort, or fail."""
+    """A stand-in for ProcessGroupNCCL: operations pass, hang until the abort, or fail."""
 
     def __init__(
         self, place: int, size: int, behaviour: str, on_hang: Callable[["Group"], None]

@@ -14,7 +14,7 @@ WITHIN_S = 20.0
 
 
 class Group:
-    """What gloo would be for members that are threads."""
+    """A stand-in for gloo, for members that are threads."""
 
     def __init__(self, members: int) -> None:
         self.barrier = threading.Barrier(members)

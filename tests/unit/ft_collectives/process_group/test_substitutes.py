@@ -1,4 +1,4 @@
-"""What a place that broadcasts tells of what its root would say."""
+"""A place that broadcasts, and what it tells of what its root would say."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What groups assume where nobody tells them anything of lost ranks."""
+"""The defaults of groups that nobody tells anything of lost ranks."""
 
 from dataclasses import FrozenInstanceError
 

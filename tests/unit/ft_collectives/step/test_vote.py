@@ -44,7 +44,7 @@ class Group:
 def tallies(
     digests: list[int], many: int = 2, knowing: tuple[int, ...] = ()
 ) -> tuple[list[Tally], set[str]]:
-    """What each member's vote comes to, and how ballots travelled."""
+    """The outcome of each member's vote, and how ballots travelled."""
     members, told = tuple(range(len(digests))), dict[int, Any]()
     barrier = threading.Barrier(len(digests))
     groups = [Group(rank, barrier, told) for rank in members]

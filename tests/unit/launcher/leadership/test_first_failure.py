@@ -1,4 +1,4 @@
-"""Who was first, where what is heard first need not be it."""
+"""The first failure, where what is heard first need not be it."""
 
 import pytest
 

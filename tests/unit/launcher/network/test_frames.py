@@ -1,4 +1,4 @@
-"""What goes to many is encoded once, and goes once to each launcher."""
+"""Frames for many are encoded once, and go once to each launcher."""
 
 import pytest
 import zmq

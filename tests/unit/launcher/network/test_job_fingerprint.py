@@ -1,4 +1,4 @@
-"""What the nodes of a job have in common, and which versions of torch are told."""
+"""The fingerprint that the nodes of a job have in common, and versions of torch that are told."""
 
 import dataclasses
 

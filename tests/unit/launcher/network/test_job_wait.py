@@ -1,4 +1,4 @@
-"""What the user of a launcher reads while it waits for a place."""
+"""The lines of a launcher that waits for a place."""
 
 from collections.abc import Callable
 from typing import cast

@@ -1,4 +1,6 @@
-"""What workers may do when NCCL fails: torch's watchdog ends no survivor of a protected run."""
+"""The environment of workers where NCCL fails: torch's watchdog ends no survivor of a protected
+run.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a launcher sees of workers: in their pages, and of real processes in /proc."""
+"""The progress of workers as a launcher sees it: in their pages, and of real processes in /proc."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What a launcher makes of a directory before the job, each refusal with its sentence."""
+"""A directory of snapshots as found before the job, each refusal with its sentence."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is removed is a run's own, and never one that lives."""
+"""Removal takes a run's own files, and never those of a run that lives."""
 
 import os
 from pathlib import Path

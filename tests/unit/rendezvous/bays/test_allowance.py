@@ -1,4 +1,4 @@
-"""What of a node's memory snapshots may have, as users write it."""
+"""The share of a node's memory for snapshots, as users write it."""
 
 import re
 

@@ -39,7 +39,7 @@ class Node:
         self.memory = KeeperMemory(self.path)
 
     def hear(self) -> Holding:
-        """What the keeper has, as the exchange hears it next."""
+        """The keeper's statement that the exchange hears next."""
         assert self.memory.line is not None
         assert select.select([self.memory.line], [], [], 30)[0]
         found = self.memory.hear()

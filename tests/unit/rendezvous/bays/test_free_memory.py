@@ -1,4 +1,4 @@
-"""What may be taken is what the tightest of all limits leaves."""
+"""Free memory is what the tightest of all limits leaves."""
 
 from pathlib import Path
 

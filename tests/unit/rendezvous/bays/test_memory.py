@@ -1,4 +1,4 @@
-"""Which part of a bay this process may write to."""
+"""The part of a bay that this process may write to."""
 
 import ctypes
 import mmap

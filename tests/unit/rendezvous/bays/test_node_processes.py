@@ -1,4 +1,4 @@
-"""Whom an ordered fault ends: found among the children of one launcher, by name."""
+"""The processes that an ordered fault ends: found among the children of one launcher, by name."""
 
 import os
 import signal

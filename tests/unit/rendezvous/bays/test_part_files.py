@@ -1,4 +1,4 @@
-"""What is written to a directory is had again, bit for bit, or found out to be damaged."""
+"""Files in a directory are read again bit for bit, or found out to be damaged."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who stands against a leader, and what a leader does about it."""
+"""Candidates against a leader, and what a leader does about them."""
 
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.paxos import Register
@@ -146,7 +146,7 @@ def test_a_leader_s_lease_runs_from_when_it_asked_and_by_its_margin_less_than_it
 
 
 def test_a_leader_that_wants_another_configuration_lends_nothing_in_this_one() -> None:
-    """What it lent would have to lapse before the next one's leases begin."""
+    """A lease of this one would have to lapse before the next one's leases begin."""
     leader = _leader()
     for beat in range(1, 8):
         now = 0.2 + 0.5 * beat

@@ -1,4 +1,4 @@
-"""What follows from the proof that other launchers are dead."""
+"""The consequences of the proof that other launchers are dead."""
 
 import pytest
 

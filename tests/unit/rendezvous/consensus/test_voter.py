@@ -1,4 +1,4 @@
-"""What one launcher's vote answers to candidates, and when it may stand itself."""
+"""The answers of one launcher's vote to candidates, and when it may stand itself."""
 
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.timeouts import LEASE_S, STAND_LEAST_S

@@ -1,4 +1,4 @@
-"""What a former process of a rank says has no effect, and little of what a newcomer says."""
+"""The fence: a former process of a rank has no effect, and a newcomer little."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is said of hangs: sentences for people, and fields that the journal's table names."""
+"""The words about hangs: sentences for people, and fields that the journal's table names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who is started again: whole replicas whose processes are gone, later each time, not for ever."""
+"""Starts of lost ranks: whole replicas whose processes are gone, later each time, not for ever."""
 
 from rendezvous.coordinator.job_events import NodeLost, PlaceTaken, Tick
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy

@@ -1,4 +1,4 @@
-"""What is whole, what is safe, and how often a job goes back."""
+"""Whole and safe snapshots, and how often a job goes back."""
 
 import pytest
 

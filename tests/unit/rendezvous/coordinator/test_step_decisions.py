@@ -1,4 +1,4 @@
-"""What is decided of a step once the survivors have reported."""
+"""The fate of a step once the survivors have reported."""
 
 from dataclasses import replace
 

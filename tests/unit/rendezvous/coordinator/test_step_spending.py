@@ -1,4 +1,4 @@
-"""What steps spend beside computing is told from the rank that others wait for."""
+"""The time that steps spend beside computing is told from the rank that others wait for."""
 
 import pytest
 

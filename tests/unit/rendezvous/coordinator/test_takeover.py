@@ -1,4 +1,4 @@
-"""What a launcher remembers, and how another coordinator begins with it."""
+"""The memory of launchers, and how another coordinator begins with it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a reader makes of whole, cut and hostile journals."""
+"""Reading of whole, cut and hostile journals."""
 
 import random
 from pathlib import Path

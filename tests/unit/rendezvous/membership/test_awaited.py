@@ -1,4 +1,4 @@
-"""Who is waited for: by the members of operations, not by each of their ranks."""
+"""The ranks that are waited for: by the members of operations, not by each of their ranks."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Which process of a rank an order means."""
+"""The process of a rank that an order means."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What looks at a process prove."""
+"""The proof by looks at a process."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which operations ranks wait in, and who has joined them."""
+"""The operations that ranks wait in, and who has joined them."""
 
 from dataclasses import replace
 

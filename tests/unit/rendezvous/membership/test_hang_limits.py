@@ -1,4 +1,4 @@
-"""How long a rank may keep others waiting: what is learned, and by which phase."""
+"""The time for which a rank may keep others waiting: what is learned, and by which phase."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who hangs: seen by comparison, condemned only by proof, and never for being late."""
+"""Hangs: seen by comparison, condemned only by proof, and never for being late."""
 
 from dataclasses import replace
 

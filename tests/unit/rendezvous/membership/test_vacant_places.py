@@ -1,4 +1,4 @@
-"""Who takes a place of a lost node, and what launchers are told of it."""
+"""The takers of a lost node's place, and what launchers are told of it."""
 
 from dataclasses import replace
 

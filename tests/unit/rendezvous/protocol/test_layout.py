@@ -1,4 +1,4 @@
-"""Which rank is which."""
+"""The slot and shard position of each rank."""
 
 import pytest
 

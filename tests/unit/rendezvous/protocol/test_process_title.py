@@ -1,4 +1,4 @@
-"""What a process is called, seen by another one."""
+"""The name of a process, seen by another one."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Who computes what: even, at home, each identity once, for every small job and set of losses."""
+"""Quotas: even, at home, each identity once, for every small job and set of losses."""
 
 import itertools
 

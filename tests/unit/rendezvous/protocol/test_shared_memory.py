@@ -1,4 +1,4 @@
-"""What a worker leaves is whole, whenever it was killed."""
+"""Shared memory of a worker is whole, whenever it was killed."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""What nodes had that are lost is rebuilt byte for byte, for every pattern of losses."""
+"""Parts of lost nodes are rebuilt byte for byte, for every pattern of losses."""
 
 from itertools import combinations
 

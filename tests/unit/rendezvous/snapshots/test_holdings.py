@@ -1,4 +1,4 @@
-"""Which bay is written to next, and what is never written over."""
+"""The bay that is written to next, and those that are never written over."""
 
 from rendezvous.protocol.incarnations import attempt_of, incarnation
 from rendezvous.snapshots.holdings import Bay, Holdings, Room, with_slack

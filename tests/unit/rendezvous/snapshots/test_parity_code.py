@@ -1,4 +1,4 @@
-"""What is rebuilt is what was lost, byte for byte, whatever was."""
+"""A column is rebuilt byte for byte, whichever was lost."""
 
 import random
 from itertools import combinations

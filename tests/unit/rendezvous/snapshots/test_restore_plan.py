@@ -1,4 +1,4 @@
-"""What all ranks go back to: the newest that each of them has, where it is to run."""
+"""The snapshot that all ranks go back to: the newest that each of them has, where it is to run."""
 
 import pytest
 

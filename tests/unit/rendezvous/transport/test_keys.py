@@ -1,4 +1,4 @@
-"""Who has the key can show it; who has not, or speaks for another, cannot."""
+"""Keys: whoever has one can show it; who has not, or speaks for another, cannot."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which loops lead to a backward, through everything that scripts put in between."""
+"""The loops that lead to a backward, through everything that scripts put in between."""
 
 import ast
 import textwrap

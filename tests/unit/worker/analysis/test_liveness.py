@@ -1,4 +1,4 @@
-"""What a block binds, and what it may read before it has bound it."""
+"""The names that a block binds, and those that it may read before it has bound them."""
 
 import ast
 

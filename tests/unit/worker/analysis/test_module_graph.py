@@ -1,4 +1,4 @@
-"""Which files a script can import."""
+"""The files that a script can import."""
 
 from recoverrun.worker.analysis.module_graph import importable_from
 

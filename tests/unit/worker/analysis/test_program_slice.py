@@ -1,4 +1,4 @@
-"""What a microbatch may depend on, read from the script's text."""
+"""The names that a microbatch may depend on, read from the script's text."""
 
 import ast
 

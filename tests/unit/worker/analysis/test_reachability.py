@@ -1,4 +1,4 @@
-"""What leads to a backward: the same however it came to be known, and as its definition has it."""
+"""Paths to a backward: the same however they came to be known, and as the definition has it."""
 
 import random
 from collections.abc import Iterator

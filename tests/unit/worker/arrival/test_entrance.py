@@ -1,4 +1,4 @@
-"""Who is let in: one with the token, however many others stand at the door."""
+"""Admission of newcomers: of one with the token, however many others stand at the door."""
 
 import socket
 import threading

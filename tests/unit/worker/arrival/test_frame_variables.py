@@ -159,7 +159,7 @@ def read(function: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def written(function: str, **values: Any) -> Any:
-    """What `function` returns if its variables are given these values at its first top."""
+    """The result of `function` if its variables are given these values at its first top."""
 
     def put(stack: list[LoopFrame], frame: FrameType) -> None:
         told = read_all(stack, frame)

@@ -1,4 +1,4 @@
-"""Which tensors of a process are told once, and by what name."""
+"""The tensors of a process that are told, each once, and by what name."""
 
 from types import SimpleNamespace
 from typing import Any, cast

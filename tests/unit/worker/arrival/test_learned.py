@@ -1,4 +1,4 @@
-"""What the others have learned is known to a process that takes a lost rank's place."""
+"""The knowledge of the others, in a process that takes a lost rank's place."""
 
 from types import SimpleNamespace
 from typing import Any, Never

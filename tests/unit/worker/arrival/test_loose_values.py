@@ -1,4 +1,4 @@
-"""What a script changes in place is told from wherever it keeps it, and put there again."""
+"""Values that a script changes in place are told wherever it keeps them, and put there again."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ class Script:
         return bytes(msgpack.packb(found))
 
     def put(self, other: "Script", packed: bytes) -> None:
-        """What `other` has told."""
+        """Put what `other` has told."""
         tensors = [one.clone() for one in other.packing.tensors]
         told = msgpack.unpackb(packed, raw=False)
         there, spaces = self._seen()

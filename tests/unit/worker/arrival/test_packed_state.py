@@ -1,4 +1,4 @@
-"""What of the script's iterators, optimizers and schedulers is told to a newcomer."""
+"""The script's iterators, optimizers and schedulers, as a newcomer is told of them."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a fresh process keeps of its own where nobody knows what its slot had."""
+"""A fresh process keeps what is its own where nobody knows what its slot had."""
 
 from io import StringIO
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a script changes beside its loops is told by its path, and put there in place."""
+"""Values that a script changes beside its loops are told by their path, and put there in place."""
 
 import sys
 from typing import Any
@@ -21,7 +21,7 @@ class Meter:
 
 
 def there(**variables: Any) -> plain_values.Holdings:
-    """What hangs on a frame with these variables."""
+    """All that hangs on a frame with these variables."""
     return plain_values.holdings([variables], OWN)
 
 

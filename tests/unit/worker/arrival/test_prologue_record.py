@@ -1,4 +1,4 @@
-"""What two processes told each other is answered to a third that runs the same script."""
+"""Answers that two processes gave each other are given to a third that runs the same script."""
 
 import multiprocessing
 import os
@@ -109,7 +109,7 @@ def _survivor(script: Script, rank: int, path: str) -> Any:
 
 
 def newcomer(script: Script, packed: bytes, rank: int) -> Any:
-    """What `script` returns in a process that takes the place of `rank`."""
+    """The result of `script` in a process that takes the place of `rank`."""
     return result(run(_newcomer, script, packed, rank))
 
 
@@ -124,7 +124,7 @@ def _newcomer(script: Script, packed: bytes, rank: int) -> Any:
 
 
 def prologue(member: Rank) -> list[Any]:
-    """What only these processes could tell: it depends on who they are."""
+    """A prologue whose results only these processes could tell: they depend on who they are."""
     mine = torch.tensor([10 + os.getpid() % 7, member.rank])
     dist.all_reduce(mine, op=dist.ReduceOp.MAX)
     names: list[Any] = [f"run-{os.getpid()}" if member.rank == 0 else None, None]

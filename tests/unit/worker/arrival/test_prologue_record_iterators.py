@@ -1,4 +1,4 @@
-"""What iterators over data call as they are gone over, for a newcomer that goes over them again."""
+"""Collectives of iterators over data, for a newcomer that goes over them again."""
 
 import pytest
 

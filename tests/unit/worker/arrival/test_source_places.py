@@ -1,4 +1,4 @@
-"""What a survivor tells of the iterators of a lost rank."""
+"""The iterators of a lost rank, as a survivor tells of them."""
 
 from dataclasses import replace
 

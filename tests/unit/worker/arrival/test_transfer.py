@@ -1,4 +1,4 @@
-"""What a newcomer receives from a donor over loopback, and what it does if that has changed."""
+"""The state of a donor over loopback, and what a newcomer does if that has changed."""
 
 import struct
 from collections.abc import Callable

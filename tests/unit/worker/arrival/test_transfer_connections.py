@@ -1,4 +1,4 @@
-"""Who comes to a donor, and again; donors that go, stall, or are none."""
+"""Connections to a donor, again, too; donors that go, stall, or are none."""
 
 import socket
 import struct

@@ -1,4 +1,6 @@
-"""Where a fresh process cannot come to the others: a sentence, there or in the fresh process."""
+"""Refusals where a fresh process cannot come to the others: a sentence, there or in the fresh
+process.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

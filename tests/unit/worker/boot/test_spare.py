@@ -1,4 +1,4 @@
-"""What a script finds in a process that was a warm spare is what it finds in one started cold."""
+"""A script finds in a warm spare what it finds in a process that was started cold."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a rank leaves for those who would take over its microbatches."""
+"""The contexts that a rank leaves for those who would take over its microbatches."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> str:
 
 
 def left(path: str) -> list[tuple[int, str]]:
-    """What a reader of the latest payload finds."""
+    """The content for a reader of the latest payload."""
     *_, payload = shared_memory.read(path)
     return [(one.step, one.kind) for one in contexts_in(payload)]
 

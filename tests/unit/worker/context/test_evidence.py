@@ -24,7 +24,7 @@ def inputs(*values: Any) -> int:
 
 
 def entered(*digests: int) -> Evidence:
-    """What had these digests has entered the model, one forward after the other."""
+    """Let inputs with these digests enter the model, one forward after the other."""
     evidence = Evidence()
     for digest in digests:
         evidence.enters(digest, None)

@@ -1,4 +1,4 @@
-"""What a re-execution must not leave behind in modules."""
+"""The state of modules that a re-execution must not leave behind."""
 
 from typing import Any
 

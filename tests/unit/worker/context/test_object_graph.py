@@ -1,4 +1,4 @@
-"""Where a script keeps count: found from its modules, noted, and put back in place."""
+"""Objects in which a script keeps count: found from its modules, noted, and put back in place."""
 
 import sys
 import textwrap

@@ -1,4 +1,4 @@
-"""What owners hold, by name: each kind of them is read, set and emptied as a dict is."""
+"""Members of owners, by name: each kind of them is read, set and emptied as a dict is."""
 
 import argparse
 import math

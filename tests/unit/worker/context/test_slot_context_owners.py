@@ -1,4 +1,4 @@
-"""Which of the script's things a context looks into, and by which paths."""
+"""The script's objects that a context looks into, and by which paths."""
 
 import abc
 import argparse

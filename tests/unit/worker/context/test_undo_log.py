@@ -1,4 +1,4 @@
-"""What a script keeps around its loop is put back, in place."""
+"""Objects that a script keeps around its loop are put back, in place."""
 
 import collections
 import logging

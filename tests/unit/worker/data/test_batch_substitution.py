@@ -1,4 +1,4 @@
-"""What a loop will be given, and which draws that is made of."""
+"""The item that a loop will be given, and which draws it is made of."""
 
 from collections import deque
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""What ranks tell each other of their iterators, and what follows for those made after a loss."""
+"""The origins of iterators that ranks tell each other, and what follows for those made after a
+loss.
+"""
 
 from dataclasses import replace
 from typing import Any

@@ -39,7 +39,7 @@ def opened(loader: "DataLoader[Any]", number: int, **options: Any) -> LoaderIter
 
 
 class Slot:
-    """What a process gives in all passes, and where it stood after `index` items of the first or
+    """The items of a process in all passes, and its place after `index` items of the first or
     second one, `held`.
     """
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 class Share:
-    """Who reads which items, as data set libraries keep it."""
+    """The share of a rank in the items, as data set libraries keep it."""
 
     def __init__(self, rank: int) -> None:
         self.rank, self.world_size = rank, WORLD

@@ -1,4 +1,4 @@
-"""What worker processes give another rank: bit for bit that rank's, and nothing happens in ours."""
+"""Items of worker processes for another rank: bit for bit its own, and nothing happens in ours."""
 
 import multiprocessing
 import os
@@ -96,7 +96,7 @@ def _here() -> Any:
 
 
 class Side:
-    """What a process of `rank` has: a loader, with two passes begun over it."""
+    """A process of `rank`: a loader, with two passes begun over it."""
 
     def __init__(self, rank: int, play: Play | None, row: Row, **options: Any) -> None:
         torch.manual_seed(70 + rank)

@@ -1,4 +1,4 @@
-"""What data sets and samplers hold is copied: whatever moves in the copy stays where it is here."""
+"""Copies of data sets and samplers: whatever moves in the copy stays where it is here."""
 
 import collections
 import functools
@@ -42,7 +42,7 @@ class Reader:
 
 
 class Ending:
-    """What happens at its end must happen once."""
+    """An object whose end must happen once."""
 
     def __del__(self) -> None:
         pass

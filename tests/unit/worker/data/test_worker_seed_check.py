@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 class Settings:
-    """What a script parsed: nobody knows that its rank is in here."""
+    """Parsed arguments of a script: nobody knows that its rank is in here."""
 
     def __init__(self, rank: int) -> None:
         self.process = rank
@@ -130,7 +130,7 @@ def documented(rank: int) -> Begin:
 
 
 def by_word(rank: int) -> Begin:
-    """What a copy knows to replace."""
+    """A seed that a copy knows to replace."""
     return partial(_seeded, rank=rank)
 
 

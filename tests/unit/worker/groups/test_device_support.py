@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def ddp(*devices: torch.device, elastic: bool = True) -> Any:
-    """What is asked of a DDP module. No GPU is needed to say where a parameter is."""
+    """A stand-in for a DDP module. No GPU is needed to say where a parameter is."""
     group = ElasticGroup.__new__(ElasticGroup) if elastic else object()
     params = [SimpleNamespace(device=device) for device in devices]
     return SimpleNamespace(parameters=lambda: params, process_group=group)

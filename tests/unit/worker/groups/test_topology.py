@@ -1,4 +1,4 @@
-"""Which ranks make up a replica, as two groups of a rank tell."""
+"""The ranks that make up a replica, as two groups of a rank tell."""
 
 from types import SimpleNamespace
 

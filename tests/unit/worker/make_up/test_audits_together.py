@@ -63,7 +63,7 @@ def otherwise(rank: int) -> Callable[[Team], None]:
 
 
 def not_itself(rank: int) -> Callable[[Team], None]:
-    """What this rank does itself comes out otherwise; what it executes for others does not."""
+    """A rank whose own work comes out otherwise; what it executes for others does not."""
 
     def change(team: Team) -> None:
         team.survivors[rank].own = (99, 22)

@@ -1,5 +1,5 @@
-"""What is not known of a lost rank is believed to be no matter: with our own values in its place
-the same has to come out.
+"""Unknown values of a lost rank are believed not to matter: with our own values in their place the
+same has to come out.
 """
 
 from collections.abc import Callable, Iterator
@@ -200,14 +200,14 @@ class One:
         return Made((LOST, 0), rank, [], start, executed)
 
     def asks(self, *unknown: Key, rank: int = LOST, differs: Differs = never) -> list[str]:
-        """What is executed for it before the microbatch counts."""
+        """The executions for it before the microbatch counts."""
         made = self.made(*unknown, rank=rank)
         with self._apart(differs):
             self.doubts.ignorance(made, self.microbatch)
         return self.tries.taken()
 
     def guesses(self, *unknown: Key, differs: Differs = never) -> tuple[list[str], str]:
-        """What is executed for it in an audit, and what is said of that."""
+        """The executions for it in an audit, and what is said of that."""
         made = self.made(*unknown)
         with self._apart(differs):
             said = self.doubts.guessed(made, self.microbatch)
@@ -247,7 +247,7 @@ def test_who_knows_all_tells_that_a_shard_mate_does_not(how: str) -> None:
 
 
 def audited(team: Unknowing, after: int, differs: Differs) -> list[list[list[str]]]:
-    """What was executed in each of four transactions, in which it comes to differ."""
+    """The executions in each of four transactions, in which it comes to differ."""
     tried = []
     team.makes_up(FIRST_DOES_ALL)
     for number in range(1, 5):

@@ -109,7 +109,7 @@ def test_who_lacks_the_start_of_all_gives_up_at_once() -> None:
 
 
 def test_nobody_waits_for_ever_for_a_start() -> None:
-    """What is told of the microbatches before is of no use here."""
+    """The words about the microbatches before are of no use here."""
     team = one_knows_the_start(2)
     lacks = team.survivors[1]
     lacks.make_up.maker.learn = lambda *what, **how: None  # type: ignore[method-assign]
@@ -245,7 +245,7 @@ FORGOTTEN = (99, 22)
 
 
 def forgetful(*survivors: int) -> Team:
-    """What these survivors have done themselves comes out otherwise."""
+    """Survivors whose own work comes out otherwise."""
     team = Team(program=lambda x: x)
     team.inherit(left_at_top())
     for rank in survivors:

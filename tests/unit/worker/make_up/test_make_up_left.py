@@ -1,4 +1,4 @@
-"""What is known of a lost rank as its microbatches are made up, and what ends who does it."""
+"""The knowledge of a lost rank as its microbatches are made up, and what ends who does it."""
 
 import random
 import threading

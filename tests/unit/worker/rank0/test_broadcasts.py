@@ -1,4 +1,4 @@
-"""Who may speak for a lost rank 0 in a broadcast of the script."""
+"""The survivor that may speak for a lost rank 0 in a broadcast of the script."""
 
 import sys
 from types import SimpleNamespace

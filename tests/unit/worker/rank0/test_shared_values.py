@@ -1,4 +1,4 @@
-"""What the deputy of rank 0 is told of what only rank 0 knows."""
+"""The values of rank 0 alone that its deputy is told."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ def as_on_rank_0(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def supply(told: dict[str, Any], *reads: str) -> None:
-    """What a function's lone code reads, where that function calls this."""
+    """The values that a function's lone code reads, where that function calls this."""
     frame = sys._getframe(1)
     places = {f"{HERE}:{frame.f_lineno}": Lone((), reads or READS)}
     gate = SimpleNamespace(places=places, told=told, recreated=RecreatedObjects(), lone=0)

@@ -1,4 +1,4 @@
-"""Where this rank stands: a point as each iteration begins, and one as each backward ends."""
+"""The points of this rank: one as each iteration begins, and one as each backward ends."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What code says and does as another rank ends its execution, and not this process."""
+"""Code that runs as another rank ends its execution, and not this process."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What earlier transactions of an iteration left, and parameters that are what they are."""
+"""The remains of earlier transactions of an iteration, and parameters that are what they are."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +48,7 @@ class Script:
         return top
 
     def given(self, top: Any, passed: int) -> list[float] | None:
-        """What the gradients are once that backward was passed over; None: nothing was given."""
+        """The gradients once that backward was passed over; None: nothing was given."""
         for param in self.params:
             param.grad = None
         self.earlier.give(top, passed)

@@ -139,7 +139,7 @@ def test_a_graph_that_the_script_keeps_can_still_go_backward(
 def test_two_forwards_go_backward_together_after_parameters_were_restored_before_each(
     write: str,
 ) -> None:
-    """What code writes where autograd sees it, its own backward complains of."""
+    """Code that writes where autograd sees it has its own backward complain."""
     graph, expected = Graph(), [[2 * one for one in row] for row in Graph().gradients()]
     weights = Weights(graph.params)
 
@@ -158,7 +158,7 @@ def test_two_forwards_go_backward_together_after_parameters_were_restored_before
 
 @pytest.mark.usefixtures("streams_put_back")
 def test_a_graph_over_parameters_that_nobody_held_is_lost() -> None:
-    """What is held against: else the tests above show nothing."""
+    """The counterpart: without it the tests above show nothing."""
     graph = Graph()
     weights = Weights(graph.params)
     for param in graph.params:

@@ -1,4 +1,4 @@
-"""What is noted of our own iterations, and where a re-execution leaves them alone."""
+"""Notes of our own iterations, and where a re-execution leaves them alone."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -43,7 +43,7 @@ ENDS = {"error": raise_error, "no data": end_iteration, "exit": leave, "interrup
 
 
 def ending(end: str) -> Coded:
-    """Where its code is executed again, it changes what it finds and comes to this end."""
+    """Code that, where it is executed again, changes what it finds and comes to this end."""
 
     def code(script: Coded, part: Any) -> None:
         if script.again:

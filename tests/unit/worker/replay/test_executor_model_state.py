@@ -213,7 +213,7 @@ def test_gradients_are_what_they_were_after_an_end_that_is_no_backward(way: Way)
 
 @WAYS
 def test_iterations_of_an_inner_loop_leave_theirs_to_an_outer_one(way: Way) -> None:
-    """Where it is the outer one from which microbatches are executed again."""
+    """The outer loop is the one from which microbatches are executed again."""
     script = Sharp()
     loops = script.tracker.loops.values()
     _, (_, inner) = sorted((one.line, one.id) for one in loops if one.qualname == "inner")

@@ -1,4 +1,4 @@
-"""Where a lost rank stands at our points: what is told, what is followed, what cannot be known."""
+"""The state of a lost rank at our points: what is told, what is followed, what cannot be known."""
 
 from typing import Any
 
@@ -167,7 +167,7 @@ def test_what_its_executor_tells_is_no_longer_assumed() -> None:
 
 
 def test_one_s_own_guess_stays_one() -> None:
-    """Who executes a microbatch from an assumed start knows its end as little."""
+    """A rank that executes a microbatch from an assumed start knows its end as little."""
     own = course()
     lost = lost_at(at(3), own[0])
 

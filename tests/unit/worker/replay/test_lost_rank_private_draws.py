@@ -58,7 +58,7 @@ def test_counters_of_cuda_are_followed_likewise() -> None:
 
 
 def followed(theirs: Context, own: list[Context], *, apart: bool) -> LostRank:
-    """Who left `theirs`, where we were too: the first of our `own` points."""
+    """The lost rank that left `theirs` where we were, too: at the first of our `own` points."""
     lost = lost_rank(0, [theirs], {one.point: one for one in own}, apart=apart)
     assert lost is not None
     return lost

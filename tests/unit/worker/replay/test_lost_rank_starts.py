@@ -1,4 +1,4 @@
-"""Where a lost rank's microbatch begins: what of it has to be known, and what is compared."""
+"""The start of a lost rank's microbatch: what of it has to be known, and what is compared."""
 
 import random
 from typing import Any

@@ -1,4 +1,6 @@
-"""What modules of the project know of a rank is told, and put in place for whoever acts as it."""
+"""Rank constants in modules of the project are told, and put in place for whoever acts as that
+rank.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

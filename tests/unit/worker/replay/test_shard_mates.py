@@ -43,7 +43,7 @@ class Mate:
         raise Left(words)
 
     def executes(self, begins: int, error: str) -> str:
-        """What comes of it, in words."""
+        """The outcome in words."""
         try:
             with self.mates.together():
                 self.native.begun += begins

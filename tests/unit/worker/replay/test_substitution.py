@@ -226,7 +226,7 @@ def test_a_new_entry_that_is_no_plain_value_is_not_taken_for_none() -> None:
 
 
 def test_entries_are_as_they_were_when_the_iteration_began() -> None:
-    """What the script has put there since is not there yet, and afterwards it is."""
+    """Entries that the script has put there since are not there yet, and afterwards they are."""
     stage = Stage({"a": 1}, {"a": 1})
     stage.state.update(a=2, late=3)
 

@@ -1,4 +1,4 @@
-"""Which `while` loops count their own turns."""
+"""The `while` loops that count their own turns."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Which modules are instrumented at import, and that all others are not touched."""
+"""Modules that are instrumented at import; all others are not touched."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""What is recorded about a loop, and what instrumentation leaves as it was."""
+"""The record of a loop, and what instrumentation leaves as it was."""
 
 import ast
 import dis

@@ -33,7 +33,7 @@ sys.modules[__name__] = made
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a test writes its modules; their names begin with `rr_`."""
+    """The folder of a test's modules; their names begin with `rr_`."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -1,4 +1,4 @@
-"""What stands for rank 0 alone, and what its deputy makes of it."""
+"""Code that stands for rank 0 alone, and what its deputy makes of it."""
 
 import ast
 from collections.abc import Iterator

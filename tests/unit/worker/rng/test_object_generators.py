@@ -165,7 +165,7 @@ def test_where_memory_looks_otherwise_the_generator_is_asked(
 def test_generators_of_the_script_s_own_kinds_are_asked(
     kind: Callable[[int], random.Random], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where such an object has its state in memory, nobody knows."""
+    """Nobody knows where such an object has its state in memory."""
 
     def looked_up(generator: random.Random, memo: host_streams.Memo) -> bytes:
         raise AssertionError("not where that of a plain one is")

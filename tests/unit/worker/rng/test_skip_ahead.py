@@ -34,7 +34,7 @@ DRAWS: dict[str, Callable[[int], object]] = {
 
 
 def _other(seed: int) -> Streams:
-    """Where another rank might stand: somewhere in the middle of its words."""
+    """A stream as another rank might have it: somewhere in the middle of its words."""
     present = read_streams()
     torch.manual_seed(seed)
     torch.rand(seed % 700)

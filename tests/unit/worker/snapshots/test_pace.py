@@ -1,4 +1,4 @@
-"""How often snapshots are taken: all ranks alike, and at a cost that is bounded."""
+"""The pace of snapshots: all ranks alike, and at a cost that is bounded."""
 
 import pytest
 

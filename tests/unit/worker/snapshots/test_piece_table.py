@@ -1,4 +1,4 @@
-"""Where pieces lie, and what is told beside them."""
+"""The places of pieces, and what is told beside them."""
 
 import msgpack
 import pytest

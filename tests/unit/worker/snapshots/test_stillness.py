@@ -1,4 +1,4 @@
-"""What stands still is learned, and nothing is believed that was not seen."""
+"""Stillness is learned, and nothing is believed that was not seen."""
 
 import torch
 

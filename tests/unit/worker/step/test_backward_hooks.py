@@ -1,4 +1,4 @@
-"""Where a backward begins and ends: a transaction is settled before the script's call returns."""
+"""Beginning and end of a backward: a transaction is settled before the script's call returns."""
 
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""How long a process had no CPU, by what two kernels have written about it."""
+"""The time for which a process had no CPU, by what two kernels have written about it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `--exact` ends a run for, and what it does not."""
+"""The reasons for which `--exact` ends a run, and those for which it does not."""
 
 from types import SimpleNamespace
 from typing import Any

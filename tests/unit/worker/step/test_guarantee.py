@@ -1,4 +1,4 @@
-"""What is promised only goes down, and is said once."""
+"""A promise only goes down, and is said once."""
 
 import itertools
 from typing import Any

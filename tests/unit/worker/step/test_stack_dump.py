@@ -1,4 +1,6 @@
-"""What the control thread tells of the script's thread: here the script's is this test's."""
+"""The place of the script's thread, as the control thread tells it: here the script's is this
+test's.
+"""
 
 import os
 import threading
@@ -134,7 +136,7 @@ def test_a_place_that_cannot_be_written_to_does_not_matter(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("over", ["range(10**9)", "iter(int, 1)"])
 def test_a_loop_over_something_comes_to_an_end(tmp_path: Path, over: str) -> None:
-    """How much is left cannot be seen from outside, but most of them end."""
+    """The rest cannot be seen from outside, but most of them end."""
     space: dict[str, Script] = {}
     code = f"""
 def script(control):

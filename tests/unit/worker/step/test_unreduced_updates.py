@@ -1,4 +1,4 @@
-"""What a script does to parameters while gradients wait to be reduced."""
+"""The script's changes of parameters while gradients wait to be reduced."""
 
 from types import SimpleNamespace
 from typing import Any

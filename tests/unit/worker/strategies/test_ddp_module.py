@@ -14,7 +14,7 @@ from tests.unit.strategy_hosts import Host
 
 
 class Ddp(nn.Module):
-    """What `DdpModule` looks at."""
+    """A stand-in with what `DdpModule` looks at."""
 
     def __init__(self, **different: Any) -> None:
         super().__init__()

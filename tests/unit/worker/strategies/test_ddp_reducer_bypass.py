@@ -1,4 +1,4 @@
-"""Which gradients DDP has no part in, from when on, and when they are reduced."""
+"""Gradients that DDP has no part in, from when on, and when they are reduced."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What is kept of the script's draws."""
+"""The script's draws that are kept."""
 
 from typing import Any
 

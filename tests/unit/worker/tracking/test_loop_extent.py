@@ -1,4 +1,4 @@
-"""How far training loops go is seen where it can be, and not guessed where it cannot."""
+"""The extent of training loops is seen where it can be, and not guessed where it cannot."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ def _seen(
 
 
 class OfTheScript:
-    """What asking it for its length does is the script's business."""
+    """Asking it for its length does what the script wants."""
 
     def __len__(self) -> int:
         raise AssertionError("nobody asks")

@@ -1,4 +1,4 @@
-"""What the runtime knows of a microbatch: the iterations around it, and its place in each."""
+"""The runtime's knowledge of a microbatch: the iterations around it, and its place in each."""
 
 import ast
 from types import SimpleNamespace

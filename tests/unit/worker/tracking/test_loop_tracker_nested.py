@@ -26,7 +26,7 @@ class Iteration:
 
 
 class Observed(Play):
-    """What is under way at each backward, by the function of the loop and its iteration."""
+    """The loops under way at each backward, by the function of the loop and its iteration."""
 
     def __init__(self, *regions: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What only rank 0 had, made anew by its deputy."""
+"""Objects that only rank 0 had, made anew by its deputy."""
 
 import ast
 import gc

@@ -1,4 +1,4 @@
-"""What ranks say in each vote of how they went on since the last one, and what they make of it."""
+"""The digests of ranks in each vote, and what ranks make of them."""
 
 import random
 from collections.abc import Callable

@@ -131,7 +131,7 @@ def test_what_it_begins_ends_with_it() -> None:
 
 
 class _reaped:
-    """Whether a process that is no child of ours is gone or a zombie, soon."""
+    """True if a process that is no child of ours is gone or a zombie, soon."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

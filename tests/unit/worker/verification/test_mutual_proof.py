@@ -1,4 +1,6 @@
-"""Who leaves where a proof fails: ranks that came back, and only if it is all their doing."""
+"""The ranks that leave where a proof fails: those that came back, and only if it is all their
+doing.
+"""
 
 import pytest
 

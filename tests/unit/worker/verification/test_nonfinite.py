@@ -1,4 +1,4 @@
-"""Which gradients are finite, and who looks at those that are not."""
+"""Gradients that are finite or not, and who looks at those that are not."""
 
 import itertools
 

@@ -1,4 +1,6 @@
-"""What ranks ask each other before anything is promised, and what they conclude from a proof."""
+"""The questions of ranks to each other before anything is promised, and what they conclude from a
+proof.
+"""
 
 from datetime import timedelta
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What has been proved is proved again, ever more seldom."""
+"""Proofs are made again, ever more seldom."""
 
 import pytest
 

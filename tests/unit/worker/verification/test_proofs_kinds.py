@@ -41,7 +41,7 @@ def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Proving:
-    """What a child would say, in the place of one; every proof that is made."""
+    """The words of a child, in the place of one; every proof that is made."""
 
     def __init__(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, bool]] = []  # of which transaction; was the other rank followed

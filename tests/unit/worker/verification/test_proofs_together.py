@@ -1,4 +1,4 @@
-"""What lies behind the door of the model, where only the ranks of a replica together come there."""
+"""Code behind the door of the model, where only the ranks of a replica together come there."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -63,7 +63,7 @@ class Behind(Play):
 
 @pytest.mark.parametrize("reason", ["", OTHERWISE])
 def test_the_reason_of_a_child_that_has_met_its_mates_is_the_reason(reason: str) -> None:
-    """What the door could not judge has been executed: it is no matter any more."""
+    """Code that the door could not judge has been executed: it is no matter any more."""
     assert Behind(reason=reason).together() == reason
 
 

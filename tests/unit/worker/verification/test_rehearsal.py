@@ -1,4 +1,4 @@
-"""What a copy of this process comes to in a suspect microbatch."""
+"""The outcome of a suspect microbatch in a copy of this process."""
 
 import os
 import signal

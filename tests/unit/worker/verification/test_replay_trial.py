@@ -1,4 +1,4 @@
-"""What a trial of another rank's microbatch compares with what that rank noted of its own."""
+"""The comparison of another rank's microbatch with what that rank noted of its own."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,7 @@ ELSEWHERE: Any = SimpleNamespace(native=SimpleNamespace(_device_types=[]))
 
 
 def parts(play: Any) -> Any:
-    """What a trial is made with before it is told of anybody."""
+    """The parts that a trial is made with before it is told of anybody."""
     return play, play.executor, play.sources, play.alike
 
 

@@ -101,7 +101,9 @@ def groups() -> Iterator[dict[int, list[ElasticGroup]]]:
 
 
 def gathered(groups: list[ElasticGroup], rank: int) -> list[list[float]]:
-    """What all members of each group say, where this rank says its number and that of the group."""
+    """The words of all members of each group, where this rank says its number and that of the
+    group.
+    """
     found = []
     for number, group in enumerate(groups):
         outs = [torch.zeros(1) for _ in RANKS]
