@@ -167,7 +167,7 @@ class Fabric:
     def share_devices(self, group: Gloo) -> None:
         """Connect over the gloo devices of the native `group` from now on."""
         self._devices = self._devices or group.options._devices
-        gloo_threads.calm()
+        gloo_threads.schedule_as_batch()
 
     def connect(self, store: Any, rank: int, size: int) -> Gloo:
         """Return a new gloo group. Blocks until all members connect.
@@ -176,7 +176,7 @@ class Fabric:
         """
         longest = self.limits.longest
         made = connect(store, rank, size, timeout=longest, devices=self._devices)
-        gloo_threads.calm()
+        gloo_threads.schedule_as_batch()
         return made
 
     def store_for_peers(self, name: str) -> Any:
@@ -333,7 +333,7 @@ class Fabric:
             except RuntimeError as failure:
                 if is_time(str(failure)):
                     raise self.waits.overdue(pending.channel) from failure
-                self._outlive(pending.channel, generation, str(failure))
+                self._await_next_view(pending.channel, generation, str(failure))
 
     def _await(self, pending: Pending, generation: int) -> None:
         with self.changed:  # a new View rings for those who are in the list by then
@@ -352,7 +352,7 @@ class Fabric:
             with self.changed:
                 self._bells.remove(pending.bell)
 
-    def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
+    def _await_next_view(self, channel: Channel | None, generation: int, reason: str) -> None:
         """A peer's socket failed: wait for a new View, or ask for one. Raises Superseded."""
         with self.changed:
             self._await_change(channel, generation, reason)

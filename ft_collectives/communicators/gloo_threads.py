@@ -17,7 +17,7 @@ NAME = "gloo_tcp_loop"
 TASKS = "/proc/self/task"
 
 
-def calm() -> None:
+def schedule_as_batch() -> None:
     """Schedule the event threads that this process has by now as SCHED_BATCH, on Linux."""
     if not hasattr(os, "SCHED_BATCH"):
         return

@@ -63,7 +63,7 @@ class TimeLimits:
         return self._limit() + SLACK
 
     @contextmanager
-    def lenient(self, grace_s: float) -> Iterator[None]:
+    def lengthened(self, grace_s: float) -> Iterator[None]:
         """Lengthen all limits by `grace_s`, for work that the script knows nothing of."""
         before, self._grace_s = self._grace_s, grace_s
         try:

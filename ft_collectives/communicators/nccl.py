@@ -219,7 +219,7 @@ class NcclChannel:
 
         Raises RuntimeError. Blocks: for the builder thread only.
         """
-        self._rest(wanted)
+        self._await_aborts(wanted)
         link = DeviceCommunicator(generation, self._library.group(store, place, size))
         with self._lock:
             self._links.append(link)
@@ -227,7 +227,7 @@ class NcclChannel:
             self.drop(before=generation + 1)
             return None
         try:
-            operation = self._fly(link, self._library.warm_up)
+            operation = self._begin_operation(link, self._library.warm_up)
             bell: SimpleQueue[object] = SimpleQueue()
             while wanted() and not operation.passed():
                 operation.conclude()
@@ -264,12 +264,14 @@ class NcclChannel:
         if refusal:
             raise RuntimeError(refusal)
         try:
-            return Pending(on_device=self._fly(link, start))
+            return Pending(on_device=self._begin_operation(link, start))
         except RuntimeError as failure:
             serving(channel, generation)  # raises Superseded: an abort came in between
             return Pending(on_device=FailedLaunch(str(failure)))
 
-    def _fly(self, link: DeviceCommunicator, start: Callable[[Any], Work]) -> StreamOperation:
+    def _begin_operation(
+        self, link: DeviceCommunicator, start: Callable[[Any], Work]
+    ) -> StreamOperation:
         """Begin an operation. Raises Superseded if an abort of `link` has begun."""
         library, group = self._library, link.group
         with link.gate:
@@ -278,7 +280,7 @@ class NcclChannel:
             stamp = library.stamp(group, start(group))
         return StreamOperation(stamp, lambda: library.failure(group), self.held_memory)
 
-    def _rest(self, wanted: Callable[[], bool]) -> None:
+    def _await_aborts(self, wanted: Callable[[], bool]) -> None:
         """Wait for aborts to end before a group is made on the device, up to ABORT_WITHIN_S."""
         until = time.monotonic() + ABORT_WITHIN_S
         with self._lock:

@@ -70,7 +70,9 @@ class Waits:
         within_s = self.within_s(channel)
         return self._limits.end(view.generation, self._rank, what, within_s, others)
 
-    def for_word(self, changed: threading.Condition, ready: Callable[[], bool], what: str) -> None:
+    def until_ready(
+        self, changed: threading.Condition, ready: Callable[[], bool], what: str
+    ) -> None:
         """Wait, with `changed` held, until `ready()`; others bring that about. Raises TimedOut."""
         if ready():
             return

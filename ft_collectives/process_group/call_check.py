@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp
-from rendezvous.transport.apart import told_apart
+from rendezvous.transport.apart import by_answer
 
 CALLS = (
     "all_reduce",
@@ -73,7 +73,7 @@ def disagreement(rows: Sequence[Sequence[int]], members: Sequence[int]) -> str:
     """
     if all(row == rows[0] for row in rows):
         return ""
-    said = told_apart({rank: words_of(row) for rank, row in zip(members, rows, strict=True)})
+    said = by_answer({rank: words_of(row) for rank, row in zip(members, rows, strict=True)})
     return f"ranks of one group make different calls, so none of them is carried out: {said}"
 
 

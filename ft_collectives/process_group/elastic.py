@@ -46,10 +46,10 @@ from ft_collectives.process_group.call_record import CallRecord, recorded
 from ft_collectives.process_group.point_to_point import Call, PointToPoint
 from ft_collectives.process_group.results import (
     completed,
-    dealt,
-    giving,
     put,
     put_first,
+    split_for_ranks,
+    writer_to,
 )
 from ft_collectives.process_group.substitutes import (
     roots_are_required,
@@ -223,7 +223,7 @@ class ElasticGroup(WrappedGroup):
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
             check_all_gather(slots, source, self.size())
-            self.survivors.gather(source, giving(slots))
+            self.survivors.gather(source, writer_to(slots))
         return completed(outs[0] if len(outs) == 1 else outs)
 
     allgather_coalesced = allgather
@@ -258,7 +258,7 @@ class ElasticGroup(WrappedGroup):
             return self.native.gather(outs, ins, opts)
         root = self._root("gather", opts)
         slots = outs[0] if outs else []
-        give = giving(slots) if len(slots) == self.size() else lambda parts: None
+        give = writer_to(slots) if len(slots) == self.size() else lambda parts: None
         self.survivors.gather(ins[0], give, root)
         if self.rank() == root:
             check_gather(slots, self.size())
@@ -281,8 +281,8 @@ class ElasticGroup(WrappedGroup):
             check_splits(out, out_sizes, self.size())
         else:
             check_bytes(out, source, self.size())
-        targets = [part.clone() for part in dealt(out, out_sizes, self.size())]
-        self.survivors.exchange(targets, dealt(source, in_sizes, self.size()))
+        targets = [part.clone() for part in split_for_ranks(out, out_sizes, self.size())]
+        self.survivors.exchange(targets, split_for_ranks(source, in_sizes, self.size()))
         put_first(out, torch.cat([part.reshape(-1) for part in targets]))
         return completed([out])
 

@@ -68,7 +68,9 @@ def put_first(target: torch.Tensor, values: torch.Tensor) -> None:
     put(target, flat)
 
 
-def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.Tensor, ...]:
+def split_for_ranks(
+    tensor: torch.Tensor, rows: Sequence[int], ranks: int
+) -> tuple[torch.Tensor, ...]:
     """Split `tensor` for all ranks: `rows` rows for each, or equally many if `rows` is empty.
 
     Rows that do not divide equally are split as bytes, as gloo does it.
@@ -81,7 +83,7 @@ def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.
     return parts
 
 
-def giving(slots: Sequence[torch.Tensor]) -> Give:
+def writer_to(slots: Sequence[torch.Tensor]) -> Give:
     """Return what writes the gathered tensors to `slots`."""
 
     def give(parts: list[torch.Tensor]) -> None:

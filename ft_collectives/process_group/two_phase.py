@@ -33,7 +33,7 @@ from ft_collectives.communicators.errors import MembersChanged, PeerLost, Supers
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.call_check import ROW, CallSignature, disagreement
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
-from rendezvous.transport.apart import strays
+from rendezvous.transport.apart import diverged
 
 T = TypeVar("T")
 
@@ -225,7 +225,9 @@ class TwoPhaseOperations:
         said = rows.view(many, len(row)).tolist()
         words = disagreement([one[:ROW] for one in said], now.members)
         if words:
-            part([(one[:ROW], one[-1]) for one in said], row[:ROW], self.fabric, words)
+            settle_disagreement(
+                [(one[:ROW], one[-1]) for one in said], row[:ROW], self.fabric, words
+            )
         return [Contribution(*one[ROW:-1]) for one in said]
 
     def _attempt(
@@ -272,7 +274,7 @@ class TwoPhaseOperations:
         return (self.completed, held.number, held.among.generation)
 
 
-def part(
+def settle_disagreement(
     said: Sequence[tuple[Sequence[int], int]], own: Sequence[int], fabric: Fabric, words: str
 ) -> NoReturn:
     """Members disagree: each has said so, and since which generation it is there.
@@ -281,7 +283,7 @@ def part(
     otherwise leaves, and what is under way is done again without it (Superseded). Else it is the
     script's (RuntimeError).
     """
-    odd = strays(
+    odd = diverged(
         {number: tuple(one) for number, (one, _) in enumerate(said)},
         {number: since for number, (_, since) in enumerate(said)},
     )

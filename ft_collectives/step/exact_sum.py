@@ -143,7 +143,7 @@ class BucketTransfer:
         how = options("AllToAllOptions")
         return group.alltoall_base(self.received, self.sent, arriving, leaving, how)
 
-    def give_out(self, group: Gloo) -> Work:
+    def gather_sums(self, group: Gloo) -> Work:
         """Give this member's part of the sum to all."""
         return group._allgather_base(self.whole, self.part, options("AllgatherOptions"))
 
@@ -225,7 +225,7 @@ class ExactSum:
         if len(transfer.plan.counts) == 1:
             return Pending()
         transfer.add_up(transfer.received)
-        return self._fabric.launch(self._channel, generation, transfer.give_out)
+        return self._fabric.launch(self._channel, generation, transfer.gather_sums)
 
     def let_go(self, key: Hashable) -> list[torch.Tensor]:
         """Use other memory for this bucket from now on; return what gloo may still use."""

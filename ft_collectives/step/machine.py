@@ -132,7 +132,7 @@ class StepMachine:
                 whole, shards = len(self.view.live) == len(self.layout.slots), self.layout.shards
                 effects = parted(self.rank, self.step_index, event, whole=whole, shards=shards)
             case Conceded(total=total):
-                effects = self._apply(stay_surprised=False, total=total)
+                effects = self._apply(stay_stale=False, total=total)
             case Ended():
                 self.state = "ended"
                 effects = []
@@ -186,7 +186,7 @@ class StepMachine:
         return standing_shares(self.view.live, self.layout.slots, self.microbatches)
 
     @property
-    def surprised(self) -> bool:
+    def plan_is_stale(self) -> bool:
         """True if a newer view has come than the plan is for: nothing may be reduced yet."""
         return self.planned_in != self.view.generation
 
@@ -224,13 +224,13 @@ class StepMachine:
         assert not self.step_index and self.state == "open", f"begun already: {self.snapshot()}"
         self.microbatches = microbatches
         self.done = [(self.slot, index) for index in range(microbatches)]
-        _, *effects = self._apply(stay_surprised=self.surprised)
+        _, *effects = self._apply(stay_stale=self.plan_is_stale)
         return effects
 
     # --------------------------------------------------------------------------- control side
 
     def _view(self, view: View) -> list[Effect]:
-        if view.generation == self.view.generation and self.surprised:
+        if view.generation == self.view.generation and self.plan_is_stale:
             return [self._say()]  # said again: our report may have been lost
         if view.generation <= self.view.generation:
             return []
@@ -238,13 +238,13 @@ class StepMachine:
         self.joined = ()
         self.hold_at = -1
         if view.joined:
-            self._welcome()
+            self._join_members()
             return []
         if self.state in ("reducing", "voting"):
             self.state = "asking"
         return [self._say()]
 
-    def _welcome(self) -> None:
+    def _join_members(self) -> None:
         """Others join. All stand at the top of the step: what they compute of it is planned."""
         fresh = self.state == "open" and not self.done
         assert fresh and self.view.from_step == self.step_index, (
@@ -255,7 +255,7 @@ class StepMachine:
 
     def _decide(self, decision: Decision) -> list[Effect]:
         stale = decision.generation != self.view.generation or decision.step != self.step_index
-        if stale or self.state != "asking" or not self.surprised:
+        if stale or self.state != "asking" or not self.plan_is_stale:
             return []
         self._report_at = float("inf")
         if decision.verdict == "commit":
@@ -267,7 +267,7 @@ class StepMachine:
                         f"holds those of {self.reduced_in}",
                     )
                 ]
-            return self._apply(stay_surprised=True)
+            return self._apply(stay_stale=True)
         if decision.verdict == "level":
             self.joined = dict(decision.targets).get(self.slot, ())
             return self._advance()
@@ -310,13 +310,13 @@ class StepMachine:
 
     def _advance(self) -> list[Effect]:
         """Continue from the commit point: compute what is missing, report, or reduce."""
-        wanted = self.joined if self.surprised else self.extras()
+        wanted = self.joined if self.plan_is_stale else self.extras()
         todo = tuple(identity for identity in wanted if identity not in self.done)
         if todo:
             self.state = "computing"
             self.begun = todo[:1]  # one at a time: a view may change the rest
             return [Compute(identities=self.begun)]
-        if self.surprised:
+        if self.plan_is_stale:
             self.state = "asking"
             return [self._say()]
         self.state = "reducing"
@@ -355,9 +355,9 @@ class StepMachine:
             ]
         if voted.invited == len(self.view.live_ranks):
             self.hold_at = self.step_index + 1
-        return self._apply(stay_surprised=False)
+        return self._apply(stay_stale=False)
 
-    def _apply(self, *, stay_surprised: bool, total: int = 0) -> list[Effect]:
+    def _apply(self, *, stay_stale: bool, total: int = 0) -> list[Effect]:
         """`total` is the number of microbatches in the sums, where replicas took unequally many."""
         applied = self.step_index
         usual = standing_shares(self.usual, self.layout.slots, self.microbatches)
@@ -375,13 +375,13 @@ class StepMachine:
         self.done = []
         self.plan = None
         self.suspects = ()
-        if not stay_surprised:  # else what the next step takes belongs to the same loss
+        if not stay_stale:  # else what the next step takes belongs to the same loss
             self.usual = self.view.live
         self.joined = ()
         self.reduced_in = 0
         self.state = "open"
         effects: list[Effect] = [Apply(step=applied), Send(message=committed)]
-        if stay_surprised:  # the next step still needs this generation's decision: say where we are
+        if stay_stale:  # the next step still needs this generation's decision: say where we are
             effects.append(self._say())
         return effects
 

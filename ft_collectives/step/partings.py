@@ -1,7 +1,7 @@
 """The end of a step of which ranks have taken unequally many microbatches."""
 
 from ft_collectives.step.step_events import Compared, Differ, Effect, Uneven, Withdraw
-from rendezvous.transport.apart import strays, takes_otherwise, unequal
+from rendezvous.transport.apart import diverged, unequal, uneven_newcomers
 
 
 def parted(rank: int, step: int, compared: Compared, *, whole: bool, shards: int) -> list[Effect]:
@@ -12,11 +12,11 @@ def parted(rank: int, step: int, compared: Compared, *, whole: bool, shards: int
     would have reduced.
     """
     taken = compared.taken
-    odd = strays(taken, compared.since)
+    odd = diverged(taken, compared.since)
     if not odd and whole:
         return [Uneven(reason=unequal(step, taken), total=sum(taken.values()) // shards)]
     if not odd:
         return [Differ(reason=unequal(step, taken))]
     if rank in odd:
-        return [Withdraw(reason=takes_otherwise(step, taken, odd))]
+        return [Withdraw(reason=uneven_newcomers(step, taken, odd))]
     return []

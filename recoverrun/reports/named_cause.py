@@ -42,7 +42,7 @@ def told(end: End, facts: History) -> RootCause:
         cause="unknown",
         what=named_signals(end.reason),
         ts=facts.latest,
-        victims=tuple(sorted(fallen(facts, facts.attempt) - {end.root_rank})),
+        victims=tuple(sorted(ended_otherwise(facts, facts.attempt) - {end.root_rank})),
         cascades=0,
         tied=(),
         same=(),
@@ -53,7 +53,7 @@ def told(end: End, facts: History) -> RootCause:
     )
 
 
-def fallen(facts: History, attempt: int) -> set[int]:
+def ended_otherwise(facts: History, attempt: int) -> set[int]:
     """Ranks that were ended, or ended because others did."""
     return {
         rank

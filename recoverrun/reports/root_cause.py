@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from recoverrun.errors import ExitCode
 from recoverrun.reports.happenings import Death, End, Loss, Recovery
 from recoverrun.reports.history import History, history, recovery_of
-from recoverrun.reports.named_cause import Confidence, RootCause, fallen, told, unexplained
+from recoverrun.reports.named_cause import Confidence, RootCause, ended_otherwise, told, unexplained
 from recoverrun.reports.single_end import (
     cause_class,
     describe,
@@ -304,7 +304,7 @@ def _also_failed(
 def _victims(root: Death, facts: History, others: set[int]) -> tuple[int, ...]:
     """Ranks of this attempt that ended without a fault of their own."""
     extra = set(root.ranks) if root.kind == "node-lost" else set()
-    return tuple(sorted((fallen(facts, root.attempt) | extra) - {root.rank} - others))
+    return tuple(sorted((ended_otherwise(facts, root.attempt) | extra) - {root.rank} - others))
 
 
 def _stopped(root: Death, facts: History, scope: frozenset[int]) -> Death | None:

@@ -149,7 +149,7 @@ class Campaign:
             self._give_up()
             return
         if self._deaf(proposer):
-            launcher.peers.deafen()
+            launcher.peers.excuse_silence()
             return
         if not self._ready(proposer):
             prepare = Prepare(ballot=proposer.ballot, configuration=proposer.base.plain())
@@ -180,7 +180,7 @@ class Campaign:
         followed would keep the others from standing.
         """
         peers, base = self._launcher.peers, proposer.base
-        heard = peers.audible(self._launcher.own, base.witness)
+        heard = peers.heard_lately(self._launcher.own, base.witness)
         return proposer.elected and not self._launcher.electorate(base).agrees(heard)
 
     def _ready(self, proposer: Proposer) -> bool:

@@ -209,7 +209,7 @@ class Register:
 
     def _receive(self, sender: str, message: RegisterMessage) -> None:
         if sender in self.peers.dead and isinstance(message, Prepare | Accept | Lead | Ping):
-            self._bequeath(message)
+            self._close_dead_request(message)
             return
         self.peers.hear(sender)
         match message:
@@ -244,7 +244,7 @@ class Register:
             case _:
                 assert_never(message)
 
-    def _bequeath(self, message: Prepare | Accept | Lead | Ping) -> None:
+    def _close_dead_request(self, message: Prepare | Accept | Lead | Ping) -> None:
         """A dead launcher's request has come late: nobody waits for the answer, or may follow it.
 
         A lease that it was granted now would outlive its proof, and hold up those who stand.
@@ -270,7 +270,7 @@ class Register:
         self.member_lease.close(self.now)
         self.peers.enroll(configuration.members)
         self.campaign.superseded(configuration)
-        self.proved_deaths.take_stock()
+        self.proved_deaths.recheck()
         self.tell(Enrolled(configuration))
         if self.own in configuration.store_holders:
             self.ping_at = self.now  # Its leader answers soon, and those few could go on alone.

@@ -60,14 +60,14 @@ class Peers:
             self.heard_at[lapsed] = self._now - self.heartbeat.silent_s
         self._look_at, self.deaf_at = self._now, float("-inf")
 
-    def audible(self, own: str, witness: str) -> set[str]:
+    def heard_lately(self, own: str, witness: str) -> set[str]:
         """Us, the members that we have heard within `DEAF_S`, and so the vote `witness`."""
         heard = self.heard_at.keys() - self.unheard(timeouts.DEAF_S)
         same = witness.partition("/")[0] == self.witness
         there = same and self._now - self.witness_at <= timeouts.DEAF_S
         return heard | {own} | ({witness} if there else set())
 
-    def deafen(self) -> None:
+    def excuse_silence(self) -> None:
         """We lead and hear too few to decide anything: that is no silence of theirs."""
         self.deaf_at = self._now
 

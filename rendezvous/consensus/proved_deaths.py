@@ -59,7 +59,7 @@ class ProvedDeaths:
         """
         return Electorate(configuration, self._launcher.peers.dead if self._certain else set())
 
-    def take_stock(self) -> None:
+    def recheck(self) -> None:
         """Others are dead, or another configuration is known: see if it is certain that we are in
         it.
 
@@ -91,7 +91,7 @@ class ProvedDeaths:
         launcher = self._launcher
         launcher.peers.dead.add(node)
         launcher.voter.release(node, launcher.now)
-        self.take_stock()
+        self.recheck()
         launcher.campaign.ask_again()
         left = Electorate(launcher.configuration, launcher.peers.dead).left
         alone = left == (launcher.own,)

@@ -135,13 +135,13 @@ class Coordinator(Generations):
                     return self.arrivals.ready(rank, birth_of(incarnation), self.now)
                 return [ToRank(rank=rank, message=self.view)]
             case Held():
-                return self._attend(self.arrivals.held(message, self.now))
+                return self._follow_arrivals(self.arrivals.held(message, self.now))
             case Progress() | Evidence() | Stack():
-                return self._heed(message)
+                return self._lose_hung(message)
             case Topology():
                 return self._learn(message)
             case Verdict():
-                return [*self.beginning.hear(message, self.members.live_ranks), *self._yield()]
+                return [*self.beginning.hear(message, self.members.live_ranks), *self._end_run()]
             case Farewell(rank=rank, step=step, generation=generation):
                 return self._finish(rank, step, generation)
             case Notice(event=event, reason=reason):
@@ -149,7 +149,10 @@ class Coordinator(Generations):
                 if record is None:
                     return []
                 refused = event == REFUSE_RETURN
-                return [record, *(self._attend(self.arrivals.refuse(reason)) if refused else ())]
+                return [
+                    record,
+                    *(self._follow_arrivals(self.arrivals.refuse(reason)) if refused else ()),
+                ]
             case PeerFault():
                 return self._hint(message)
             case Report():
@@ -217,7 +220,7 @@ class Coordinator(Generations):
     def _exit(self, exited: Exited) -> list[Effect]:
         rank, member = exited.rank, exited.rank in self.members.live_ranks
         birth = birth_of(exited.incarnation)
-        effects = [] if member else self._attend(self.arrivals.end(rank, birth))
+        effects = [] if member else self._follow_arrivals(self.arrivals.end(rank, birth))
         if rank in self.members.gone:
             return effects
         if birth >= self.members.births.get(rank, 0):  # else of one whose successor lives
@@ -251,7 +254,7 @@ class Coordinator(Generations):
         came = self.arrivals.lose_node(ranks)
         if losses:
             return [record, *came.effects, *self._lose(losses)]
-        return [record, *self._attend(came), *self._gathered(), *self._done()]
+        return [record, *self._follow_arrivals(came), *self._gathered(), *self._done()]
 
     def _inherit(self, context_buffer: ContextBuffer) -> list[Effect]:
         self.members.context_buffer[context_buffer.rank] = context_buffer
@@ -264,7 +267,7 @@ class Coordinator(Generations):
 
     # --------------------------------------------------------------------------- gathering
 
-    def _yield(self) -> list[Effect]:
+    def _end_run(self) -> list[Effect]:
         """A loss that is being made good is the end of the run, if a rank says that none can be."""
         gathering = self.decisions.gathering
         if self.stopped is not None or gathering is None or gathering.decided:
@@ -291,10 +294,10 @@ class Coordinator(Generations):
         silent = self.decisions.resend(self.now)
         effects = [] if silent is None else self._gathered()
         again = [ToRank(rank=rank, message=self.view) for rank in silent or ()]
-        came = self._attend(self.arrivals.expire(self.now)) if self.stopped is None else []
-        return [*again, *effects, *came, *self._heed(TimePassed())]
+        came = self._follow_arrivals(self.arrivals.expire(self.now)) if self.stopped is None else []
+        return [*again, *effects, *came, *self._lose_hung(TimePassed())]
 
-    def _heed(self, event: HangMessage | TimePassed) -> list[Effect]:
+    def _lose_hung(self, event: HangMessage | TimePassed) -> list[Effect]:
         """Go on without ranks that hang."""
         if self.stopped is not None:
             return []

@@ -32,7 +32,7 @@ def compared(step: int, digests: Mapping[int, str], layout: Layout) -> list[Reco
     return differ or [Record("digest.agree", reason, {"step": step})]
 
 
-def astray(
+def outvoted(
     records: Iterable[Record], members: Membership, now: float, *, protected: bool
 ) -> list[Loss] | str:
     """The members that are outvoted by `records`, as losses; why nobody can go on if so, in words.

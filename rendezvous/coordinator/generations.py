@@ -9,7 +9,7 @@ from typing import assert_never
 
 from rendezvous.coordinator.arrivals import Arrivals, ArrivalVerdict, Return
 from rendezvous.coordinator.beginning import Beginning
-from rendezvous.coordinator.digests import astray
+from rendezvous.coordinator.digests import outvoted
 from rendezvous.coordinator.fence import Fence
 from rendezvous.coordinator.gather import Broken as Contradiction
 from rendezvous.coordinator.gather import Unequal
@@ -23,7 +23,7 @@ from rendezvous.protocol.effects import Effect, StopJob, ToRank
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
-from rendezvous.transport.apart import strays, takes_otherwise
+from rendezvous.transport.apart import diverged, uneven_newcomers
 
 EXIT_ERROR, EXIT_INVARIANT = 1, 85
 
@@ -129,7 +129,7 @@ class Generations:
         protected = self.arrivals.awaited and self.protected
         return self.arrivals.advance(self.now, quiet=quiet, protected=protected)
 
-    def _attend(self, verdict: ArrivalVerdict) -> list[Effect]:
+    def _follow_arrivals(self, verdict: ArrivalVerdict) -> list[Effect]:
         """Go on as those who come back make it necessary."""
         effects = verdict.effects
         if verdict.broken:
@@ -173,13 +173,13 @@ class Generations:
         first step or later, the others go on without them.
         """
         layout, now = self.members.layout, self.now
-        odd = strays(unequal.taken, self.members.came_back)
+        odd = diverged(unequal.taken, self.members.came_back)
         if not odd or layout is None:
             return self._stop(EXIT_ERROR, unequal.reason, -1)
-        reason = takes_otherwise(unequal.step, unequal.taken, odd)
+        reason = uneven_newcomers(unequal.step, unequal.taken, odd)
         generation = self.generation + 1
         losses = [
-            Loss.of_stray(rank, reason, layout=layout, generation=generation, now=now)
+            Loss.of_diverged(rank, reason, layout=layout, generation=generation, now=now)
             for rank in odd
         ]
         return [*self._lose(losses), *self._refuse(reason)]
@@ -188,13 +188,13 @@ class Generations:
         """A replica that has come back went another way than the others: nobody else comes."""
         words = f"a lost replica does not come back any more: {reason}"
         told = Record("notice.give", words, {"rank": -1, "event": REFUSE_RETURN})
-        return [told, *self._attend(self.arrivals.refuse(reason))]
+        return [told, *self._follow_arrivals(self.arrivals.refuse(reason))]
 
     def _write_up(self) -> list[Effect]:
         if self.members.layout is None:
             return []
         records = self.book.write(self.members.layout, frozenset(self.members.live_ranks))
-        found = astray(records, self.members, self.now, protected=self.protected)
+        found = outvoted(records, self.members, self.now, protected=self.protected)
         if isinstance(found, str):
             return [*records, *self._break("INV-3", found, -1)]
         return [*records, *(self._lose(found) if found else ())]

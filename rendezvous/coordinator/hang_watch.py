@@ -28,7 +28,7 @@ from rendezvous.protocol.effects import Effect, Inspection
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, Stack
 from rendezvous.protocol.progress_page import Phase
 from rendezvous.protocol.records import Json, Record
-from rendezvous.transport.apart import strays
+from rendezvous.transport.apart import diverged
 
 EXIT_PARTED = 93
 
@@ -123,7 +123,9 @@ class HangWatch:
                 record = _record(found)
                 verdict.effects.append(record)
                 if self._policy.on_hang == "recover":
-                    odd = strays({rank: what for rank, what, _ in found.places}, members.came_back)
+                    odd = diverged(
+                        {rank: what for rank, what, _ in found.places}, members.came_back
+                    )
                     verdict.losses = [_stray(rank, found, members, now) for rank in odd]
                     verdict.refusal = record.reason if odd else ""
                     verdict.stop = None if odd else (EXIT_PARTED, record.reason)

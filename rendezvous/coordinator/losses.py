@@ -113,7 +113,7 @@ class Loss:
         return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
 
     @classmethod
-    def of_stray(
+    def of_diverged(
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
         """The loss of a rank that has come back, and does otherwise than those that were never

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 
-def told_apart(said: Mapping[int, str]) -> str:
+def by_answer(said: Mapping[int, str]) -> str:
     """The ranks by what they say, most of them first; "" if all say the same."""
     ranks_by_words: dict[str, list[int]] = {}
     for rank, words in sorted(said.items()):
@@ -18,7 +18,7 @@ def named(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def strays(said: Mapping[int, object], since: Mapping[int, int]) -> list[int]:
+def diverged(said: Mapping[int, object], since: Mapping[int, int]) -> list[int]:
     """Ranks that came back and say otherwise than those that have been there longest, which agree;
     [] if these do not, or nobody says otherwise.
 
@@ -32,11 +32,11 @@ def strays(said: Mapping[int, object], since: Mapping[int, int]) -> list[int]:
     return sorted(rank for rank, words in said.items() if words not in first)
 
 
-def takes_otherwise(step: int, taken: Mapping[int, int], odd: Collection[int]) -> str:
+def uneven_newcomers(step: int, taken: Mapping[int, int], odd: Collection[int]) -> str:
     """One sentence on ranks that came back and take another number of microbatches."""
     return (
         f"{named(sorted(odd))} came back and {'take' if len(odd) > 1 else 'takes'} another number "
-        f"of microbatches to transaction {step} than the others: {told_apart(_counts(taken))}"
+        f"of microbatches to transaction {step} than the others: {by_answer(_counts(taken))}"
     )
 
 
@@ -44,7 +44,7 @@ def unequal(step: int, taken: Mapping[int, int]) -> str:
     """One sentence on ranks that have `taken` unequally many microbatches to a transaction."""
     return (
         f"the script's ranks take unequally many microbatches to transaction {step}, so what a "
-        f"lost one would have put in is unknown: {told_apart(_counts(taken))}"
+        f"lost one would have put in is unknown: {by_answer(_counts(taken))}"
     )
 
 

@@ -1,7 +1,7 @@
 """ZeroMQ's sockets as we use them: bounded, never blocking, encrypted where the network is.
 
 `station` builds on this; no other file knows ZeroMQ. Handshakes are judged in the launcher's own
-loop: the `Door` is the socket that ZeroMQ asks, polled like any other.
+loop: the `ZapHandler` is the socket that ZeroMQ asks, polled like any other.
 """
 
 import errno
@@ -90,7 +90,7 @@ class Caller:
         self._routing_id = own if key is None else key.routing_id(z85.decode(public))
         self._listener = listener_public(key) if key is not None else b""
 
-    def dress(self, socket: Socket) -> None:
+    def set_identity(self, socket: Socket) -> None:
         """Have a socket that is about to connect use this name and key."""
         socket.setsockopt(zmq.IDENTITY, self._routing_id)
         if self._public:
@@ -104,14 +104,14 @@ def listener_public(key: JobKey) -> bytes:
     return zmq.curve_public(z85.encode(key.listener_secret()))
 
 
-def dress_listener(socket: Socket, key: JobKey) -> None:
+def demand_key(socket: Socket, key: JobKey) -> None:
     """Have a socket that is about to listen demand the job's key."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, z85.encode(key.listener_secret()))
     socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
 
 
-class Door:
+class ZapHandler:
     """Answers ZeroMQ's question whether the owner of a public key may connect (ZAP, RFC 27)."""
 
     def __init__(self, context: Context, admits: Callable[[str], bool]) -> None:

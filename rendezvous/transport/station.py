@@ -23,10 +23,10 @@ from rendezvous.transport.sockets import (
     REMOTE_QUEUE,
     Caller,
     Context,
-    Door,
     Socket,
+    ZapHandler,
     bound,
-    dress_listener,
+    demand_key,
     end,
     keep_alive,
     monitor,
@@ -54,7 +54,7 @@ class Station:
         self._admission = Admission(key)
         self._caller = Caller(key)
         self._guests: dict[Socket, Guests] = {}  # those who call us
-        self._door = Door(self._context, self._admits)
+        self._door = ZapHandler(self._context, self._admits)
         self._poller.register(self._door.socket, zmq.POLLIN)
 
     @property
@@ -77,7 +77,7 @@ class Station:
         socket.setsockopt(zmq.HANDSHAKE_IVL, ANSWER_MS)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         if self._key is not None:
-            dress_listener(socket, self._key)
+            demand_key(socket, self._key)
         serve(socket, tcp(address, port))
         guests = Guests(self._context, socket)
         self._guests[guests.socket] = guests
@@ -99,7 +99,7 @@ class Station:
         socket = self._socket(zmq.DEALER, next((h for h in hosts if ":" in h), ""), REMOTE_QUEUE)
         keep_alive(socket)
         socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
-        (Caller(self._key) if apart else self._caller).dress(socket)
+        (Caller(self._key) if apart else self._caller).set_identity(socket)
         # Queue nothing for a peer that is not there: what we say is repeated, and must be fresh.
         socket.setsockopt(zmq.IMMEDIATE, int(not keeps))
         socket.setsockopt(zmq.RECONNECT_IVL, 100)

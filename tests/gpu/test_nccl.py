@@ -53,7 +53,7 @@ def connected(over: NcclChannel, generation: int) -> DeviceCommunicator:
 
 
 def flown(over: NcclChannel, link: DeviceCommunicator, tensor: torch.Tensor) -> Any:
-    return over._fly(link, lambda group: group.allreduce([tensor], AllreduceOptions()))
+    return over._begin_operation(link, lambda group: group.allreduce([tensor], AllreduceOptions()))
 
 
 def passes(operation: Any, within_s: float) -> bool:
@@ -82,7 +82,7 @@ def test_an_event_tells_what_a_future_does_not(over: NcclChannel, gpu: torch.dev
         works.append(group.allreduce([tensor], AllreduceOptions()))
         return works[0]
 
-    operation = over._fly(link, start)
+    operation = over._begin_operation(link, start)
 
     assert works[0].get_future().done()
     assert not operation.passed()

@@ -99,10 +99,10 @@ MUTANTS = (
         lossy=True,
         more=(
             (
-                "self.doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))",
+                "self.doubts.check_last_committed(made.rank, step, marks)",
                 "pass",
             ),
-            ("            self.doubts.memory(made.rank)", "            pass"),
+            ("            self.doubts.check_own_microbatch(made.rank)", "            pass"),
         ),
         elsewhere=(
             (

@@ -219,7 +219,7 @@ def broken_without_a_death(member: Member) -> float:
 
     def failing(pendings: Any, generation: int) -> None:
         if member.rank == 1 and pendings and generation == 1:
-            fabric._outlive(None, generation, "Connection closed by peer")
+            fabric._await_next_view(None, generation, "Connection closed by peer")
         finish(pendings, generation)
 
     fabric.finish = failing  # type: ignore[method-assign]
@@ -238,7 +238,7 @@ def failing_for_ever(member: Member) -> str:
 
     def failing(pendings: Any, generation: int) -> None:
         if pendings:
-            fabric._outlive(None, generation, "Connection closed by peer")
+            fabric._await_next_view(None, generation, "Connection closed by peer")
 
     fabric.finish = failing  # type: ignore[method-assign]
     try:

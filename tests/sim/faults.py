@@ -12,7 +12,7 @@ from tests.sim.takeover import Takeover
 from tests.sim.worker import Worker
 
 
-class Undertaker(Protocol):
+class ProcessEnds(Protocol):
     """The ends of processes."""
 
     def kill(self, rank: int, code: int, ours: bool, error: str) -> None: ...
@@ -33,7 +33,7 @@ class Victim(Protocol):
     def workers(self) -> Mapping[int, Worker]: ...
     def trace(self, event: str, reason: str, **fields: object) -> None: ...
     @property
-    def life(self) -> Undertaker: ...
+    def life(self) -> ProcessEnds: ...
 
 
 class Faults:

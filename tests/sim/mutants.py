@@ -117,11 +117,11 @@ MUTANTS = (
     ),
     Mutant(
         "standing extras in spite of a surprise", machine, "StepMachine._advance",
-        "self.joined if self.surprised else self.extras()", "self.extras()", "INV-6", 105,
+        "self.joined if self.plan_is_stale else self.extras()", "self.extras()", "INV-6", 105,
     ),
     Mutant(
         "a surprised rank reduces", machine, "StepMachine._advance",
-        "if self.surprised:", "if False:", "stop", 4,
+        "if self.plan_is_stale:", "if False:", "stop", 4,
     ),
     Mutant(
         "a view does not stop a reduction", machine, "StepMachine._view",
@@ -256,7 +256,7 @@ ARRIVALS = (
         "voted.invited == len(self.view.live_ranks)", "self.invited_in == generation", "INV-6", 32,
     ),
     Mutant(
-        "others join by surprise", machine, "StepMachine._welcome",
+        "others join by surprise", machine, "StepMachine._join_members",
         "self.planned_in = self.view.generation", "pass", "INV-6", 358,
     ),
     Mutant(

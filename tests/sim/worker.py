@@ -238,7 +238,7 @@ class Worker:
         machine = self.machine
         assert machine is not None, "the script runs after the topology is known"
         last = self.busy == "compute" and self.index == self.sim.plan.counts[self.step] - 1
-        if self.step != step or not last or self.at_commit_point or machine.surprised:
+        if self.step != step or not last or self.at_commit_point or machine.plan_is_stale:
             return
         if machine.extras():
             return

@@ -21,13 +21,13 @@ MOST_AT_THE_DOOR = 16
 
 
 @dataclass(slots=True, eq=False)
-class _Stranger:
+class _Unverified:
     connection: socket.socket
     until: float
     shown: bytearray = field(default_factory=bytearray)
 
 
-class Entrance:
+class TokenListener:
     """Listens on `host` at a port that the system chooses."""
 
     def __init__(self, host: str) -> None:
@@ -37,7 +37,7 @@ class Entrance:
         self.port: int = self._listener.getsockname()[1]
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._closed = False
-        self._strangers: list[_Stranger] = []  # the oldest first
+        self._strangers: list[_Unverified] = []  # the oldest first
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
 
@@ -88,11 +88,11 @@ class Entrance:
         if len(self._strangers) == MOST_AT_THE_DOOR:
             self._send_away(self._strangers[0])
         connection.setblocking(False)
-        stranger = _Stranger(connection, time.monotonic() + SILENT_S)
+        stranger = _Unverified(connection, time.monotonic() + SILENT_S)
         self._strangers.append(stranger)
         self._selector.register(connection, selectors.EVENT_READ, stranger)
 
-    def _has_token(self, stranger: _Stranger) -> bool:
+    def _has_token(self, stranger: _Unverified) -> bool:
         """True if the stranger has shown the token: it is none any more."""
         if stranger not in self._strangers:
             return False  # sent away a moment ago
@@ -112,7 +112,7 @@ class Entrance:
         self._selector.unregister(stranger.connection)
         return True
 
-    def _send_away(self, stranger: _Stranger) -> None:
+    def _send_away(self, stranger: _Unverified) -> None:
         self._strangers.remove(stranger)
         self._selector.unregister(stranger.connection)
         with suppress(OSError):  # gone already

@@ -20,12 +20,12 @@ SLOWEST_BYTES_PER_S = 1 << 20
 """Whoever moves less than this is as good as gone."""
 
 
-class HungUp(ConnectionError):
+class PeerClosed(ConnectionError):
     """The other side has closed the connection."""
 
 
 class Line:
-    """A connected stream socket. Methods raise TimeoutError, HungUp and other kinds of OSError."""
+    """A connected stream socket. Methods raise TimeoutError, PeerClosed and other OSErrors."""
 
     def __init__(self, connection: socket.socket, stall_s: float) -> None:
         """A peer that does nothing for `stall_s` seconds has stalled."""
@@ -71,7 +71,7 @@ class Line:
             except BlockingIOError:
                 raise _late(began, at, len(memory), "then nothing") from None
             if not count:
-                raise HungUp("the other side closed the connection")
+                raise PeerClosed("the other side closed the connection")
             at += count
 
     def receive(self, count: int) -> bytes:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgpack
 import torch
 
-from recoverrun.worker.arrival.entrance import Entrance
-from recoverrun.worker.arrival.line import HungUp, Line
+from recoverrun.worker.arrival.entrance import TokenListener
+from recoverrun.worker.arrival.line import Line, PeerClosed
 from recoverrun.worker.arrival.packing import unsendable
 from recoverrun.worker.arrival.state_wire import (
     CHANGED,
@@ -79,7 +79,7 @@ class Offer:
         self._closed = False
         self._line: Line | None = None
         self._server: threading.Thread | None = None
-        self._entrance = Entrance(host)
+        self._entrance = TokenListener(host)
         self.address = Address(host, self._entrance.port, self._entrance.token)
         self._porter = threading.Thread(target=self._let_in, name="arrival door", daemon=True)
         self._porter.start()
@@ -145,7 +145,7 @@ class Offer:
         """Wait for the numbers of pieces that the newcomer wants next; none if it has left."""
         try:
             (count,) = COUNT.unpack(line.receive(COUNT.size))
-        except HungUp:
+        except PeerClosed:
             return ()
         if not 0 < count <= len(self._tensors):
             raise ConnectionError(f"{count} of {len(self._tensors)} pieces were asked for")

@@ -103,7 +103,7 @@ def main(
     interruption = _Interruption()
     atexit.register(interruption.die)  # The first to be registered is the last to be called.
     started = start(os.environ)
-    _disguise(target, implied_path)
+    _set_up_sys(target, implied_path)
     main_module = _main_module()
     instrumenter = _instrument_imports(target, started)
     _supervise(target, main_module, instrumenter, started, interruption)
@@ -124,7 +124,7 @@ def _parse(arguments: Sequence[str]) -> Target:
             sys.exit(USAGE_CODE)
 
 
-def _disguise(target: Target, implied_path: str | None) -> None:
+def _set_up_sys(target: Target, implied_path: str | None) -> None:
     """Make sys look as it would have looked to the script."""
     if implied_path is not None:
         last = len(sys.path) - 1 - sys.path[::-1].index(implied_path)

@@ -48,11 +48,11 @@ def wait(fd: int, start: Start) -> tuple[list[str], Start]:
     """
     entitle("spare", "process")
     line = socket.socket(fileno=fd)
-    streams = _quieten()
-    idle = _be_idle()
+    streams = _silence_imports()
+    idle = _become_idle()
     copies = prepared()
     if idle:
-        _be_usual()  # Now: on a busy machine it would hear late that it is wanted.
+        _leave_idle()  # Now: on a busy machine it would hear late that it is wanted.
     with suppress(OSError):
         line.send(READY)
     order = _order(line)
@@ -153,7 +153,7 @@ def _started(start: Start, environ: Mapping[str, str], copies: list[Copy]) -> St
 # ------------------------------------------------------------------------------- streams
 
 
-def _quieten() -> dict[int, int]:
+def _silence_imports() -> dict[int, int]:
     """Silence what imports print. Returns copies of the launcher's streams."""
     copies = {number: os.dup(number) for number in (1, 2)}
     null = os.open(os.devnull, os.O_WRONLY)
@@ -183,7 +183,7 @@ def _take_environment(order: SpareOrder) -> None:
 # ------------------------------------------------------------------------------- its time
 
 
-def _be_idle() -> bool:
+def _become_idle() -> bool:
     """True if this process now runs only when nobody else wants to, and may return from that."""
     found: list[bool] = []
     trial = threading.Thread(target=lambda: found.append(_may_return()))
@@ -205,7 +205,7 @@ def _may_return() -> bool:
     return True
 
 
-def _be_usual() -> None:
+def _leave_idle() -> None:
     for name in os.listdir("/proc/self/task"):
         with suppress(OSError):  # A thread may end meanwhile.
             os.sched_setscheduler(int(name), os.SCHED_OTHER, os.sched_param(0))

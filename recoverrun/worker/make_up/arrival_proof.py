@@ -17,7 +17,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.layout import Layout
-from rendezvous.transport.apart import strays, takes_otherwise
+from rendezvous.transport.apart import diverged, uneven_newcomers
 
 UNLIKE = "its microbatch of step {step} {what}, compared with what rank {by} found for it"
 
@@ -31,9 +31,9 @@ def compare_counts(worker: WorkerState, generation: int) -> None:
     protection = worker.protection
     many = len(worker.runtime.microbatches)
     taken, _ = protection.vote_group.taken(generation, many)
-    odd = strays(taken, dict.fromkeys(worker.joined, generation))
+    odd = diverged(taken, dict.fromkeys(worker.joined, generation))
     if worker.env.rank in odd:
-        leave(worker, takes_otherwise(worker.step, taken, odd))
+        leave(worker, uneven_newcomers(worker.step, taken, odd))
     if odd:
         raise Superseded
 

@@ -17,7 +17,7 @@ from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import crc_of, crc_of_streams
 from recoverrun.worker.make_up.made_microbatch import Made
-from recoverrun.worker.make_up.noted_evidence import disowned
+from recoverrun.worker.make_up.noted_evidence import own_mismatch
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.views import Identity
@@ -95,7 +95,7 @@ class Audits:
         auditor = live[(live.index(layout.slot(executed_by)) + 1) % len(live)]
         again = machine.slot == auditor and len(live) > 1
         mine = execute(identity, rank) if again else made.get(identity)
-        distrust = disowned(worker, self._executor)  # shard mates do both
+        distrust = own_mismatch(worker, self._executor)  # shard mates do both
         words = {"found": report_of(worker, mine), "own": guessed() or distrust}
         heard = gather(protection.fabric, protection.peers, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)

@@ -24,7 +24,7 @@ DIED = "ranks {} died in it, or later in the same step"
 GIVEN_UP = "rank {} has given it up"
 
 
-def which(step: int, identity: Identity) -> Which:
+def microbatch_id_of(step: int, identity: Identity) -> Which:
     slot, index = identity
     return slot, step, index
 

@@ -1,13 +1,12 @@
 """Reasons not to believe what is executed as a lost rank. Each is checked before it counts:
 
-- memory: before anything is executed for a rank that was just lost, our own microbatch is executed
-  once more, and must come out as it did;
-- precedent: where the rank has noted nothing of the transaction, its last committed microbatch is
-  executed again, and must come out as it did;
-- indifference: where a collective was met that no proof has met, another answer must give the same
-  gradient;
-- ignorance: unknown values of the rank are believed not to matter: our own values in their place
-  must give the same. Checked whenever more is unknown, and with each audit.
+- before anything is executed for a rank that was just lost, our own microbatch is executed once
+  more, and must come out as it did;
+- where the rank has noted nothing of the transaction, its last committed microbatch is executed
+  again, and must come out as it did;
+- where a collective was met that no proof has met, another answer must give the same gradient;
+- unknown values of the rank are believed not to matter: our own values in their place must give
+  the same. Checked whenever more is unknown, and with each audit.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -52,17 +51,19 @@ class Doubts:
             self._asked[rank] = self._asked.get(rank, frozenset()) | unknown
         self._asking.clear()
 
-    def memory(self, rank: int) -> None:
+    def check_own_microbatch(self, rank: int) -> None:
         worker = self._worker
         if rank not in self._recalled:
             slot = worker.protection.layout.slot(worker.env.rank)
             worker.context_buffer.enters((slot, worker.step, 0))
-            self._recalled[rank] = noted_evidence.disowned(worker, self._executor)
+            self._recalled[rank] = noted_evidence.own_mismatch(worker, self._executor)
             worker.context_buffer.rests()
         if self._recalled[rank]:
             raise NotReplayable(self._recalled[rank])
 
-    def precedent(self, rank: int, step: int, marks: dict[tuple[int, int], Mark]) -> None:
+    def check_last_committed(
+        self, rank: int, step: int, marks: dict[tuple[int, int], Mark]
+    ) -> None:
         """`marks` are what the rank has noted."""
         if rank not in self._shown:
             noted, _ = marks.get((step, 0), (0, 0))
@@ -72,7 +73,7 @@ class Doubts:
         if self._shown[rank]:
             raise NotReplayable(self._shown[rank])
 
-    def indifference(self, made: Made, microbatch: Microbatch) -> None:
+    def check_collectives(self, made: Made, microbatch: Microbatch) -> None:
         if not self._executor.answered:
             return
 
@@ -88,7 +89,7 @@ class Doubts:
             raise NotReplayable(TALKS)
         self._executor.talked = True
 
-    def ignorance(self, made: Made, microbatch: Microbatch) -> None:
+    def check_unknown(self, made: Made, microbatch: Microbatch) -> None:
         """Shard mates need not lack the same values: they ask together, with audits alone."""
         layout = self._worker.protection.layout
         unknown = self._unknown(made, microbatch)

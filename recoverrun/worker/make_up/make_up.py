@@ -13,7 +13,7 @@ from ft_collectives.communicators.gather_objects import gather
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.make_up import arrival_proof
 from recoverrun.worker.make_up.audits import Audits
-from recoverrun.worker.make_up.deadly_microbatches import which
+from recoverrun.worker.make_up.deadly_microbatches import microbatch_id_of
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
@@ -153,7 +153,7 @@ class MakeUp:
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
                 later = before and not known and rounds <= len(self.maker.own_all)
-                later = later and not self._left.deaths.forbid(which(step, identity))
+                later = later and not self._left.deaths.forbid(microbatch_id_of(step, identity))
                 again = later or made.rank in news
                 found[identity] = AGAIN if again else FRESH
         return found

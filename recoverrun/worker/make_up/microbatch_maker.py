@@ -11,7 +11,7 @@ from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
-from recoverrun.worker.make_up.deadly_microbatches import KILLS, which
+from recoverrun.worker.make_up.deadly_microbatches import KILLS, microbatch_id_of
 from recoverrun.worker.make_up.doubts import Doubts
 from recoverrun.worker.make_up.followed_buffers import FollowedBuffers
 from recoverrun.worker.make_up.left_contexts import LeftContexts
@@ -74,9 +74,12 @@ class MicrobatchMaker:
         """Execute as the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self.own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
-        microbatch_id, context_buffer = which(step, made.identity), self._worker.context_buffer
+        microbatch_id, context_buffer = (
+            microbatch_id_of(step, made.identity),
+            self._worker.context_buffer,
+        )
         try:
-            self.doubts.memory(made.rank)  # first: shard mates do so together
+            self.doubts.check_own_microbatch(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
             context_buffer.enters(microbatch_id)
             if self._rehearsal.is_wanted(made.identity):
@@ -100,14 +103,15 @@ class MicrobatchMaker:
         """Execute, and doubt what came of it: the start, and what did. Raises NotReplayable."""
         step = self._worker.step
         made.start = self._left.state_of(made.rank, microbatch)
-        self.doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
+        marks = self._left.marks.get(made.rank, {})
+        self.doubts.check_last_committed(made.rank, step, marks)
         with Apart(self._worker) as apart:
             before = self.buffers.before(self.made, made.identity)
             made.executed = self._executor.execute(made.rank, made.start, step, microbatch, before)
             made.pieces = apart.pieces(carried=not made.identity[1])
             made.fresh = False
-        self.doubts.indifference(made, microbatch)
-        self.doubts.ignorance(made, microbatch)
+        self.doubts.check_collectives(made, microbatch)
+        self.doubts.check_unknown(made, microbatch)
         return made.start, made.executed
 
     def _rehearse(self, made: Made, microbatch: Microbatch) -> None:
@@ -134,7 +138,7 @@ class MicrobatchMaker:
 
     def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
-        why = self._left.deaths.forbid(which(self._worker.step, made.identity))
+        why = self._left.deaths.forbid(microbatch_id_of(self._worker.step, made.identity))
         if why:
             raise NotReplayable(self._killing(made, microbatch, why))
 
@@ -190,7 +194,7 @@ class MicrobatchMaker:
         """
         worker, made = self._worker, Made(identity, rank, [])
         step, microbatch = worker.step, self.own(identity[1])
-        worker.context_buffer.enters(which(step, identity))
+        worker.context_buffer.enters(microbatch_id_of(step, identity))
         with worker.timing.measure("redo"), suppress(NotReplayable):
             state = self._left.state_of(rank, microbatch)
             with Apart(worker) as apart:
@@ -207,7 +211,7 @@ class MicrobatchMaker:
         for identity, made in sorted(self.made.items()):
             if made.start is None or made.executed is None:
                 continue
-            microbatch_id = which(self._worker.step, identity)
+            microbatch_id = microbatch_id_of(self._worker.step, identity)
             context_buffer = self._worker.context_buffer
             context_buffer.enters(microbatch_id)
             with self._worker.timing.measure("redo"):

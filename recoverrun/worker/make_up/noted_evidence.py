@@ -40,7 +40,7 @@ OWN = (
 )
 
 
-def disowned(worker: WorkerState, executor: Executor) -> str:
+def own_mismatch(worker: WorkerState, executor: Executor) -> str:
     """The reason why this rank cannot execute the microbatches of another one, or "": its own of
     the present transaction does not come out as it did.
     """

@@ -142,7 +142,7 @@ class Control:
         """The next order for the script's thread. Superseded if the members change meanwhile."""
         worker = self._worker
         with worker.changed:
-            worker.protection.fabric.waits.for_word(
+            worker.protection.fabric.waits.until_ready(
                 worker.changed, lambda: bool(self._agenda), f"transaction {worker.step}"
             )
             return self._agenda.popleft()

@@ -229,7 +229,7 @@ class Driver:
         if machine is None or worker.acting:
             return 0
         with worker.changed:  # a view in between would make final what a loss has yet to fill
-            return 0 if machine.surprised or worker.lost else machine.view.generation
+            return 0 if machine.plan_is_stale or worker.lost else machine.view.generation
 
     @contextmanager
     def schedule(self) -> Iterator[None]:

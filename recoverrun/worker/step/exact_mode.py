@@ -45,7 +45,7 @@ def exact_sum(machine: StepMachine, fabric: Fabric, channel: Channel) -> ExactSu
     """The sum of gradients over `channel` with `--exact`."""
 
     def shares(generation: int) -> Mapping[int, tuple[Identity, ...]] | None:
-        over = machine.view.generation != generation or machine.surprised
+        over = machine.view.generation != generation or machine.plan_is_stale
         return None if over else machine.shares()
 
     return ExactSum(fabric, channel, shares)
@@ -58,7 +58,7 @@ def gives_way(worker: WorkerState) -> bool:
     return worker.env.exact and bool(worker.joined)
 
 
-def insist(worker: WorkerState, promise: Promise, reason: str) -> None:
+def end_if_unserved(worker: WorkerState, promise: Promise, reason: str) -> None:
     """A proof is over: end the run if it showed that `--exact` cannot be given."""
     env = worker.env
     if not env.exact or gives_way(worker):

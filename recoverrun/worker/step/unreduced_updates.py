@@ -39,7 +39,7 @@ class UnreducedUpdates:
             return
         reason = ALONE.format(worker.step)
         worker.guarantee.weaken(reason)
-        exact_mode.insist(worker, "equal-count", reason)
+        exact_mode.end_if_unserved(worker, "equal-count", reason)
 
 
 def _versions(strategy: Strategy) -> list[int]:

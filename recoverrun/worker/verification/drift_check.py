@@ -206,7 +206,7 @@ class DriftCheck:
         """All have heard the same."""
         worker = self._worker
         worker.guarantee.weaken(reason)
-        exact_mode.insist(worker, "equal-count", reason)
+        exact_mode.end_if_unserved(worker, "equal-count", reason)
 
     def _hear_values(self, said: list[list[list[Any]]]) -> bool:
         """True if more values are known not to be common."""

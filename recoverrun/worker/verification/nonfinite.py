@@ -85,8 +85,8 @@ class NonfiniteCheck:
         machine, layout = protection.machine, protection.layout
         vote_group = self._opened()  # all ranks come here first at the same commit point
         with worker.changed:
-            surprised, view = machine.surprised, machine.view
-        if surprised:
+            stale, view = machine.plan_is_stale, machine.view
+        if stale:
             return
         try:
             own = [0] * len(layout.slots)

@@ -119,7 +119,7 @@ class Proofs:
         fabric = worker.protection.fabric
         generation = fabric.view.generation
         last = worker.runtime.microbatches[-1]
-        with fabric.limits.lenient(self._mutual.longest_s):
+        with fabric.limits.lengthened(self._mutual.longest_s):
             proved = self._prove(0, generation, _program(last), 0)
         self._before = _around(last)
         if proved.promise == "exact-samples":  # before any rank can know that all have promised
@@ -162,7 +162,7 @@ class Proofs:
         generation = fabric.view.generation
         begun, followed = set(self._begun), set(self._followed)
         try:
-            with fabric.limits.lenient(self._mutual.longest_s):
+            with fabric.limits.lengthened(self._mutual.longest_s):
                 proved = self._prove(worker.step - 1, generation, *wanted)
             weakest = self._everybody(generation, proved.promise)
             waits = weakest == "equal-count" and self._waits(generation, proved)
@@ -243,7 +243,7 @@ class Proofs:
         own = self.word in (FIRST, SECOND)
         reason = ALONE.format(loop, worker.step - 1)
         worker.guarantee.weaken(reason if own else UNSAID)
-        exact_mode.insist(worker, "equal-count", reason if own else UNSAID)
+        exact_mode.end_if_unserved(worker, "equal-count", reason if own else UNSAID)
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
@@ -268,7 +268,7 @@ class Proofs:
             worker.guarantee.weaken(why)
         elif worker.guarantee.promise is None or weakest != "exact-samples":
             worker.guarantee.state(weakest, proved.reason, own)
-        exact_mode.insist(worker, weakest, why)
+        exact_mode.end_if_unserved(worker, weakest, why)
 
     # --------------------------------------------------------------------------- the proof
 

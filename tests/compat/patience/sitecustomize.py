@@ -30,7 +30,7 @@ def waits(survivor: Any) -> bool:
     was lost is not the one to wait after.
     """
     worker = survivor._parts.worker
-    if worker.protection.machine.surprised:
+    if worker.protection.machine.plan_is_stale:
         return False
     live = worker.view.live_ranks
     lost = [rank for rank in range(worker.env.world_size) if rank not in live]

@@ -19,7 +19,9 @@ def main() -> None:
     link = over.connect(1, FileStore(sys.argv[1], 2), 1, 2, lambda: True)
     assert link is not None, "nobody ends the wait"
     tensor = torch.full((1 << 20,), 2.0, device=device)
-    operation = over._fly(link, lambda group: group.allreduce([tensor], AllreduceOptions()))
+    operation = over._begin_operation(
+        link, lambda group: group.allreduce([tensor], AllreduceOptions())
+    )
     while not operation.passed():
         time.sleep(0.001)
     print(tensor[0].item(), flush=True)

@@ -185,7 +185,7 @@ PROVED = (
     ),
     _bug(
         "uncertain: survivors decide that may have been left out", proved_deaths,
-        "ProvedDeaths.take_stock",
+        "ProvedDeaths.recheck",
         "orphaned and self.known", "orphaned", "I5", schedule="bereft",
     ),
     _bug(

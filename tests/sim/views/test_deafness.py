@@ -18,7 +18,7 @@ TALKATIVE = Mutant(
 
 RESENTFUL = Mutant(
     "resentful: what a leader did not hear while it was deaf is the others' silence", peers,
-    "Peers.deafen", "self.deaf_at = self._now", "pass", "", 0,
+    "Peers.excuse_silence", "self.deaf_at = self._now", "pass", "", 0,
 )  # fmt: skip
 
 

@@ -12,4 +12,4 @@ def test_a_system_without_proc_leaves_threads_as_they_are(
 ) -> None:
     monkeypatch.setattr(gloo_threads, "TASKS", str(tmp_path / "not mounted"))
 
-    gloo_threads.calm()
+    gloo_threads.schedule_as_batch()

@@ -78,7 +78,7 @@ def test_who_waits_for_anothers_word_does_not_wait_longer() -> None:
     fabric = make(SHORT, [])
 
     with fabric.changed, pytest.raises(TimedOut, match="transaction 7 timed out"):
-        fabric.waits.for_word(fabric.changed, lambda: False, "transaction 7")
+        fabric.waits.until_ready(fabric.changed, lambda: False, "transaction 7")
 
 
 def test_a_message_has_the_limit_of_its_group_unless_the_script_names_another() -> None:
@@ -101,7 +101,7 @@ def test_the_limit_is_what_the_script_has_set_last() -> None:
 
     assert (before, allowed.within_s()) == (5, 9)
     assert allowed.longest > timedelta(seconds=9), "gloo is not to give up first"
-    with allowed.lenient(20):
+    with allowed.lengthened(20):
         assert allowed.within_s(lambda: timedelta(seconds=1)) == 21
     assert allowed.within_s() == 9
 

@@ -9,7 +9,7 @@ from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations, part
+from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations, settle_disagreement
 from rendezvous.protocol.views import View
 
 RANKS = (0, 1, 2)
@@ -48,25 +48,25 @@ def test_who_came_back_and_calls_otherwise_withdraws_and_the_others_go_on() -> N
     said = [(A, 0), (B, 5), (A, 0)]
 
     with pytest.raises(Withdrawn, match="they differ"):
-        part(said, B, fabric_of(1, came_back=True), "they differ")
+        settle_disagreement(said, B, fabric_of(1, came_back=True), "they differ")
     with pytest.raises(Superseded):
-        part(said, A, fabric_of(0, came_back=False), "they differ")
+        settle_disagreement(said, A, fabric_of(0, came_back=False), "they differ")
 
 
 def test_who_came_back_and_calls_as_the_first_ones_do_stays() -> None:
     said = [(A, 0), (B, 5), (A, 7)]
 
     with pytest.raises(Superseded):
-        part(said, A, fabric_of(2, came_back=True), "they differ")
+        settle_disagreement(said, A, fabric_of(2, came_back=True), "they differ")
 
 
 def test_where_all_were_lost_before_who_came_back_last_withdraws() -> None:
     said = [(A, 5), (B, 9), (A, 7)]
 
     with pytest.raises(Withdrawn, match="they differ"):
-        part(said, B, fabric_of(1, came_back=True), "they differ")
+        settle_disagreement(said, B, fabric_of(1, came_back=True), "they differ")
     with pytest.raises(Superseded):
-        part(said, A, fabric_of(0, came_back=True), "they differ")
+        settle_disagreement(said, A, fabric_of(0, came_back=True), "they differ")
 
 
 @pytest.mark.parametrize("said", [[(A, 0), (B, 0), (A, 5)], [(A, 5), (B, 5)]])
@@ -75,7 +75,7 @@ def test_where_those_who_stayed_differ_it_is_the_script_s(
 ) -> None:
     for own, since in said:
         with pytest.raises(RuntimeError, match="they differ"):
-            part(said, own, fabric_of(0, came_back=since > 0), "they differ")
+            settle_disagreement(said, own, fabric_of(0, came_back=since > 0), "they differ")
 
 
 def test_an_operation_waits_as_long_as_the_script_waits_in_its_group() -> None:

@@ -58,7 +58,7 @@ def test_a_surprised_rank_uses_no_standing_quota() -> None:
     effects = rank.home()
 
     assert [type(effect) for effect in effects] == [Send]
-    assert rank.machine.surprised
+    assert rank.machine.plan_is_stale
 
 
 def test_a_redo_computes_what_is_missing_one_by_one_and_reduces_anew() -> None:
@@ -191,7 +191,7 @@ def test_a_rank_joins_what_its_shard_mates_have_begun_and_asks_again() -> None:
     report = said(rank.feed(Accumulated(identity=(2, 1))))
 
     assert (report.phase, report.done) == ("settle", ((0, 0), (0, 1), (2, 1)))
-    assert rank.machine.surprised
+    assert rank.machine.plan_is_stale
 
 
 def test_it_joins_its_shard_mates_no_more_once_the_members_have_changed() -> None:

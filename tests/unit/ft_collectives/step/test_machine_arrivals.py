@@ -70,7 +70,7 @@ def test_a_newer_view_lets_who_is_held_go_on() -> None:
     rank.feed(_voted(2))
     rank.feed(Viewed(view=THIRD))
 
-    assert rank.machine.held() is None and rank.machine.surprised
+    assert rank.machine.held() is None and rank.machine.plan_is_stale
 
 
 def test_a_view_that_others_join_by_is_no_surprise_and_nothing_issaid() -> None:
@@ -78,7 +78,7 @@ def test_a_view_that_others_join_by_is_no_surprise_and_nothing_issaid() -> None:
     rank.feed(_voted(2))
 
     assert rank.feed(Viewed(view=BACK)) == []
-    assert rank.machine.held() is None and not rank.machine.surprised
+    assert rank.machine.held() is None and not rank.machine.plan_is_stale
     assert rank.home() == [Reduce(generation=3)]  # slot 2 is at home again
     assert rank.machine.extras() == ()
 
@@ -88,7 +88,7 @@ def test_a_view_that_others_join_by_says_nothing_when_it_comes_twice() -> None:
     rank.feed(_voted(2), Viewed(view=BACK))
 
     assert rank.feed(Viewed(view=BACK)) == []
-    assert not rank.machine.surprised
+    assert not rank.machine.plan_is_stale
 
 
 def test_nobody_joins_in_a_step_of_which_something_is_done() -> None:

@@ -8,22 +8,22 @@ from collections.abc import Iterator
 import pytest
 
 from recoverrun.worker.arrival import entrance as entrance_module
-from recoverrun.worker.arrival.entrance import MOST_AT_THE_DOOR, TOKEN_BYTES, Entrance
+from recoverrun.worker.arrival.entrance import MOST_AT_THE_DOOR, TOKEN_BYTES, TokenListener
 
 
 @pytest.fixture
-def entrance() -> Iterator[Entrance]:
-    made = Entrance("127.0.0.1")
+def entrance() -> Iterator[TokenListener]:
+    made = TokenListener("127.0.0.1")
     yield made
     made.close()
     assert made.next() is None
 
 
-def come(entrance: Entrance) -> socket.socket:
+def come(entrance: TokenListener) -> socket.socket:
     return socket.create_connection(("127.0.0.1", entrance.port), 10)
 
 
-def met(entrance: Entrance, visitor: socket.socket) -> bool:
+def met(entrance: TokenListener, visitor: socket.socket) -> bool:
     """True if `visitor` is the one who is let in next."""
     found = entrance.next()
     assert found is not None
@@ -31,14 +31,14 @@ def met(entrance: Entrance, visitor: socket.socket) -> bool:
         return found.getpeername() == visitor.getsockname()
 
 
-def test_each_entrance_has_a_token_of_its_own(entrance: Entrance) -> None:
-    other = Entrance("127.0.0.1")
+def test_each_entrance_has_a_token_of_its_own(entrance: TokenListener) -> None:
+    other = TokenListener("127.0.0.1")
     other.close()
 
     assert len(entrance.token) == TOKEN_BYTES and entrance.token != other.token
 
 
-def test_a_token_may_come_in_pieces(entrance: Entrance) -> None:
+def test_a_token_may_come_in_pieces(entrance: TokenListener) -> None:
     with come(entrance) as visitor:
         visitor.sendall(entrance.token[:5])
         timer = threading.Timer(0.05, visitor.sendall, (entrance.token[5:],))
@@ -47,7 +47,7 @@ def test_a_token_may_come_in_pieces(entrance: Entrance) -> None:
         assert met(entrance, visitor)
 
 
-def test_nothing_behind_the_token_is_taken(entrance: Entrance) -> None:
+def test_nothing_behind_the_token_is_taken(entrance: TokenListener) -> None:
     with come(entrance) as visitor:
         visitor.sendall(entrance.token + b"more")
         found = entrance.next()
@@ -58,7 +58,7 @@ def test_nothing_behind_the_token_is_taken(entrance: Entrance) -> None:
 
 
 @pytest.mark.parametrize("change", [0, TOKEN_BYTES - 1])
-def test_a_token_that_differs_in_one_bit_is_none(entrance: Entrance, change: int) -> None:
+def test_a_token_that_differs_in_one_bit_is_none(entrance: TokenListener, change: int) -> None:
     wrong = bytearray(entrance.token)
     wrong[change] ^= 1
     with come(entrance) as stranger, come(entrance) as visitor:
@@ -74,7 +74,7 @@ def test_a_token_that_differs_in_one_bit_is_none(entrance: Entrance, change: int
 
 
 def test_who_is_silent_is_sent_away_after_a_time(
-    entrance: Entrance, monkeypatch: pytest.MonkeyPatch
+    entrance: TokenListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entrance_module, "SILENT_S", 0.1)
     thread = threading.Thread(target=entrance.next)
@@ -89,7 +89,7 @@ def test_who_is_silent_is_sent_away_after_a_time(
 
 
 def test_the_oldest_makes_room_at_a_full_door(
-    entrance: Entrance, monkeypatch: pytest.MonkeyPatch
+    entrance: TokenListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entrance_module, "SILENT_S", 1000.0)
     found: list[socket.socket | None] = []
@@ -109,7 +109,7 @@ def test_the_oldest_makes_room_at_a_full_door(
     assert gone == [True, True]
 
 
-def test_of_two_that_show_the_token_at_once_only_one_is_let_in(entrance: Entrance) -> None:
+def test_of_two_that_show_the_token_at_once_only_one_is_let_in(entrance: TokenListener) -> None:
     with come(entrance) as first, come(entrance) as second, come(entrance) as other:
         for one in (first, second):
             one.sendall(entrance.token[:1])
@@ -125,7 +125,7 @@ def test_of_two_that_show_the_token_at_once_only_one_is_let_in(entrance: Entranc
 
 
 def test_closing_wakes_whoever_waits() -> None:
-    entrance, found = Entrance("127.0.0.1"), [object()]
+    entrance, found = TokenListener("127.0.0.1"), [object()]
     thread = threading.Thread(target=lambda: found.append(entrance.next()))
     thread.start()
     began = time.monotonic()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from recoverrun.worker.arrival import line as line_module
-from recoverrun.worker.arrival.line import HungUp, Line
+from recoverrun.worker.arrival.line import Line, PeerClosed
 
 STALL_S = 0.3
 
@@ -131,7 +131,7 @@ def test_the_end_of_a_connection_is_told(ends: Ends) -> None:
     ends[1].sendall(b"a")
     ends[1].close()
 
-    with pytest.raises(HungUp, match="closed the connection"):
+    with pytest.raises(PeerClosed, match="closed the connection"):
         Line(ends[0], 5).receive(2)
 
 
@@ -158,12 +158,12 @@ def test_hanging_up_wakes_whoever_waits(ends: Ends) -> None:
     line.hang_up()
     thread.join(10)
 
-    assert not thread.is_alive() and isinstance(raised[0], HungUp)
+    assert not thread.is_alive() and isinstance(raised[0], PeerClosed)
 
 
 def test_a_connection_ends_though_another_descriptor_is_open(ends: Ends) -> None:
     """As a forked child has one."""
     with ends[0].dup():
         Line(ends[0], 5).close()
-        with pytest.raises(HungUp):
+        with pytest.raises(PeerClosed):
             Line(ends[1], 5).receive(1)

@@ -214,11 +214,11 @@ def test_each_rank_is_asked_for_guesses_once_it_has_executed_its_own(
     """Whatever came of that: shard mates do both together."""
     rank, before = Rank(slot, (0, 1, 4)), []
 
-    def disowned(session: Any, executor: Any) -> str:
+    def own_mismatch(session: Any, executor: Any) -> str:
         before.append(rank.guesses)
         return own
 
-    monkeypatch.setattr(audits_module, "disowned", disowned)
+    monkeypatch.setattr(audits_module, "own_mismatch", own_mismatch)
 
     _, why = rank.run({(LOST, 0): 0})
 

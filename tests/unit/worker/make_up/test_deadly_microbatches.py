@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from recoverrun.worker.context.context_buffer import ContextWriter, Which
-from recoverrun.worker.make_up.deadly_microbatches import DeadlyMicrobatches, which
+from recoverrun.worker.make_up.deadly_microbatches import DeadlyMicrobatches, microbatch_id_of
 from recoverrun.worker.step.failpoints import Failpoints
 from rendezvous.protocol import shared_memory
 from rendezvous.protocol.shared_memory import Begun
 
 STEP, IDENTITY = 5, (1, 0)
-ONE = which(STEP, IDENTITY)
+ONE = microbatch_id_of(STEP, IDENTITY)
 
 
 def begun(which: Which, *, last: int | None = None, given_up: int = 0) -> Begun:
@@ -51,7 +51,9 @@ def test_a_death_that_is_told_twice_is_one() -> None:
     assert deaths.forbid(ONE) == ""
 
 
-@pytest.mark.parametrize("other", [which(STEP + 1, IDENTITY), which(STEP, (1, 1)), (0, STEP, 0)])
+@pytest.mark.parametrize(
+    "other", [microbatch_id_of(STEP + 1, IDENTITY), microbatch_id_of(STEP, (1, 1)), (0, STEP, 0)]
+)
 def test_deaths_in_others_do_not_count(other: tuple[int, int, int]) -> None:
     deaths = DeadlyMicrobatches()
     deaths.learn([(1, (begun(ONE),)), (0, (begun(other),))])

@@ -203,7 +203,7 @@ class One:
         """The executions for it before the microbatch counts."""
         made = self.made(*unknown, rank=rank)
         with self._apart(differs):
-            self.doubts.ignorance(made, self.microbatch)
+            self.doubts.check_unknown(made, self.microbatch)
         return self.tries.taken()
 
     def guesses(self, *unknown: Key, differs: Differs = never) -> tuple[list[str], str]:

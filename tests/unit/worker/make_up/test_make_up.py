@@ -277,7 +277,7 @@ def test_once_for_each_lost_rank() -> None:
     survivor = forgetful().survivors[0]
 
     for rank in (LOST, 1, LOST, 1):
-        survivor.make_up.maker.doubts.memory(rank)
+        survivor.make_up.maker.doubts.check_own_microbatch(rank)
 
     assert survivor.recalled == [(STEP, 0)] * 2
 

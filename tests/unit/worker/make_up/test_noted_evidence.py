@@ -11,7 +11,7 @@ import torch
 from recoverrun.worker.context.evidence import Evidence, Mark
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
-from recoverrun.worker.make_up.noted_evidence import COMMITTED, disowned
+from recoverrun.worker.make_up.noted_evidence import COMMITTED, own_mismatch
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
@@ -121,7 +121,7 @@ def test_of_each_lost_rank_for_itself() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noted_evidence, "disproved", disproved)
         for rank in (LOST, 1, LOST, 1):
-            survivor.make_up.maker.doubts.precedent(rank, STEP, {})
+            survivor.make_up.maker.doubts.check_last_committed(rank, STEP, {})
 
     assert asked == [LOST, 1]
 
@@ -258,7 +258,7 @@ def why_not(survivor: Survivor, threads: int = 1) -> str:
     session: Any = survivor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        return disowned(session, session.executor)
+        return own_mismatch(session, session.executor)
 
 
 def test_one_that_comes_out_as_it_was_can_be_trusted() -> None:
