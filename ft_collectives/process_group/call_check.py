@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp
-from rendezvous.transport.apart import by_answer
+from rendezvous.protocol.rank_differences import by_answer
 
 CALLS = (
     "all_reduce",

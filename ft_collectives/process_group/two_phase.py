@@ -33,7 +33,7 @@ from ft_collectives.communicators.errors import MembersChanged, PeerLost, Supers
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.call_check import ROW, CallSignature, disagreement
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
-from rendezvous.transport.apart import diverged
+from rendezvous.protocol.rank_differences import diverged
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The end of a step of which ranks have taken unequally many microbatches."""
 
 from ft_collectives.step.step_events import Compared, Differ, Effect, Uneven, Withdraw
-from rendezvous.transport.apart import diverged, unequal, uneven_newcomers
+from rendezvous.protocol.rank_differences import diverged, unequal, uneven_newcomers
 
 
 def parted(rank: int, step: int, compared: Compared, *, whole: bool, shards: int) -> list[Effect]:

@@ -15,9 +15,9 @@ from rendezvous.coordinator.members import Membership
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Decision, Report
 from rendezvous.protocol.quota import share_out
+from rendezvous.protocol.rank_differences import unequal
 from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.views import Identity
-from rendezvous.transport.apart import unequal
 
 RESEND_AFTER_S = 0.5
 """A view without an answer is sent again: messages may be lost."""

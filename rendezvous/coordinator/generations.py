@@ -21,9 +21,9 @@ from rendezvous.coordinator.step_log import StepBook
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
 from rendezvous.protocol.effects import Effect, StopJob, ToRank
 from rendezvous.protocol.messages import Stop
+from rendezvous.protocol.rank_differences import diverged, uneven_newcomers
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
-from rendezvous.transport.apart import diverged, uneven_newcomers
 
 EXIT_ERROR, EXIT_INVARIANT = 1, 85
 

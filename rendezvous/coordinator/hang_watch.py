@@ -27,8 +27,8 @@ from rendezvous.membership.standstill import Standstill
 from rendezvous.protocol.effects import Effect, Inspection
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, Stack
 from rendezvous.protocol.progress_page import Phase
+from rendezvous.protocol.rank_differences import diverged
 from rendezvous.protocol.records import Json, Record
-from rendezvous.transport.apart import diverged
 
 EXIT_PARTED = 93
 

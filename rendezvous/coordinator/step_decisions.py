@@ -22,7 +22,7 @@ from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.step_log import StepBook
 from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.messages import Decision
-from rendezvous.transport.apart import missed
+from rendezvous.protocol.rank_differences import missed
 
 CONTEXTS_WAIT_S = 1.0
 """How long a decision waits for the context of a rank that the kernel has not reaped yet."""

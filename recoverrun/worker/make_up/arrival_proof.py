@@ -17,7 +17,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.layout import Layout
-from rendezvous.transport.apart import diverged, uneven_newcomers
+from rendezvous.protocol.rank_differences import diverged, uneven_newcomers
 
 UNLIKE = "its microbatch of step {step} {what}, compared with what rank {by} found for it"
 

@@ -1,6 +1,12 @@
 """Sentences that name the ranks on either side."""
 
-from rendezvous.transport.apart import by_answer, diverged, missed, unequal, uneven_newcomers
+from rendezvous.protocol.rank_differences import (
+    by_answer,
+    diverged,
+    missed,
+    unequal,
+    uneven_newcomers,
+)
 
 
 def test_those_who_say_the_same_are_named_together_and_most_of_them_first() -> None:
