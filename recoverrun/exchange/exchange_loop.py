@@ -24,7 +24,7 @@ from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, Tell
 from rendezvous.snapshots.parity_code import fastest
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.links import Dealer, Hub
-from rendezvous.transport.own_address import address_towards
+from rendezvous.transport.own_addresses import address_towards
 from rendezvous.transport.station import Station
 
 BATCH = 64

@@ -1,4 +1,6 @@
-"""Addresses of this host: that of a network interface, and the one that its own name leads to."""
+"""Addresses of this host: that of an interface, the one by which others reach it, and that of its
+own name.
+"""
 
 import fcntl
 import socket
@@ -16,6 +18,19 @@ def address_of(interface: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
     return socket.inet_ntoa(answer[20:24])
+
+
+def address_towards(host: str, port: int) -> str:
+    """The address from which this place would be called; "*" if none is known. `host` is an
+    address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, port))  # Nothing is sent by that.
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "*"
 
 
 def own_name_leads_to() -> str:

@@ -19,7 +19,7 @@ from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Join, Refusal, Running
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub, Incoming
-from rendezvous.transport.own_address import address_towards
+from rendezvous.transport.own_addresses import address_towards
 from rendezvous.transport.station import Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
