@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, assert_never
 
-from ft_collectives.step.partings import parted
 from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
@@ -52,6 +51,7 @@ from ft_collectives.step.step_events import (
     Vote,
     Voted,
 )
+from ft_collectives.step.uneven_step import effects_of
 from rendezvous.protocol.arrival_messages import Held
 from rendezvous.protocol.layout import FIRST_GENERATION, Layout
 from rendezvous.protocol.messages import Committed, Decision, Phase, Report
@@ -130,7 +130,7 @@ class StepMachine:
                 effects = []
             case Compared():
                 whole, shards = len(self.view.live) == len(self.layout.slots), self.layout.shards
-                effects = parted(self.rank, self.step_index, event, whole=whole, shards=shards)
+                effects = effects_of(self.rank, self.step_index, event, whole=whole, shards=shards)
             case Conceded(total=total):
                 effects = self._apply(stay_stale=False, total=total)
             case Ended():

@@ -4,7 +4,9 @@ from ft_collectives.step.step_events import Compared, Differ, Effect, Uneven, Wi
 from rendezvous.protocol.rank_differences import diverged, unequal, uneven_newcomers
 
 
-def parted(rank: int, step: int, compared: Compared, *, whole: bool, shards: int) -> list[Effect]:
+def effects_of(
+    rank: int, step: int, compared: Compared, *, whole: bool, shards: int
+) -> list[Effect]:
     """The effects on `rank`. Those that came back leave if they differ from those that have been
     there longest, and these wait for the view without them; else it is the script's.
 
