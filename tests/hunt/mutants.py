@@ -50,12 +50,17 @@ class Mutant:
         return replace(SIMPLE, **self.choices)  # type: ignore[arg-type]
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """With which the processes of a run have it."""
+    def edits(self) -> Mapping[str, list[tuple[str, str]]]:
+        """The changes of each module, by its name."""
         edits = {self.module: [(self.old, self.new), *self.more]}
         for module, old, new in self.elsewhere:
             edits.setdefault(module, []).append((old, new))
-        return {"PYTHONPATH": str(FOLDER), "HUNT_MUTANT": json.dumps(edits)}
+        return edits
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """With which the processes of a run have it."""
+        return {"PYTHONPATH": str(FOLDER), "HUNT_MUTANT": json.dumps(self.edits)}
 
 
 MUTANTS = (
@@ -70,8 +75,8 @@ MUTANTS = (
     Mutant(
         name="proofs are made in the process itself",
         module="recoverrun.worker.verification.forked_child",
-        old="    shared = _shared_writable()\n    total",
-        new="    return work()\n    shared = _shared_writable()\n    total",
+        old="    streams, parent = read_streams(), os.getpid()\n",
+        new="    return work(answering)\n    streams, parent = read_streams(), os.getpid()\n",
         choices={"place": "iterator"},
         lossy=False,
     ),

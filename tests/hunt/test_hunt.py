@@ -8,6 +8,7 @@ from tests.hunt.__main__ import hunt, line
 from tests.hunt.mutants import MUTANTS, Mutant
 from tests.hunt.plain import Plain
 from tests.hunt.trials import RETURNS_WITHIN_S, tried
+from tests.sources import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(600)]
 
@@ -39,6 +40,18 @@ def test_a_rank_that_comes_back_goes_on_as_it_would_have(seed: int, tmp_path: Pa
     (case,) = hunt([seed], tmp_path, returns=True, within_s=RETURNS_WITHIN_S)
 
     assert case.lossy is not None and case.lossy.kind == "whole", line(case)
+
+
+@pytest.mark.quick
+def test_planted_bugs_change_the_code_as_it_is_now() -> None:
+    """Otherwise the run would end as it begins, which is no finding of the bug."""
+    wrong = []
+    for mutant in MUTANTS:
+        for module, edits in mutant.edits.items():
+            text = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
+            wrong += [f"{mutant.name}: {old!r}" for old, _ in edits if text.count(old) != 1]
+
+    assert wrong == []
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
