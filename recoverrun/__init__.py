@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """As torch.distributed.run.main; raises RecoverrunError where the job fails. See `cli.api`."""
+    """Stands for torch.distributed.run.main; raises RecoverrunError where the job fails."""
     from recoverrun.cli import api  # Whoever only asks for the version needs no launcher.
 
     api.main(args)
 
 
 def run(args: "Namespace") -> None:
-    """As torch.distributed.run.run; raises RecoverrunError where the job fails. See `cli.api`."""
+    """Stands for torch.distributed.run.run; raises RecoverrunError where the job fails."""
     from recoverrun.cli import api
 
     api.run(args)

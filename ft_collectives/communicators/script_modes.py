@@ -76,7 +76,7 @@ def within(modes: Modes) -> Iterator[None]:
 
 @contextmanager
 def _exactly(modes: Modes, left: Modes | None) -> Iterator[None]:
-    """In these modes alone; those that the script is in are `left` then."""
+    """Run in these modes alone; those that the script is in are `left` then."""
     before, kept = _present(), _ASIDE.modes
     _change(before, modes)
     _ASIDE.modes = left

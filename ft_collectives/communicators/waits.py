@@ -18,7 +18,7 @@ EVERYBODY = (0, 0, 0)
 
 
 class Waits:
-    """Those of the rank `rank`; `view` returns the present members, `channels` are all of its."""
+    """The waits of one `rank`; `view` returns the present members, `channels` are all its own."""
 
     def __init__(
         self,

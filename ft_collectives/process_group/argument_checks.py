@@ -103,7 +103,7 @@ def check_splits(tensor: torch.Tensor, rows: Sequence[int], size: int) -> None:
 
 
 def check_bytes(out: torch.Tensor, source: torch.Tensor, size: int) -> None:
-    """Without splits gloo exchanges bytes: as many out as in, and equally many for each rank."""
+    """Check that as many bytes go out as come in, equally many for each rank, as gloo does."""
     if source.nbytes % size:
         raise RuntimeError("[enforce fail at alltoall.cc] in->size % context->size == 0. ")
     if source.nbytes != out.nbytes:

@@ -83,7 +83,7 @@ class Invited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conceded:
-    """It is said that ranks took unequally many microbatches to this step, `total` of them."""
+    """All know that ranks took unequally many microbatches to this step, `total` of them."""
 
     generation: int
     total: int

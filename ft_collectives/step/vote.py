@@ -85,7 +85,7 @@ class _BallotMemory:
 
 
 class VoteGroup:
-    """Those of `ranks` (global) that are live, and vote together."""
+    """The live ones of `ranks` (global), which vote together."""
 
     def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
         """Open a channel of that name, which others may use between votes."""

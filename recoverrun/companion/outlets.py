@@ -62,7 +62,7 @@ class CommandOutlet:
     """Runs a command for each event, with the record as JSON on its standard input."""
 
     def __init__(self, command: str, log: Path) -> None:
-        """Its output goes to the end of the file `log`."""
+        """`log`: the file to whose end the output goes."""
         self._command = command
         self._log = log
         self._running: subprocess.Popen[bytes] | None = None

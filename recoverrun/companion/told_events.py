@@ -50,7 +50,7 @@ class TellingNode:
     leads: bool = False
 
     def events(self, entries: Iterable[Entry]) -> Iterator[Told]:
-        """Those that new records of any journal of the run are, in order."""
+        """The events in new records of any journal of the run, in order."""
         for entry in entries:
             if entry.event == "run.start" and entry.integer("pid") == self.pid:
                 argv = entry.fields.get("argv")

@@ -43,7 +43,7 @@ class Option:
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """Those that help shows."""
+        """The names that help shows."""
         first = self.names[0]
         return (f"{first}/{self.negative}" if self.negative else first, *self.more)
 

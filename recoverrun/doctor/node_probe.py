@@ -171,7 +171,7 @@ def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
 
 
 def proxied(addresses: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of these URLs that are reached through a proxy, with the variable that says so."""
+    """The URLs that are reached through a proxy, with the variable that says so."""
     found = []
     for what, url in addresses.items():
         parts = urlsplit(url)

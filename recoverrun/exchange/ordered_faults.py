@@ -12,7 +12,7 @@ from rendezvous.protocol.fault_schedule import Kill, parse
 
 class OrderedFaults:
     def __init__(self, schedule: str) -> None:
-        """Those of this node. Raises ScheduleError."""
+        """Read the faults of this node. Raises ScheduleError."""
         self._kills = parse(schedule)
 
     def amid(self, step: int) -> None:

@@ -268,7 +268,7 @@ class Agent:
     # --------------------------------------------------------------------------- the job
 
     def _refused(self, refusal: Refusal, now: float) -> None:
-        """There is no job for us any more, or there never was."""
+        """End: there is no job for us any more, or there never was."""
         if self._local_workers is not None:
             self._halt(Stop(exit_code=refusal.exit_code, reason=refusal.reason, root_rank=-1), now)
         elif refusal.exit_code:

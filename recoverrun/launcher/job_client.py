@@ -257,7 +257,7 @@ class JobClient:
             self._beat(time.monotonic())  # Messages before the connection are lost.
 
     def _sign_of_life(self, term: int = 0) -> Beat:
-        """For launchers that listen to us; with the `term` in which we coordinate, if we do."""
+        """A beat for launchers that listen to us; `term`: in which we coordinate, if we do."""
         return Beat(node=self._agent.node, incarnation=self._incarnation, term=term)
 
     # --------------------------------------------------------------------------- hearing

@@ -85,7 +85,7 @@ class Collector:
         self._series = series
 
     def describe(self) -> Iterable[object]:
-        """Nothing beforehand: the client would else collect once to learn the names."""
+        """Describe nothing beforehand: the client would else collect once to learn the names."""
         return ()
 
     def collect(self) -> Iterator[object]:

@@ -32,7 +32,7 @@ class RunSpan:
     failed: bool = False
 
     def id(self, run_id: str) -> int:
-        """Its 64 bits."""
+        """The 64 bits of the span's id."""
         return _bits(f"{run_id}/{self.key}", 8)
 
 
@@ -58,7 +58,7 @@ class RunSpans:
         return self.watch.facts
 
     def add(self, entries: Iterable[Entry]) -> Iterator[RunSpan]:
-        """Those that new records end."""
+        """The spans that new records end."""
         for entry in entries:
             self.watch.add([entry])
             if not entry.flag(PART):

@@ -137,7 +137,7 @@ def ratios_line(goodput: Goodput) -> str:
 
 
 def goodput_json(goodput: Goodput) -> dict[str, Json]:
-    """For programs; fields are only ever added. Times are seconds, ratios from 0 to 1."""
+    """Plain values; fields are only ever added. Times are seconds, ratios from 0 to 1."""
     shares: dict[str, Json] = {
         name: {"s": us / 1e6, "share": round(goodput.share(name), 6)}
         for name, us in goodput.buckets.items()

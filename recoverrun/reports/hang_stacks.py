@@ -28,7 +28,7 @@ class HangStack:
 
 
 def hang_stacks(*run_dirs: Path, since: float = 0.0) -> tuple[HangStack, ...]:
-    """Those of all hangs that were kept, the newest hang first; at most `FILES`.
+    """The stacks of all hangs that were kept, the newest hang first; at most `FILES`.
 
     Those from before the instant `since` are of an earlier run in the same directory.
     """

@@ -140,12 +140,12 @@ class Returns:
 
     @property
     def backs(self) -> list[Way]:
-        """Those that led back."""
+        """The ways that led back."""
         return [way for way in self.ways if way.back]
 
     @property
     def joins(self) -> list[Way]:
-        """Those by which a replica took part again, also if it was lost in its first step."""
+        """The ways by which a replica took part again, also if it was lost in its first step."""
         return [way for way in self.ways if way.joined]
 
     def coming(self, attempt: int, slot: int) -> Way | None:

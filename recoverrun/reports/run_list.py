@@ -130,7 +130,7 @@ def in_all(runs: Sequence[Run]) -> str:
 
 
 def to_json(run: Run) -> dict[str, Json]:
-    """For programs; fields are only ever added within a schema."""
+    """Plain values for programs; fields are only ever added within a schema."""
     return {
         "path": str(run.path),
         "name": run.name,

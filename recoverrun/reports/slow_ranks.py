@@ -64,7 +64,7 @@ class SlowRanks:
 
 
 def slow_ranks(entries: Iterable[Entry]) -> tuple[SlowRank, ...]:
-    """In the order in which they were named."""
+    """The slow ranks of a run, in the order in which they were named."""
     slow = SlowRanks()
     for entry in entries:
         slow.take(entry)

@@ -63,7 +63,7 @@ class StepsBack:
                         one.rebuilt = len(rebuilt) if isinstance(rebuilt, list) else 0
 
     def newest_line(self, now: float) -> str:
-        """For `status`: what a loss would go back to; "" if there are no snapshots."""
+        """The line of `status` on what a loss would go back to; "" if there are no snapshots."""
         if self.safe < 0:
             return ""
         times = sum(1 for one in self.found if one.attempt)

@@ -74,7 +74,7 @@ class ParityCircle:
             self._number = max(self._number, number)  # it may be another coordinator's
 
     def lose(self, launcher: str) -> None:
-        """Its node is gone."""
+        """The node of this launcher is gone."""
         self._exchanges.pop(launcher, None)
 
     def due(self, launcher: str, nodes: Sequence[Node] | None) -> list[ToExchanges]:

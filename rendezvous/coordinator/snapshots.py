@@ -310,7 +310,7 @@ class SnapshotBook:
         return [Record("snapshot.whole", words, fields), self._give_order()]
 
     def lose(self, launcher: str) -> None:
-        """Its node is gone, and the memory with it."""
+        """The node of this launcher is gone, and the memory with it."""
         if launcher in self._ranks:
             self._add(launcher, -1)
             self._holdings.pop(launcher, None)

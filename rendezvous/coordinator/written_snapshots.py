@@ -129,7 +129,7 @@ class WrittenSnapshots:
         return Stop(exit_code=REQUEUE, reason=reason, root_rank=-1)
 
     def lose(self, launcher: str) -> None:
-        """Its node is gone: what it was writing may be there in part."""
+        """The node of this launcher is gone: what it was writing may be there in part."""
         if launcher in self._lacking:
             self._order = None
 

@@ -147,7 +147,7 @@ class FlappingNodes:
         return HeldOff(left_s) if left_s > 0 else None
 
     def _reason(self, node: Node) -> str:
-        """Of its last loss."""
+        """The reason of its last loss."""
         name, _, rank = node
         known = {node, (name, "", rank)} & self._losses.keys()
         return max(

@@ -135,7 +135,7 @@ def default_kill(world: int, steps: int, *, snapshots: bool = False) -> str:
 def kills_of(
     texts: Sequence[str], world: int, steps: int, *, returns: bool, snapshots: bool
 ) -> tuple[Kill, ...]:
-    """Those that were asked for. Raises typer.BadParameter."""
+    """The kills that were asked for. Raises typer.BadParameter."""
     usual = default_kill(world, steps, snapshots=snapshots)
     try:
         kills = expand(",".join(texts or [usual]), world=world, steps=steps)

@@ -75,7 +75,7 @@ class AttemptMembers:
         self._hosts: dict[int, Member] = {}  # by rank
 
     def take(self, start: Start) -> None:
-        """These have been given their ranks."""
+        """Note that these have been given their ranks."""
         self.known, self.start, self.changed = members_of(start), start, False
         self._hosts = {rank: member for member in self.known.values() for rank in member.ranks}
 
@@ -112,7 +112,7 @@ class AttemptMembers:
 
     @property
     def present(self) -> set[str]:
-        """Those that were not given up."""
+        """The launchers that were not given up."""
         return self.known.keys() - self.evicted
 
     def host(self, rank: int, *, evicted: bool = False) -> Member | None:
@@ -156,7 +156,9 @@ class AttemptMembers:
         return [] if known else [Envelope(sender, NOBODY, stop)]
 
     def eviction(self, incarnation: str) -> Stop:
-        """For a launcher that was given up: its ranks have been replaced, it must not go on."""
+        """The word for a launcher that was given up: its ranks have been replaced, it must not go
+        on.
+        """
         member = self.known.get(incarnation)  # None once an attempt began without it
         name = "this node" if member is None else f"node {member.name}"
         reason = f"{name} was silent for so long that the job went on without it"

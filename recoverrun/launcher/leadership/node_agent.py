@@ -25,7 +25,7 @@ class NodeAgent(Protocol):
 
     @property
     def waiting(self) -> Waits:
-        """Its wait for a place in the job."""
+        """The wait of this node for a place in the job."""
 
     @property
     def local_workers(self) -> LocalWorkers | None:

@@ -150,7 +150,7 @@ class Rollbacks:
             self._book.exited(exited.step, rank=exited.rank, anew=anew)
 
     def lose(self, launcher: str) -> None:
-        """Its node is gone."""
+        """The node of this launcher is gone."""
         if self._written is not None:
             self._written.lose(launcher)
         if self._book is not None:

@@ -140,7 +140,7 @@ def _rest(run_dir: Path | None, have: dict[str, int]) -> Iterator[Piece]:
 
 
 def _read(path: Path, start: int) -> bytes:
-    """At most PIECE_BYTES of a regular file."""
+    """Read at most PIECE_BYTES of a regular file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -45,7 +45,7 @@ class WitnessClient(Protocol):
         """Ask whether it is there."""
 
     def where(self) -> str:
-        """Its place, in words, and what may be wrong with it."""
+        """The place of the witness, in words, and what may be wrong with it."""
 
     def close(self) -> None:
         """The job is over."""

@@ -41,7 +41,7 @@ class WitnessFiles:
         self._directory = directory
 
     def name(self) -> str:
-        """Its name for all time; made if there is none. Raises Unusable."""
+        """The name of the witness for all time; made if there is none. Raises Unusable."""
         try:
             path = self._directory / NAME
             if not path.exists():

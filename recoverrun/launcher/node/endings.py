@@ -66,7 +66,9 @@ class Ending:
         return Record("worker.exit", f"rank {worker.rank} {how}{by}{words}", fields)
 
     def messages(self) -> tuple[ContextBuffer, Exited]:
-        """For the coordinator: what successors need of the worker, and that it is gone."""
+        """The messages for the coordinator: what successors need of the worker, and that it is
+        gone.
+        """
         worker, gone = self._worker, self._gone
         context_buffer = ContextBuffer(
             rank=worker.rank,

@@ -53,7 +53,7 @@ class NodeExchange:
         return frozenset() if self._child is None else frozenset({self._child.pid})
 
     def read(self, ready: Collection[object]) -> list[Message]:
-        """Its messages for the coordinator."""
+        """The messages of the exchange for the coordinator."""
         told: list[Message] = []
         if self._line is not None and self._line.fileno() in ready:
             told += self._listen()
@@ -116,7 +116,7 @@ class NodeExchange:
             self._record(notice(f"no exchange of snapshots can be started: {error}"))
 
     def _bury(self) -> None:
-        """Its line is closed: that ends it, if it has not ended."""
+        """End the exchange, whose line is closed, if it has not ended."""
         if self._line is not None:
             self._unwatch(self._line.fileno())
             self._line.close()

@@ -180,7 +180,7 @@ class NodeKeeper:
         return []
 
     def keep(self, order: Order, unfit: tuple[tuple[int, int], ...] = ()) -> None:
-        """These snapshots are not written over; nobody is to have those that are `unfit`."""
+        """Have these snapshots not written over; nobody is to have those that are `unfit`."""
         self._order = max(self._order, order)
         self._say(Keep(order=order, unfit=unfit))
 
@@ -332,5 +332,5 @@ def _unwritten(order: Persist, why: str) -> Persisted:
 
 
 def _environ(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Nothing by which the keeper could be taken for one of our workers."""
+    """The environment of a keeper: nothing by which it could be taken for one of our workers."""
     return {name: value for name, value in inherited.items() if name != "RECOVERRUN_ENDPOINT"}

@@ -18,7 +18,7 @@ WITHIN_S = 30.0
 
 
 class OomKills:
-    """Those that were counted since this was made and that no end was attributed to."""
+    """The kills that were counted since this was made and that no end was attributed to."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is where /sys and /proc are."""

@@ -142,7 +142,7 @@ def end_with_parent() -> None:
 
 
 def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
-    """For appending: two processes that share a file must not overwrite each other."""
+    """Open for appending: two processes that share a file must not overwrite each other."""
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 

@@ -131,7 +131,7 @@ class ProgressWatch:
                 yield worker, now - over.since
 
     def ended(self, worker: Worker) -> None:
-        """Its process is gone: close its page."""
+        """Close the page of a process that is gone."""
         page = self._pages.pop(worker.control, None)
         if page is not None:
             page.close()

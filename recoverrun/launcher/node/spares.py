@@ -83,7 +83,7 @@ class Spares:
                 self._record(notice(f"a spare process has ended with code {code}: none follows"))
 
     def end(self) -> None:
-        """Nobody needs them any more."""
+        """End all of them: nobody needs them any more."""
         self._wanted = 0
         for spare in list(self._waiting):
             self._forget(spare)

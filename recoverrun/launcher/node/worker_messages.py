@@ -129,7 +129,7 @@ class WorkerMessages:
         return [call for worker in workers for _, call in worker.asked.values()]
 
     def _reached(self, worker: Worker) -> None:
-        """Its control socket is connected: send what waited for that."""
+        """Send what waited for a control socket, which is connected now."""
         while worker.held and self._router.send(worker.control, worker.held[0]):
             worker.held.popleft()
 
@@ -158,7 +158,7 @@ class WorkerMessages:
         return message
 
     def _complain(self, worker: Worker, words: str) -> None:
-        """Once for each worker: whoever sends garbage sends much of it."""
+        """Complain once for each worker: whoever sends garbage sends much of it."""
         if not worker.complained:
             worker.complained = True
             reason = f"a message of rank {worker.rank} was dropped: {words}"

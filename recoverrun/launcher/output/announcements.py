@@ -28,7 +28,7 @@ PLAIN = str.maketrans({"✖": "x", "⇄": "~", "·": "-", "✓": "ok"})
 
 
 def waiting(config: RunConfig) -> str:
-    """For a job of several nodes, before it is complete."""
+    """The line of a job of several nodes, before it is complete."""
     return f"recoverrun {__version__} · {config.nnodes} nodes meet at {config.endpoint}"
 
 
@@ -49,7 +49,7 @@ def unknown_name(names: Sequence[str], *, yet_s: float = 0.0) -> str:
 
 
 def spare(config: RunConfig) -> str:
-    """For a launcher that came when the job was complete."""
+    """The line of a launcher that came when the job was complete."""
     return f"the job has all of its {plural(config.nnodes, 'node')}: this one waits as a spare"
 
 

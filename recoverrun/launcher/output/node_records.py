@@ -29,7 +29,7 @@ class NodeRecords:
         self._write(self._book.heard(message, now))
 
     def close(self) -> None:
-        """They are about to end."""
+        """Our workers are about to end."""
         self._write(self._book.close())
 
     def _write(self, records: Iterable[Record]) -> None:

@@ -52,7 +52,7 @@ class KeptFiles:
         self.kept: dict[str, None] = {}  # what would have been changed, in order
 
     def guard(self) -> None:
-        """From now on files are kept."""
+        """Keep files from now on."""
         self._on = True
         self._put(builtins, "open", partial(self._open, builtins.open))
         self._put(io, "open", partial(self._open, io.open))
@@ -183,7 +183,7 @@ class KeptFiles:
 
 
 def _within(at: Path) -> Iterator[Path]:
-    """It, and all that is in it, as far as that can be looked at."""
+    """The folder, and all that is in it, as far as that can be looked at."""
     yield at
     if at.is_dir() and not at.is_symlink():
         for folder, folders, files in os.walk(at):

@@ -60,7 +60,7 @@ class Gives(Returns, Protocol):
         """
 
     def meet(self, joined: Iterable[int]) -> None:
-        """These have come in one view with this process."""
+        """Note ranks that have come in one view with this process."""
 
 
 class TakesSnapshots(Protocol):

@@ -300,7 +300,7 @@ def _states(parts: PlaceParts, packing: Packing) -> dict[str, Any]:
 
 
 def _travelling(state: dict[str, Any]) -> dict[str, Any]:
-    """Without functions, which the newcomer's own prologue makes."""
+    """The state without functions, which the newcomer's own prologue makes."""
     found = {}
     for name, value in state.items():
         if name in TRAINED:

@@ -46,7 +46,7 @@ class PassedLoop:
 
 
 def told(loops: LoopStack) -> list[tuple[PassedLoop, ...]]:
-    """Those before each of the loops that are under way, the outermost first.
+    """The loops before each of those that are under way, the outermost first.
 
     Raises NotReachable if one of them cannot be passed over.
     """
@@ -54,7 +54,7 @@ def told(loops: LoopStack) -> list[tuple[PassedLoop, ...]]:
 
 
 def for_good(loops: LoopStack) -> tuple[PassedLoop, ...]:
-    """Those before the outermost loop that is under way: they stay over. Raises NotReachable."""
+    """The loops before the outermost one under way: they stay over. Raises NotReachable."""
     return tuple(map(_told, loops.trained_before()[0].values()))
 
 

@@ -213,7 +213,7 @@ class SlotSources:
         return LateItems(source, self._passing) if place is None else self._taken(source, place)
 
     def _lacking(self) -> list[SourcePlace]:
-        """Those of the slot that this process has not made yet, the last one first."""
+        """The iterators of the slot that this process has not made yet, the last one first."""
         here = {one.number for _, one in loader_iterators(self._runtime.sources)}
         last = sorted(self._told.values(), key=lambda place: -place.number)
         return [place for place in last if place.number not in here]

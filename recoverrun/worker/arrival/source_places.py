@@ -80,7 +80,7 @@ def _epochs(packed: list[Any]) -> Epochs:
 
 
 def loader_iterators(sources: Iterable[Source]) -> Iterator[tuple[Source, LoaderIterator]]:
-    """Those iterators over loaders among the script's `sources` that it still holds."""
+    """The iterators over loaders among the script's `sources` that it still holds."""
     for source in sources:
         held = source.held if isinstance(source, WeakSource) else source
         if isinstance(held, LoaderIterator):

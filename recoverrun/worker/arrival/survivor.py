@@ -91,7 +91,7 @@ class Survivor:
         return not self._refused and top.loop.id in self._path[:-1]
 
     def first_forward(self) -> None:
-        """Nothing has been trained yet."""
+        """Look around before anything has been trained."""
         if self._before is None:
             self._before = {}
             try:
@@ -226,7 +226,7 @@ class Survivor:
             self._refuse(str(why))
 
     def _refuse(self, reason: str) -> None:
-        """Nobody comes back."""
+        """Say that nobody comes back."""
         if not self._refused:
             self._parts.worker.reporter.notice(NEVER.format(reason), REFUSE_RETURN)
         self._refused, self._parts.worker.returns = True, False
@@ -305,7 +305,7 @@ class Survivor:
                 gc.enable()
 
     def _decline(self, rank: int, generation: int, reason: str) -> None:
-        """Nobody comes back; if `rank` has come by now, it does not wait."""
+        """Say that nobody comes back; if `rank` has come by now, it does not wait."""
         self._refuse(reason)
         self._tell(rank, generation, reason)
 

@@ -259,7 +259,7 @@ class Winding:
         return () if self._standing is None else self._standing.loops
 
     def _to_pass(self) -> Sequence[PassedLoop]:
-        """Those that are to be passed over before the next loop of the path begins."""
+        """The loops that are to be passed over before the next loop of the path begins."""
         at = len(self._frames)
         if self._standing is None:
             return self._first[self._over :]

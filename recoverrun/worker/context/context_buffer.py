@@ -73,7 +73,7 @@ class ContextWriter:
         self._at = None
 
     def gives_up(self) -> None:
-        """Nobody else shall try the microbatch that this rank is at. From any thread."""
+        """Have nobody else try the microbatch that this rank is at. From any thread."""
         at, self._at = self._at, None
         if at is not None:
             slot, step, index = at
@@ -108,7 +108,7 @@ class ContextWriter:
 
 
 def contexts_in(left: bytes) -> list[Context]:
-    """Those of one payload, packed or not. What cannot be read is passed over."""
+    """The contexts of one payload, packed or not. What cannot be read is passed over."""
     found = []
     try:
         parts = msgpack.unpackb(unpacked(left), raw=False)

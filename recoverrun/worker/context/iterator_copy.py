@@ -22,7 +22,7 @@ UNCOPIED = (types.GeneratorType, itertools.chain)
 
 
 class Uncopyable:
-    """In place of a copy: this iterator cannot be copied."""
+    """Stands for the copy of an iterator that cannot be copied."""
 
 
 def copied_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:

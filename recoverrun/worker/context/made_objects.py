@@ -34,7 +34,7 @@ class MadeObjects:
             self._made["optimizers"].append(weakref.ref(optimizer))
 
     def of(self, name: str) -> list[Any]:
-        """Those that are still there: "optimizers", "schedulers" or "scalers"."""
+        """The objects of a kind that are still there: "optimizers", "schedulers" or "scalers"."""
         return [one for ref in self._made.get(name, ()) if (one := ref()) is not None]
 
     def names(self) -> Iterable[str]:

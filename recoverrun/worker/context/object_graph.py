@@ -207,7 +207,7 @@ class _Walk:
         ]
 
     def _go(self, path: str, **inner: Any) -> None:
-        """On to what an object holds, by name."""
+        """Go on to what an object holds, by name."""
         self._go_on(path, inner)
 
     def _go_on(self, path: str, inner: Mapping[str, Any]) -> None:
@@ -313,7 +313,7 @@ def inside(path: str, key: Any) -> str:
 
 
 def kind_of(module: nn.Module) -> Any:
-    """Its class beneath those of DDP and FSDP; nn.Module itself if it only wraps another one."""
+    """The class beneath those of DDP and FSDP; nn.Module itself if it only wraps another one."""
     kinds: tuple[Any, ...] = type(module).__mro__
     return next(kind for kind in kinds if not kind.__module__.startswith(WRAPPING))
 

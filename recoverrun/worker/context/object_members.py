@@ -86,7 +86,7 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
 
 
 def members(owner: Any) -> Members:
-    """Those of an owner; none of anything else."""
+    """The members of an owner; none of anything else."""
     kind: Any = type(owner)
     if kind in DICTS:
         return Entries(owner)

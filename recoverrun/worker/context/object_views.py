@@ -29,7 +29,7 @@ RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
 
 
 def named_in(one: Any) -> MutableMapping[Any, Any]:
-    """Its members, each by a name or a place."""
+    """The members of an object, each by a name or a place."""
     kind: Any = type(one)
     slots = slots_of(kind)
     if isinstance(one, dict):

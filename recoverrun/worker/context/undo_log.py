@@ -79,7 +79,7 @@ def unchanged(
 
 @functools.cache
 def _nowhere() -> TextIO:
-    """Never closed: whoever takes hold of it in re-executed code may keep it."""
+    """A stream to nowhere, never closed: re-executed code that takes hold of it may keep it."""
     return open(os.devnull, "w", encoding="utf-8")
 
 

@@ -45,7 +45,7 @@ def is_of_one_rank(present: Any, others: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_numpy(kind: Any) -> bool:
-    """Its arrays, and its numbers: a mean that numpy has computed is none of Python's."""
+    """True of numpy's arrays and numbers: a mean that numpy has computed is none of Python's."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and (kind is numpy.ndarray or issubclass(kind, numpy.generic))
 

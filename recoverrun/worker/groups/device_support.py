@@ -103,7 +103,7 @@ def staging(device: torch.device) -> torch.device:
 
 
 def communicators(device: torch.device) -> Accelerator | None:
-    """Those that reduce gradients on `device`; None if that is gloo's to do."""
+    """The communicators that reduce gradients on `device`; None if that is gloo's to do."""
     if staging(device).type == "cpu":
         return None
     return NcclChannel(Nccl(device, COMMUNICATOR_WITHIN))

@@ -47,7 +47,7 @@ class DeadlyMicrobatches:
                     self.give_up((slot, step, first), GIVEN_UP.format(rank))
 
     def give_up(self, which: Which, why: str) -> None:
-        """Nobody who hears of it executes that microbatch again."""
+        """Have nobody who hears of it execute that microbatch again."""
         self._given_up.setdefault(which, why)
 
     def forbid(self, which: Which) -> str:

@@ -15,7 +15,7 @@ from rendezvous.protocol.views import Identity
 
 
 class FollowedBuffers:
-    """Those that this rank follows, and who follows others."""
+    """The buffers of lost ranks that this rank follows, and who follows others."""
 
     def __init__(
         self, worker: WorkerState, aside: Callable[[Identity, int, Buffers], Made]

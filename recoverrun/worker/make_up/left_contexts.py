@@ -115,12 +115,12 @@ class LeftContexts:
                 self._renewed.add(rank)
 
     def trust(self, ranks: Iterable[int]) -> None:
-        """These were proved in the transaction in which they take part again."""
+        """Trust ranks that were proved in the transaction in which they take part again."""
         with self._came:
             self._proved.update(ranks)
 
     def stay(self, ranks: Iterable[int]) -> None:
-        """They did not come: nothing else is left by them."""
+        """Ranks that were awaited did not come: nothing else is left by them."""
         for rank in ranks:
             self._renewed.discard(rank)
             self._awaited.add(rank)

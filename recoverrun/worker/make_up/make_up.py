@@ -65,7 +65,7 @@ class MakeUp:
     # --------------------------------------------------------------------------- telling
 
     def tell(self, generation: int) -> None:
-        """Before gradients are reduced: agree with all survivors on where lost ranks stand.
+        """Agree with all survivors on where lost ranks stand, before gradients are reduced.
 
         Superseded if `generation` ends first.
         """

@@ -88,7 +88,7 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
 
 
 def _unless_acting(parts: "Parts", original: Any) -> Any:
-    """For Lightning: do nothing in re-executed code, which would only count, or talk to nobody."""
+    """Lightning: do nothing in re-executed code, which would only count, or talk to nobody."""
     from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ def _unless_acting(parts: "Parts", original: Any) -> Any:
 
 
 def _closure_only(parts: "Parts", original: Any) -> Any:
-    """For Lightning: a re-executed optimizer step is the microbatch that it begins with."""
+    """Lightning: a re-executed optimizer step is the microbatch that it begins with."""
 
     def wrapper(loop: Any, batch_idx: int, closure: Any) -> None:
         if parts.worker.acting:
@@ -113,7 +113,7 @@ def _closure_only(parts: "Parts", original: Any) -> Any:
 
 
 def agreed(original: Any) -> Any:
-    """For a function that tells ranks, or compares between them, what is the same on all."""
+    """Wrap a function that tells ranks, or compares between them, what is the same on all."""
     from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -77,7 +77,7 @@ class Supply:
         self._under_way: list[Recipe] = []
 
     def supply(self, frame: FrameType) -> None:
-        """For all lone code in this function, as things may have to go along from now on."""
+        """Supply all lone code in this function, as things may have to go along from now on."""
         for name in sorted(self._read_in(frame.f_code)):
             if named(frame, name) is None:
                 self._get(frame, name)

@@ -85,7 +85,7 @@ class EarlierTransactions:
         self._left.append((last, kept))
 
     def _places(self, microbatch: Microbatch) -> Sequence[Place]:
-        """Those of which iteration it may be executed again."""
+        """The places of which iteration it may be executed again."""
         places = microbatch.places[:LEVELS]
         if self._ended <= SETTLED:
             return places

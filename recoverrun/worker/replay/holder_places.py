@@ -110,7 +110,7 @@ def _part(found: Any, name: str | None, key: str | None) -> Any:
 
 
 def _attributes(found: Any) -> dict[str, Any] | None:
-    """Without asking the object's class, which may make up what is not there."""
+    """The attributes, without asking the object's class, which may make up what is not there."""
     if isinstance(found, VIEWED):
         return None
     try:

@@ -142,7 +142,7 @@ def size_of(value: Any) -> int:
 
 
 def packed(value: Any) -> list[Any]:
-    """Its kind, type, shape, and content."""
+    """A share as its kind, type, shape, and content."""
     if type(value) is torch.Tensor:
         kind = str(value.dtype).removeprefix("torch.")
         return ["tensor", kind, list(value.shape), tensor_bytes(value)]

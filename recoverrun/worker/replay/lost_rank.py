@@ -111,7 +111,7 @@ class LostRank:
         return state
 
     def _reached(self, point: Point, own: Sequence[Context]) -> State:
-        """Its state at a point that it was not followed to yet. Raises NotReplayable."""
+        """The rank's state at a point that it was not followed to yet. Raises NotReplayable."""
         before = [one for one in own if one.point in self.states and one.point < point]
         if not before:
             raise NotReplayable(
@@ -192,7 +192,7 @@ class LostRank:
         after: Context,
         within: bool,
     ) -> tuple[Streams, str]:
-        """Its streams at our point `after`, and why torch's are not known there, or ""."""
+        """The rank's streams at our point `after`, and why torch's are not known there, or ""."""
         theirs, mine, why = state.context.streams, before.streams, state.torch_unknown
         drawn = None if within else self._drawn_since(before.point)
         if drawn is not None:
@@ -238,7 +238,7 @@ class LostRank:
         return found | (moved & self.alone)
 
     def created(self, own: Origin, state: State, mine: Context) -> Origin:
-        """Its state as it would have made an iterator that we made at `own`."""
+        """The rank's state as it would have made an iterator that we made at `own`."""
         streams = None
         if own.streams is not None and not state.torch_unknown:
             streams = skip_ahead(
@@ -256,7 +256,9 @@ class LostRank:
         return theirs if theirs is not None or own is None else self.created(own, state, known[-1])
 
     def known_at(self, own: Streams, mine: Context) -> Streams | None:
-        """Its streams where ours are `own`, since our point `mine`; None if they are not known."""
+        """The rank's streams where ours are `own`, since our point `mine`; None if they are not
+        known.
+        """
         state = self.states.get(mine.point)
         if state is None or state.torch_unknown:
             return None
@@ -298,7 +300,7 @@ class LostRank:
         self.drawn_from = mine.point, {**(before if last == mine.point else {}), **moved}
 
     def _led(self, theirs: Context, here: Point) -> Context:
-        """Its context at our point `here`, after all that we drew in its place."""
+        """The rank's context at our point `here`, after all that we drew in its place."""
         if self.drawn_from is None or self.drawn_from[0] != here:
             return theirs
         return replace(theirs, generators={**theirs.generators, **self.drawn_from[1]})

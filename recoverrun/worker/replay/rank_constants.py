@@ -129,7 +129,7 @@ class Leaf:
 
 
 class RankConstants:
-    """Those of this rank and of the others of its shard position, as they told each other."""
+    """The constants of this rank and of others of its shard position, as they told each other."""
 
     def __init__(self) -> None:
         self._own: list[tuple[Leaf, int]] = []  # what differs, and its digest here

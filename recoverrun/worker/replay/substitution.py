@@ -286,7 +286,7 @@ class Substitution:
 
 
 def _distinct(owners: Iterable[Any]) -> Iterator[Any]:
-    """Those that are there, each once."""
+    """The values that are there, each once."""
     yield from {id(one): one for one in owners if one is not None}.values()
 
 

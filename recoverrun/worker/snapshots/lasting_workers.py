@@ -30,7 +30,7 @@ HIDDEN = (
 
 
 class LastingWorkers:
-    """Those of one process."""
+    """The worker processes of one process's loaders that outlive a pass."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker

@@ -89,7 +89,7 @@ class FixedPace:
         return step % self._every == 0
 
     def took(self, seconds: float, *, learning: bool) -> None:
-        """It is the user's wish."""
+        """A fixed pace stays as it is: it is the user's wish."""
 
     def ends(self, why: str) -> None:
         """The others take theirs in vain."""

@@ -56,7 +56,7 @@ Look = Callable[[], tuple[Holdings, Spaces]]
 
 
 class References:
-    """Those of one process, as the run began."""
+    """The references of one process, as the run began."""
 
     def __init__(self, there: Holdings, spaces: Spaces, own: frozenset[str]) -> None:
         self._own = own

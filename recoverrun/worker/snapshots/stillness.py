@@ -51,7 +51,7 @@ class Stillness:
         self._sums = {}
 
     def forget(self, names: Sequence[str]) -> None:
-        """These moved after all."""
+        """Forget that these stood still: they moved after all."""
         self._still.difference_update(names)
 
 

@@ -33,7 +33,7 @@ class BackwardHooks:
 
     @aside
     def ends(self, *, whole: bool) -> None:
-        """It has returned, or has raised an error and is not `whole`."""
+        """The backward has returned, or has raised an error and is not `whole`."""
         self._depth -= 1
         if whole and not self._depth:
             if self._driver.worker.strategy is None:

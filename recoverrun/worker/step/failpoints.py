@@ -51,7 +51,7 @@ class Failpoints:
         self._before = before
 
     def disarm(self) -> None:
-        """Nobody dies here: this process is a copy of the one that is meant."""
+        """Strike nobody here: this process is a copy of the one that is meant."""
         self._kills, self.armed, self.pace_s = (), False, 0.0
 
     def strike(self, step: int, phase: Phase, bucket: int = 0, buckets: int = 1) -> None:

@@ -28,7 +28,9 @@ class ForwardSync:
         return nullcontext()
 
     def left(self) -> Buffers:
-        """Those of a rank that leads as the execution of its microbatch ends; None if not known."""
+        """The buffers of a rank that leads as the execution of its microbatch ends; None if not
+        known.
+        """
         return ()
 
     def leads(self, rank: int) -> bool:

@@ -81,7 +81,7 @@ class MakesUp(Protocol):
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
 
     def tell(self, generation: int) -> None:
-        """Before gradients are reduced: agree with all survivors on where lost ranks stand."""
+        """Agree with all survivors on where lost ranks stand, before gradients are reduced."""
 
     def end_step(self, step: int) -> None:
         """The transaction is committed."""
@@ -161,7 +161,7 @@ class Returns(Protocol):
 
 
 class NoReturn:
-    """Nobody comes back."""
+    """The `Returns` of a run to which nobody comes back."""
 
     def wants(self, top: Top) -> bool:
         return False

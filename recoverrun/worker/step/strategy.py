@@ -137,7 +137,7 @@ class Strategy(Protocol):
         """A backward of the script's own has ended."""
 
     def reducers(self) -> list[Reducer]:
-        """Those of the present transaction."""
+        """The reducers of the present transaction."""
 
     def standing(self) -> list[tuple[int, int]]:
         """Counts that show if the script has written to sums that are not reduced yet."""

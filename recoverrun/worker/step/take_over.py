@@ -37,7 +37,7 @@ class PlaceTaker(Learns, Protocol):
         """Lost ranks take part again by way of `returns` from now on."""
 
     def begin_transaction(self) -> None:
-        """Nothing of the present one is done."""
+        """Begin the present transaction, of which nothing is done."""
 
 
 def connect(worker: WorkerState) -> Fabric:

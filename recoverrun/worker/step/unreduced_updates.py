@@ -17,7 +17,7 @@ class UnreducedUpdates:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing waits to be reduced."""
+        """Forget what waited to be reduced."""
         self._gradients: list[tuple[int, int]] = []
         self._parameters: list[int] = []
 
