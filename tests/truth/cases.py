@@ -280,6 +280,19 @@ SHARES = tuple(
     )
     for way in ("torch", "numpy", "list", "function", "pieces")
 )
+# What is false for a proof must not be, to a script that takes only finite losses.
+FINITE = tuple(
+    case(
+        f"B6-finite-{way}",
+        "finite.py",
+        "r1@step:2:forward",
+        "r0@step:8:vote",
+        arguments=(way,),
+        contract="steered",
+        sample=way == "end",
+    )
+    for way in ("end", "skip", "after")
+)
 CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
 SHAPES = (
     Case(
@@ -342,6 +355,7 @@ CASES = (
     *LOGGED,
     *CONSTANTS,
     *SHARES,
+    *FINITE,
     *MODULES,
     *SHAPES,
     *MODELS,

@@ -22,7 +22,14 @@ CROWDED = f"the script holds more than {MAX_GENERATORS} generators of random num
 
 
 class NothingReached(NotReplayable):
-    """The code came to its end before the backward that was wanted."""
+    """The code of a loop came to its end before the backward that was wanted."""
+
+    def __init__(self, loop: str) -> None:
+        super().__init__(f"re-executing {loop} reached no backward")
+
+
+class Misled(NotReplayable):
+    """A false result of a collective made the code raise, end, or pass the backward by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,6 @@ class Executed:
     door: int  # digest of what entered the model first, and of the random streams then
     after: Context | None  # where that rank stands at its end; None if that was not reached
     buffers: Buffers = ()  # at its end, of a rank from which all take them over
-
-
-def not_reached(loop: str, misled: bool) -> NothingReached:
-    """The error of code that came to no backward; `misled` by wrong results of collectives."""
-    return NothingReached(STEERS if misled else f"re-executing {loop} reached no backward")
 
 
 def require_count(rank: int | None, ours: bool | None, theirs: bool | None) -> None:

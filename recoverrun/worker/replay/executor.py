@@ -33,10 +33,11 @@ from recoverrun.worker.replay.containment import Containment
 from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, held_weights
 from recoverrun.worker.replay.executed import (
     CROWDED,
+    STEERS,
     TALKS,
     Executed,
+    Misled,
     NothingReached,
-    not_reached,
     require_count,
 )
 from recoverrun.worker.replay.influence import Influence
@@ -44,7 +45,7 @@ from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing
 from recoverrun.worker.replay.local_shards import LocalShards
 from recoverrun.worker.replay.loop_items import LoopItems
 from recoverrun.worker.replay.lost_rank import LostRank
-from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
+from recoverrun.worker.replay.poison import LOW, poisoned
 from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord, restore_body
@@ -84,7 +85,7 @@ class Executor:
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.proves = False  # this is the child in which a proof is made
         self.talked = False  # a proof has met a collective of the script
-        self.answer = NOT_A_NUMBER  # the false result of collectives in a proof
+        self.answer = LOW  # the false result of collectives in a proof
         self.answered = False  # a collective that no proof has met was called in this execution
         self.items = LoopItems()
         self.fresh = False  # executing as ourselves, on fresh data
@@ -257,7 +258,7 @@ class Executor:
                 return self._run(top, names, item, microbatch, -1)
             except NothingReached:
                 continue
-        raise not_reached(top.loop.id, False)
+        raise NothingReached(top.loop.id)
 
     def _run(
         self, top: Top, names: dict[str, Any], item: Any, microbatch: Microbatch, step: int
@@ -281,6 +282,10 @@ class Executor:
             return Executed(shown.mark, entered, shown.door, None)
         after = captured_after(names, microbatch, step, self.runtime.own_modules)
         return Executed(shown.mark, entered, shown.door, after, self._shared().left())
+
+    @property
+    def _misled(self) -> bool:
+        return self.answered or (self.proves and self.talked)
 
     def _shared(self) -> ForwardSync:
         return ForwardSync() if self._strategy is None else self._strategy.forward_sync
@@ -306,12 +311,11 @@ class Executor:
             # Protects a healthy run from what its code says to others' data.
             if self.runtime.spoiled:
                 raise self.containment.failure() from error
-            misled = self.answered or (self.proves and self.talked)
-            if misled and isinstance(error, Exception):
-                raise NotReplayable(TALKS) from error
+            if self._misled and not isinstance(error, KeyboardInterrupt):
+                raise Misled(TALKS) from error
             self.containment.end_by(error)
         if not self._reached and not self.runtime.spoiled:
-            raise not_reached(region.id, self.answered or (self.proves and self.talked))
+            raise Misled(STEERS) if self._misled else NothingReached(region.id)
 
     @contextmanager
     def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
@@ -332,12 +336,7 @@ class Executor:
     # --------------------------------------------------------------------------- on the way
 
     def unheard(self, alone: torch.Tensor) -> torch.Tensor:
-        """A collective of re-executed code, in which this rank is `alone`.
-
-        In a proof its result is poisoned: if the gradient is right all the same, nothing
-        depends on what other ranks would have said, as with a loss that is summed for the log.
-        Where no proof has met it, whoever executes tries several answers (`poison`).
-        """
+        """A collective in which this rank is `alone`: its result is false (`poison`) in a proof."""
         if self.fresh:
             return alone
         if self.proves:

@@ -1,10 +1,11 @@
 """Answers of collectives in code of another rank: nothing that it could take for the truth.
 
 In a proof whatever depends on the answer is far off then, and the proof shows it: with NaN, with a
-very small and with a very large figure. Where no proof
-has met the collective (on an accelerator no child executes the forward pass of a sharded model), a
-lost rank's microbatch is executed with several answers, as different as can be: if the gradient is
-the same with all of them, nothing depends on what other ranks would have said.
+very small and with a very large figure. A script that takes no NaN, and raises or skips the
+microbatch, is judged by the others. Where no proof has met the collective (on an accelerator no
+child executes the forward pass of a sharded model), a lost rank's microbatch is executed with the
+two figures and with this rank's own word: if the gradient is the same with all of them, nothing
+depends on what other ranks would have said.
 """
 
 import torch
@@ -15,7 +16,7 @@ NOT_A_NUMBER, LOW, HIGH, OURS = range(4)
 """Answers to try; the last one is this rank's own word, with which the script can go on."""
 
 
-def poisoned(value: torch.Tensor, answer: int = NOT_A_NUMBER) -> torch.Tensor:
+def poisoned(value: torch.Tensor, answer: int) -> torch.Tensor:
     """Changed in place, so that whatever depends on it is far off: a count, an index, a flag."""
     if answer == OURS:
         return value

@@ -180,8 +180,9 @@ class MutualProof:
             there, loop = contexts[level], places[level].top.loop
             apart = {key for one in there for key in differing(one, there[0])}
             by_step = level < anew and influence.flows(loop, places[0].top.loop, apart)
-            inner = places[in_use].top.loop
-            if by_step or influence.renews(loop, there, inner, contexts[in_use]):
+            inner = places[level - 1].top.loop
+            renewed = level >= anew and influence.renews(loop, there, inner, contexts[level - 1])
+            if by_step or renewed:
                 mine = level
         several = len(contexts) - in_use > 1
         return self._worker.protection.vote_group.least(generation, mine) if several else mine

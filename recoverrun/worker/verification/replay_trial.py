@@ -21,7 +21,7 @@ from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
-from recoverrun.worker.replay.executed import TALKS, Executed
+from recoverrun.worker.replay.executed import TALKS, Executed, Misled
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import State, named, parted
 from recoverrun.worker.replay.local_shards import unlike
@@ -220,11 +220,7 @@ class Trial:
             state = lost.at(mine.point, executor.captures.points)
             if self._followed:
                 executor.influence.immaterial |= unknown
-            done = executor.execute(self.partner, state, self._step, self.microbatch)
-            self._door = done.door
-            why = self._unlike(done, *self._said["shown"][level])
-            if not why and executor.talked:
-                why = self._heeds(state, level)
+            why = self._otherwise(state, level)
             return why and self._explained(why, unknown), unknown
         except NotReplayable as reason:
             self._needed = isinstance(reason, replica_children.NeedsMates)
@@ -233,18 +229,28 @@ class Trial:
             self._strategy.put_back(kept)
             executor.proves = executor.only_inputs = False
 
-    def _heeds(self, state: State, level: int) -> str:
-        """The difference of the microbatch where the ranks tell each other something else, or "":
-        what is compared with a threshold heeds no NaN.
+    def _otherwise(self, state: State, level: int) -> str:
+        """The difference from the partner's microbatch, whatever the ranks tell each other, or "".
+
+        What takes no NaN for a result (`if not isfinite(loss): sys.exit(1)`) is judged by others
+        alone, and what is compared with a threshold heeds no NaN.
         """
         executor, why = self._executor, ""
         try:
-            for answer in (LOW, HIGH):
+            for answer in (NOT_A_NUMBER, LOW, HIGH):
                 executor.answer = answer
-                done = executor.execute(self.partner, state, self._step, self.microbatch)
+                try:
+                    done = executor.execute(self.partner, state, self._step, self.microbatch)
+                except Misled:
+                    if answer != NOT_A_NUMBER:
+                        raise
+                    continue
+                self._door = done.door
                 why = why or self._unlike(done, *self._said["shown"][level])
+                if not executor.talked or (why and answer == NOT_A_NUMBER):
+                    break
         finally:
-            executor.answer = NOT_A_NUMBER
+            executor.answer = LOW
         return why
 
     def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:

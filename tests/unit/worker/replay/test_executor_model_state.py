@@ -9,7 +9,7 @@ from torch import nn
 
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import captures as captures_module
-from recoverrun.worker.replay.executed import NothingReached
+from recoverrun.worker.replay.executed import Misled
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -338,7 +338,7 @@ def test_a_word_of_other_ranks_that_ends_training_is_named(proves: bool) -> None
     microbatch = script.trained(0)
     script.executor.proves = proves
 
-    with pytest.raises(NothingReached, match="tell each other .* decide whether it is reached"):
+    with pytest.raises(Misled, match="tell each other .* decide whether it is reached"):
         script.as_another(microbatch)
 
     assert not script.executed

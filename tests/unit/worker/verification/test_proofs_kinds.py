@@ -175,6 +175,22 @@ def test_a_loop_that_computes_something_for_the_inner_one_is_tried_first(nested:
     assert play.guarantee.promise == "exact-samples"
 
 
+def test_each_loop_is_asked_for_data_that_the_next_one_within_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a loop further in has made itself is no reason to begin further out."""
+    asked = list[tuple[str, str]]()
+    play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
+    play.executor.influence.renews = lambda outer, around, inner, within: (
+        asked.append((outer.id, inner.id)) or inner.id == "train.py:5"
+    )
+
+    proving = Proving(play, monkeypatch)
+
+    assert asked == [("train.py:3", "train.py:5"), ("train.py:1", "train.py:3")]
+    assert proving.begins == [1]
+
+
 @pytest.mark.parametrize("theirs", [{}, {"anew": 1}])
 def test_a_loop_of_several_transactions_is_not_executed_for_each_of_them(
     theirs: dict[str, int], nested: Proving
