@@ -12,8 +12,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from recoverrun.cli.command_table import COMMANDS
+from recoverrun.config import slips
 from recoverrun.config.option_table import DEFAULTS, TABLE, Option, kind
 from recoverrun.config.options import normalized
+from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.version import __version__
 
 USAGE = "SCRIPT [ARGS]..."
@@ -29,6 +31,10 @@ Every PET_ variable of torchrun is honoured; the command line comes first.
 """
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "token_normalize_func": normalized}
+
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+"""The base of all errors in a command line: click's own class, or that of typer's copy of click."""
 
 
 class LazyCommands(TyperGroup):
@@ -58,6 +64,28 @@ def program(*, completion: bool = False) -> typer.Typer:
     for name, sentence in COMMANDS.items():
         app.command(name, help=sentence)(_not_loaded)
     return app
+
+
+def carried_out(arguments: list[str]) -> int:
+    """Carry out a command that is not `run`; return its exit code. Raises RecoverrunError."""
+    try:
+        code = program()(args=arguments, prog_name="recoverrun", standalone_mode=False)
+    except USAGE_ERROR as error:
+        raise RecoverrunError(_sentence(error), ExitCode.USAGE) from None
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _sentence(error: Any) -> str:
+    """An error in a command line of a command, as those of `run` are told."""
+    if hasattr(error, "possibilities"):
+        close = slips.meant(error.option_name, error.possibilities or (), ())
+        said = (
+            f"there is no option {error.option_name}{f', did you mean {close}?' if close else ''}"
+        )
+    else:
+        said = error.format_message().rstrip(".")
+    asked = error.ctx.command_path if error.ctx is not None else "recoverrun"
+    return f"{said[:1].lower()}{said[1:]} (see `{asked} --help`)"
 
 
 def _loaded(name: str) -> Any:

@@ -76,14 +76,13 @@ def _main(arguments: list[str]) -> int:
             config = parse_options(options, os.environ)
             entitle("launcher", config.script)
             return run(config, options)
-    from recoverrun.cli.help import program
+    from recoverrun.cli.help import carried_out
 
     if first == "inject":
         from recoverrun.cli.commands.inject import own_first
 
         arguments = [first, *own_first(arguments[1:])]
-    program()(args=arguments, prog_name="recoverrun")
-    return ExitCode.DONE
+    return carried_out(arguments)
 
 
 def _refuse_typo(command: str) -> None:

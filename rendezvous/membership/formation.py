@@ -265,9 +265,9 @@ class Formation:
     def objection(self, join: Join) -> Refusal | None:
         """The reason why this launcher can never be part of this job, or None."""
         if join.run_id != self._run_id:
-            return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
-        stranger = "" if self._allow_mixed else self._strangeness(join)
-        if stranger:
+            served, asked = self._run_id, join.run_id
+            return _refuse(f"this endpoint serves run {served!r}, not {asked!r} (see --rdzv-id)")
+        if not self._allow_mixed and (stranger := self._strangeness(join)):
             return _refuse(f"{stranger} (or --allow-version-mismatch)")
         if not 1 <= join.nproc <= NPROC_MOST:
             return _refuse(f"{join.nproc} workers per node are not possible", EXIT_USAGE)

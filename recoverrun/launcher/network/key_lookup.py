@@ -70,6 +70,8 @@ class Place:
 def find_key(config: Listener, environ: Mapping[str, str]) -> Keyring:
     """Raises RecoverrunError for a key that cannot be used, or where one is required."""
     if not config.endpoints:
+        if config.key_file not in ("", NO_FILE):
+            _from_file(Path(config.key_file))  # A slip is told also where there is no use for it.
         return Keyring()
     found = _found(config, environ)
     if found.key is not None and not can_encrypt():

@@ -93,3 +93,26 @@ def test_a_shell_that_nobody_knows_is_refused_with_those_that_are_known() -> Non
     assert done.stderr == (
         "recoverrun: --print-completion is for bash, zsh, fish, not for 'tcsh'\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("postmortem --htm a.html", "there is no option --htm, did you mean --html? (see `"),
+        ("status a b", "got unexpected extra argument(s) (b) (see `recoverrun status --help`)"),
+        ("runs --keep x", "invalid value for '--keep': "),
+        ("inject --kill", "option '--kill' requires an argument"),
+        ("--standalone --rdzv-endpoint a:x b.py", "--rdzv-endpoint must be host:port, not 'a:x'"),
+        ("--key-file nowhere -m json.tool", "nowhere"),
+    ],
+)
+def test_an_error_in_a_command_line_is_one_sentence(arguments: str, sentence: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "recoverrun", *arguments.split()], capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert sentence in done.stderr
+    assert done.stderr.startswith("recoverrun: ")
+    assert len(done.stderr.splitlines()) == 1
