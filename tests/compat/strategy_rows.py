@@ -98,7 +98,7 @@ BY_HAND = (
         name="by-hand-rollouts",
         script="rollouts.py",
         promise="equal-count",  # but for the first of the minibatches of a rollout
-        why="what the ranks tell each other before the backward",
+        why="differs between ranks, and is not what it was as they told each other",
         kills=("r1@step:4:reduce,r0@step:12:forward",),
     ),
     by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
