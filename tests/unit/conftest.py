@@ -36,5 +36,5 @@ def exchanging(monkeypatch: pytest.MonkeyPatch) -> None:
         told: dict[int, Any] = channel.exchange.all(channel.env.rank, mine)
         return told
 
-    for module in ("make_up.make_up", "make_up.audits"):
+    for module in ("make_up.make_up", "make_up.microbatch_maker", "make_up.audits"):
         monkeypatch.setattr(f"recoverrun.worker.{module}.gather", gather)

@@ -120,7 +120,9 @@ class Survivor:
         self.reporter, self.guarantee = reporter, Guarantee(reporter, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.timing = SimpleNamespace(measure=lambda name: nullcontext())
-        self.fabric = SimpleNamespace(open=lambda name, ranks: self)
+        self.fabric = SimpleNamespace(
+            open=lambda name, ranks: self, view=SimpleNamespace(generation=2)
+        )
         self.vote_group = SimpleNamespace(channel=self, least=self._least)
         self.present: list[Gradient] = []  # in the accumulators
         self.reduced: list[tuple[Identity, Gradient]] = []
@@ -146,6 +148,7 @@ class Survivor:
         self._run(microbatches)
         executor: Any = self.executor
         self.peers = self
+        self.mates = SimpleNamespace(exchange=Exchange(1), env=self.env)  # nobody
         self.left = LeftContexts(protected(self), executor, lambda lost: lost)
         self.rehearsal: Any = Rehearsed()
         maker = MicrobatchMaker(self, executor, self.left, self.rehearsal)

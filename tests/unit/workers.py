@@ -8,7 +8,7 @@ def protected(worker: Any) -> Any:
 
     What is changed there later shows in the protection, too.
     """
-    names = ("layout", "strategy", "machine", "fabric", "vote_group", "peers")
+    names = ("layout", "strategy", "machine", "fabric", "vote_group", "peers", "mates")
     parts = property_of(worker, names)
     worker.protection = parts
     worker.protected = True

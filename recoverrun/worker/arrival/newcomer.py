@@ -329,8 +329,7 @@ class Newcomer:
         worker = parts.worker
         assert worker.strategy is not None and worker.place is not None, "served, and invited"
         vote_group = VoteGroup(fabric, range(layout.world_size))
-        _, shard = layout.place(worker.env.rank)
-        peers = fabric.open(f"slots{shard}", [replica[shard] for replica in layout.replicas])
+        peers, mates = take_over.channels_of(worker.env.rank, layout, fabric)
         machine = StepMachine.arrived(
             rank=worker.env.rank,
             layout=layout,
@@ -345,6 +344,7 @@ class Newcomer:
             fabric=fabric,
             vote_group=vote_group,
             peers=peers,
+            mates=mates,
         )
         take_over.take_place(worker, protection, told["plan"], parts.executor, parts.driver.policy)
         parts.driver.begin_transaction()

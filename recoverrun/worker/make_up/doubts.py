@@ -31,6 +31,9 @@ from recoverrun.worker.tracking.microbatches import Microbatch
 
 Pieces = Sequence[tuple[Reducer, Piece]]
 
+IMPOSSIBLE, WANTED, NEEDLESS = range(3)
+"""A precedent of a lost rank, as one survivor says."""
+
 GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
 
 
@@ -42,6 +45,7 @@ class Doubts:
         self._executor = executor
         self._recalled: dict[int, str] = {}  # by lost rank: what came of our own microbatch
         self._shown: dict[int, str] = {}  # by lost rank: what came of its committed one
+        self._agreed: dict[int, int] = {}  # by lost rank: the least word of all shard mates
         self._asked: dict[int, frozenset[Key]] = {}  # by lost rank, up to the last transaction
         self._asking: dict[int, frozenset[Key]] = {}  # in the present one
 
@@ -61,14 +65,31 @@ class Doubts:
         if self._recalled[rank]:
             raise NotReplayable(self._recalled[rank])
 
+    def last_committed(self, rank: int, step: int, marks: dict[tuple[int, int], Mark]) -> int:
+        """IMPOSSIBLE if the last committed microbatch of the rank cannot be executed again, WANTED
+        if it has to be, NEEDLESS if not.
+        """
+        if noted_evidence.committed_one(self._worker, self._executor, rank, marks) is None:
+            return IMPOSSIBLE
+        noted, _ = marks.get((step, 0), (0, 0))
+        return NEEDLESS if noted else WANTED
+
+    def agree(self, rank: int, least: int) -> None:
+        """All shard mates execute it together, or none: the `least` of what they have said."""
+        self._agreed[rank] = least
+
     def check_last_committed(
         self, rank: int, step: int, marks: dict[tuple[int, int], Mark]
     ) -> None:
         """`marks` are what the rank has noted."""
         if rank not in self._shown:
-            noted, _ = marks.get((step, 0), (0, 0))
+            word = self._agreed.get(rank)
+            if word is None:
+                word = self.last_committed(rank, step, marks)
             self._shown[rank] = (
-                "" if noted else noted_evidence.disproved(self._worker, self._executor, rank, marks)
+                noted_evidence.disproved(self._worker, self._executor, rank, marks)
+                if word == WANTED
+                else ""
             )
         if self._shown[rank]:
             raise NotReplayable(self._shown[rank])

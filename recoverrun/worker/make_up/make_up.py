@@ -48,15 +48,14 @@ class MakeUp:
         self._positions = ToldPositions(worker, executor, left)
         self._audits = Audits(worker, executor)
         self._executors: dict[tuple[int, int], int] = {}  # lost rank, index -> its executor
-        self._telling = True  # all members are exact, as far as all know
 
     def learned(self) -> bool:
         """True if survivors tell each other where lost ranks stand."""
-        return self._telling
+        return self.maker.telling
 
     def learn(self, learned: bool) -> None:
         """Learn what the others do, in a process that takes a lost rank's place."""
-        self._telling = learned
+        self.maker.telling = learned
 
     def compute(self, identity: Identity) -> None:
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
@@ -74,11 +73,11 @@ class MakeUp:
             return
         if worker.joining:
             arrival_proof.compare_counts(worker, generation)
-        if worker.joining and self._telling:
+        if worker.joining and self.maker.telling:
             proved = arrival_proof.prove(worker, self._executor, generation, self.maker.aside)
             self._left.trust(proved)
         rounds = 0
-        while self._telling:
+        while self.maker.telling:
             ends, starts = self._exchange(generation)
             bad = self._bad(ends, self._positions.begun(starts), rounds)
             whole = AUDIT if self._executors and self._audits.due else WHOLE
@@ -172,13 +171,13 @@ class MakeUp:
         fresh = {(s, i) for one in heard.values() for s, i in one["fresh"]}
         again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
         if verdict == FRESH:
-            self._telling = False
+            self.maker.telling = False
             others = [words for one in heard.values() for words in one["why"]]
             worker.guarantee.weaken(next(iter(failed + others), ""))
         for identity in sorted(self.maker.made.keys() & (fresh | again)):
             made = self.maker.made[identity]
             with worker.timing.measure("redo"):
-                if identity in again and self._left.exact:
+                if identity in again and self.maker.may_execute(made):
                     self.maker.execute(made)
                 # With mates, in whatever way each of them is at it.
                 together = protection.layout.shards > 1

@@ -7,6 +7,7 @@ comes out otherwise, the microbatch is made up with this rank's own next data.
 
 from contextlib import suppress
 
+from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
@@ -25,6 +26,8 @@ from recoverrun.worker.step.interfaces import Rehearses
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.views import Identity
+
+NO_MORE = "a survivor makes up no exact samples any more"
 
 ONCE_MORE = (
     "no other data can be had in the place of rank {}'s microbatches from transaction {} on, a "
@@ -49,6 +52,7 @@ class MicrobatchMaker:
         self.made: dict[Identity, Made] = {}
         self.doubts = Doubts(worker, executor)
         self.buffers = FollowedBuffers(worker, self.aside)
+        self.telling = True  # all members are exact, as far as all know
         self._repeats = False  # the run was told that no other data can be had
 
     def compute(self, identity: Identity) -> None:
@@ -56,11 +60,43 @@ class MicrobatchMaker:
         worker, layout = self._worker, self._worker.protection.layout
         rank = layout.replicas[identity[0]][layout.place(worker.env.rank)[1]]
         made = Made(identity, rank, [])
-        if self._left.exact:
+        if self.may_execute(made):
             self.execute(made)
         if made.executed is None and (layout.shards > 1 or not self._left.exact):
             self.freshly(made)  # shard mates execute it, and their forward pass needs us
         self.made[identity] = made
+
+    def may_execute(self, made: Made) -> bool:
+        """True if all shard mates can begin the lost microbatch exactly: their forward passes need
+        each other, so one that knows that it cannot has all of them take fresh data at once.
+
+        Raises Superseded.
+        """
+        worker, protection = self._worker, self._worker.protection
+        if protection.layout.shards == 1 or not self.telling:
+            return self._left.exact
+        rank, objection = made.rank, self._objection(made)
+        marks, fabric = self._left.marks.get(rank, {}), protection.fabric
+        precedent = 0 if objection else self.doubts.last_committed(rank, worker.step, marks)
+        words = {"objection": objection, "precedent": precedent}
+        heard = gather(fabric, protection.mates, fabric.view.generation, words)
+        objections = [objection, *(str(one["objection"]) for one in heard.values())]
+        if any(objections) and self._left.exact:
+            made.failed = next(filter(None, objections))
+        self.doubts.agree(rank, min(one["precedent"] for one in heard.values()))
+        return not any(objections)
+
+    def _objection(self, made: Made) -> str:
+        """The reason why this rank cannot begin the lost microbatch exactly, or ""."""
+        if not self._left.exact:
+            return self._worker.guarantee.weakened or NO_MORE
+        microbatch = self.own(made.identity[1])
+        try:
+            self._require_harmless(made, microbatch)
+            self._left.state_of(made.rank, microbatch)
+        except NotReplayable as reason:
+            return str(reason)
+        return ""
 
     @property
     def own_all(self) -> list[Microbatch]:

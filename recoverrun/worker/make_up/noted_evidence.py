@@ -19,6 +19,7 @@ from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.microbatches import Microbatch
 
 OTHERWISE = (
     "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
@@ -73,32 +74,42 @@ def own_mismatch(worker: WorkerState, executor: Executor) -> str:
     return OWN.format(loop=place, rank=worker.env.rank, step=step, what=what) if what else ""
 
 
+def committed_one(
+    worker: WorkerState, executor: Executor, rank: int, marks: dict[tuple[int, int], Mark]
+) -> Microbatch | None:
+    """The microbatch of the last transaction that lost `rank` has noted, if it can be executed."""
+    microbatch = worker.runtime.previous
+    top = microbatch.top.context if microbatch is not None else None
+    if microbatch is None or top is None or microbatch.top.evidence is None:
+        return None
+    theirs, _ = marks.get((top.step, microbatch.index), (0, 0))
+    one_forward = microbatch.top.evidence.entered[:1] == [microbatch.mark[0]]
+    captured = executor.captures.at((top.step, microbatch.index, AFTER, 0)) is not None
+    usable = bool(theirs) and one_forward and captured and rank in executor.lost
+    return microbatch if usable else None
+
+
 def disproved(
     worker: WorkerState, executor: Executor, rank: int, marks: dict[tuple[int, int], Mark]
 ) -> str:
     """The reason not to believe the context of lost `rank`, or "": by its own `marks`, and what
     this rank still has of its microbatch of the same transaction.
     """
-    microbatch = worker.runtime.previous
-    top = microbatch.top.context if microbatch is not None else None
-    if microbatch is None or top is None or microbatch.top.evidence is None:
+    microbatch = committed_one(worker, executor, rank, marks)
+    if microbatch is None or microbatch.top.context is None:
         return ""
+    top, strategy = microbatch.top.context, worker.protection.strategy
     step, index = top.step, microbatch.index
-    theirs, _ = marks.get((step, index), (0, 0))
-    one_forward = microbatch.top.evidence.entered[:1] == [microbatch.mark[0]]
-    captured = executor.captures.at((step, index, AFTER, 0)) is not None
-    lost, strategy = executor.lost.get(rank), worker.protection.strategy
-    if not theirs or not one_forward or not captured or lost is None:
-        return ""
     kept, executor.only_inputs = strategy.set_aside(), True
     try:
-        state = lost.at(top.point, executor.captures.points)
+        state = executor.lost[rank].at(top.point, executor.captures.points)
         (inputs, _) = executor.execute(rank, state, step, microbatch).mark
     except NotReplayable:
         return ""  # what follows may be all the same: it is judged by itself
     finally:
         executor.only_inputs = False
         strategy.put_back(kept)
+    theirs, _ = marks[step, index]
     return "" if inputs == theirs else COMMITTED.format(rank=rank, index=index, step=step)
 
 

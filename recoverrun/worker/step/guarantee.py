@@ -33,6 +33,7 @@ class Guarantee:
         self.promise: Promise | None = None  # not known yet
         self.steered = False
         self.refusal = ""  # why no step outlives a loss
+        self.weakened = ""  # why samples are not exact any more, as far as this rank knows
         self._untold: tuple[str, Extent] | None = None  # of a promise that is held back
 
     @property
@@ -78,7 +79,7 @@ class Guarantee:
         others may be lost before its word is sent. Without a reason, another rank knows it.
         """
         if self._lowers("equal-count"):
-            self.promise = "equal-count"
+            self.promise, self.weakened = "equal-count", reason
             self._reporter.downgraded(reason or UNSAID)
 
     def steer(self, reason: str) -> None:

@@ -20,3 +20,4 @@ class Protection:
     fabric: Fabric
     vote_group: VoteGroup  # the channel on which all ranks vote
     peers: Channel  # the ranks that hold the same part of the model
+    mates: Channel  # the ranks of this replica

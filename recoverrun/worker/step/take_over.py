@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Never, Protocol
 
 from ft_collectives.communicators.c10d import GroupMember
+from ft_collectives.communicators.channel import Channel
 from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
 from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
@@ -19,6 +20,7 @@ from recoverrun.worker.step.interfaces import Learns, Replayer, Returns
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.layout import Layout
 
 RESTART_WITHIN_S = 60.0
 """How long a rank waits to be started again where another one was lost before all could serve."""
@@ -57,6 +59,15 @@ def connect(worker: WorkerState) -> Fabric:
     return fabric
 
 
+def channels_of(rank: int, layout: Layout, fabric: Fabric) -> tuple[Channel, Channel]:
+    """Open the channels to the ranks that hold the same part of the model, and to shard mates."""
+    slot, shard = layout.place(rank)
+    same = [replica[shard] for replica in layout.replicas]
+    peers = fabric.open(f"slots{shard}", same, what="the exchange between replicas")
+    mates = layout.replicas[slot]
+    return peers, fabric.open(f"replica{slot}", mates, what="the exchange within the replica")
+
+
 def take_over(
     worker: WorkerState,
     vote_group: VoteGroup,
@@ -67,9 +78,7 @@ def take_over(
     """Make groups across replicas and gradients ours from now on."""
     layout, strategy, fabric = worker.layout, worker.strategy, worker.fabric
     assert layout is not None and strategy is not None and fabric is not None, "served"
-    _, shard = layout.place(worker.env.rank)
-    same = [replica[shard] for replica in layout.replicas]
-    peers = fabric.open(f"slots{shard}", same, what="the exchange between replicas")
+    peers, mates = channels_of(worker.env.rank, layout, fabric)
     with worker.changed:
         assert worker.view is not None, "connected"
         machine = StepMachine(rank=worker.env.rank, layout=layout, view=worker.view)
@@ -81,6 +90,7 @@ def take_over(
                 fabric=fabric,
                 vote_group=vote_group,
                 peers=peers,
+                mates=mates,
             )
         )
     process_groups.release(layout)

@@ -13,7 +13,6 @@ from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
-from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import LostContexts
 from tests.unit.contexts import at
 from tests.unit.survivors import (
@@ -311,22 +310,3 @@ def test_what_would_end_its_executor_is_tried_once() -> None:
     assert team.executions == [[(0, 5)], [(1, 5)]]
     assert team.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
     assert team.promises == EQUAL
-
-
-# --------------------------------------------------------------------------- shards
-
-
-def test_ranks_of_one_replica_go_through_the_model_equally_often() -> None:
-    """Each pass needs all of them; what was left of one shard's rank may be of no use."""
-    identity, passes = (1, 0), list[int]()
-    for rank in (0, 1):
-        mate = Survivor(rank, Exchange(1), lambda x: x, 1)
-        mate.layout = Layout(((0, 1), (LOST, LOST + 1)))
-        mate.inherit(left_at_top())  # of the counterpart of rank 0 alone
-
-        mate.make_up.compute(identity)
-
-        fresh = mate.make_up.maker.made[identity].fresh
-        passes.append(len(mate.recalled) + len(mate.executions) + fresh)
-
-    assert passes[0] == passes[1]

@@ -120,6 +120,7 @@ def test_of_each_lost_rank_for_itself() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noted_evidence, "disproved", disproved)
+        patch.setattr(noted_evidence, "committed_one", lambda *asked: object())
         for rank in (LOST, 1, LOST, 1):
             survivor.make_up.maker.doubts.check_last_committed(rank, STEP, {})
 
