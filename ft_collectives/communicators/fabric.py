@@ -217,14 +217,14 @@ class Fabric:
             mine = channel.on_align() if channel.on_align is not None else ()
         aligned: tuple[Totals, ...] = (mine,)
         if len(members) > 1 and self.rank in members:
-            store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
+            store = PrefixStore(f"{_prefix(channel)}/", self._store(view.generation))
             group = self.connect(store, members.index(self.rank), len(members))
             _kept_groups.append((group, store))
             if mine:
                 aligned = exchange(group, len(members), mine)
         device = None
         if group is not None and channel.over is not None:
-            device = self._connect_device(channel.over, channel.name, view, members)
+            device = self._connect_device(channel.over, channel, view, members)
         with self.changed:
             if not self._current(view):
                 return
@@ -232,9 +232,9 @@ class Fabric:
             self.changed.notify_all()
 
     def _connect_device(
-        self, over: Accelerator, name: str, view: View, members: tuple[int, ...]
+        self, over: Accelerator, channel: Channel, view: View, members: tuple[int, ...]
     ) -> Any:
-        store = PrefixStore(f"recoverrun/{name}/device/", self._store(view.generation))
+        store = PrefixStore(f"{_prefix(channel)}/device/", self._store(view.generation))
         _kept_groups.append(store)
         place = members.index(self.rank)
         return over.connect(
@@ -370,3 +370,8 @@ class Fabric:
                     raise self.waits.overdue(channel)
                 self._on_hint(generation, words)
                 patience = HINT_AGAIN_S
+
+
+def _prefix(channel: Channel) -> str:
+    """The channel's place in a store: those of several replicas may have one name."""
+    return f"recoverrun/{channel.name}/{channel.ranks[0]}"

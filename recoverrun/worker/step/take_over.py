@@ -65,7 +65,7 @@ def channels_of(rank: int, layout: Layout, fabric: Fabric) -> tuple[Channel, Cha
     same = [replica[shard] for replica in layout.replicas]
     peers = fabric.open(f"slots{shard}", same, what="the exchange between replicas")
     mates = layout.replicas[slot]
-    return peers, fabric.open(f"replica{slot}", mates, what="the exchange within the replica")
+    return peers, fabric.open("replica", mates, what="the exchange within the replica")
 
 
 def take_over(
