@@ -32,7 +32,7 @@ from recoverrun.worker.tracking.microbatches import Microbatch
 Pieces = Sequence[tuple[Reducer, Piece]]
 
 IMPOSSIBLE, WANTED, NEEDLESS = range(3)
-"""A precedent of a lost rank, as one survivor says."""
+"""Of the last committed microbatch of a lost rank, to execute it again, as one survivor says."""
 
 GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
 

@@ -77,13 +77,13 @@ class MicrobatchMaker:
             return self._left.exact
         rank, objection = made.rank, self._objection(made)
         marks, fabric = self._left.marks.get(rank, {}), protection.fabric
-        precedent = 0 if objection else self.doubts.last_committed(rank, worker.step, marks)
-        words = {"objection": objection, "precedent": precedent}
+        committed = 0 if objection else self.doubts.last_committed(rank, worker.step, marks)
+        words = {"objection": objection, "committed": committed}
         heard = gather(fabric, protection.mates, fabric.view.generation, words)
         objections = [objection, *(str(one["objection"]) for one in heard.values())]
         if any(objections) and self._left.exact:
             made.failed = next(filter(None, objections))
-        self.doubts.agree(rank, min(one["precedent"] for one in heard.values()))
+        self.doubts.agree(rank, min(one["committed"] for one in heard.values()))
         return not any(objections)
 
     def _objection(self, made: Made) -> str:
