@@ -1,7 +1,7 @@
 """The variables and attributes of the script that can bear on a microbatch's gradient."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -84,15 +84,25 @@ class Influence:
         return rank_flow.Spread(loops, list(names), self._texts.trees()).enters
 
     def renews(
-        self, outer: Loop, around: Sequence[Context], inner: Loop, within: Sequence[Context]
+        self,
+        outer: Loop,
+        around: Sequence[Context],
+        inner: Loop,
+        within: Sequence[Context],
+        drawn: Collection[str] = (),
     ) -> bool:
         """True if each iteration of `outer` makes data anew that ranks hold apart and `inner`
-        reads: contexts of all ranks are those of the outer and of the inner loop.
+        reads, or generators of which those are that a microbatch has `drawn` from: contexts of all
+        ranks are those of the outer and of the inner loop.
 
         Numbers do not count: those that differ are mostly constants of the rank.
         """
         reads = self._reads_of(inner)
-        if reads is None or len(around) < len(within):
+        if len(around) < len(within):
+            return False
+        if any(_is_made_anew(key, around, within) for key in drawn):
+            return True
+        if reads is None:
             return False
         apart = {key for one in within for key in differing(one, within[0])}
         names = {key for key in apart if isinstance(key, str) and _is_data(within[0], key)}
@@ -126,3 +136,11 @@ class Influence:
 def _is_data(context: Context, key: str) -> bool:
     value = context.values.get(key)
     return is_mark(key) or isinstance(value, torch.Tensor | list | tuple | deque) or is_numpy(value)
+
+
+def _is_made_anew(key: str, around: Sequence[Context], within: Sequence[Context]) -> bool:
+    """True if this generator was made since the outer iteration began, by each rank otherwise."""
+    if any(key in one.generators for one in around):
+        return False
+    states = [one.generators.get(key) for one in within]
+    return any(not same(one, states[0]) for one in states)

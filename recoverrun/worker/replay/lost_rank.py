@@ -33,6 +33,7 @@ from recoverrun.worker.replay.known_state import (
     is_nothing,
     merged,
 )
+from recoverrun.worker.rng.registry import place_of
 from recoverrun.worker.rng.skip_ahead import draws_between, skip_ahead, skip_like
 from recoverrun.worker.rng.streams import Streams
 
@@ -214,7 +215,10 @@ class LostRank:
     ) -> tuple[dict[str, Any], set[Key]]:
         """Generators of torch move by as many numbers as ours; others as all values do."""
         values, apart = merged(before.generators, after.generators, theirs.generators)
-        for key in list(apart):
+        for key in after.generators.keys() - before.generators.keys() - theirs.generators.keys():
+            if not _made_alike(key, before.generators, theirs.generators):
+                apart.add(key)
+        for key in list(apart & theirs.generators.keys()):
             their, now = theirs.generators[key], after.generators[key]
             was = before.generators.get(key)  # None: it was made here only now
             if isinstance(their, torch.Tensor) and isinstance(was, torch.Tensor):
@@ -307,6 +311,17 @@ class LostRank:
 
     def _drawn_since(self, here: Point) -> tuple[Streams, Streams] | None:
         return None if self.drawn is None or self.drawn[0] != here else self.drawn[1:]
+
+
+def _made_alike(key: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """True if this generator, which was made here only now, is taken for common to both: those
+    made before it at its place in the code were.
+    """
+    place = place_of(key)
+    before = [one for one in {**mine, **theirs} if place_of(one) == place]
+    return bool(before) and all(
+        same(mine.get(one, ABSENT), theirs.get(one, ABSENT)) for one in before
+    )
 
 
 def _torch_moved(before: Streams, after: Streams) -> set[str]:

@@ -196,6 +196,11 @@ class Registry:
         setattr(module, name, stand_in)
 
 
+def place_of(key: str) -> str:
+    """The place in the code that made the generator of that name."""
+    return key.rpartition("#")[0]
+
+
 def _was_made(key: str, made: Counter[str]) -> bool:
     """True if that generator is one of those that had been `made`."""
     place, _, number = key.rpartition("#")

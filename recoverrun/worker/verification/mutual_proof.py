@@ -21,7 +21,7 @@ from recoverrun.worker.context.slot_context import AFTER, Context, key_of, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import differing, parted
+from recoverrun.worker.replay.known_state import Moved, differing, parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
@@ -119,7 +119,7 @@ class MutualProof:
         partner = self._partner()
         anew = min(one["anew"] for one in others.values())
         in_use = worker.runtime.outward.get(microbatch.places[0].top.loop.id, 0)
-        outward = self._outward(microbatch, tops, generation, in_use, anew)
+        outward = self._outward(step, microbatch, tops, generation, in_use, anew)
         trial = Trial(
             worker,
             self._executor,
@@ -161,6 +161,7 @@ class MutualProof:
 
     def _outward(
         self,
+        step: int,
         microbatch: Microbatch,
         tops: list[list[bytes]],
         generation: int,
@@ -176,16 +177,22 @@ class MutualProof:
         places, mine = microbatch.places, in_use
         influence = self._executor.influence
         contexts = [_told(tops, level) for level in range(min(len(places), LEVELS))]
+        drawn = self._drawn(step, microbatch)
         for level in range(in_use + 1, len(contexts)):
             there, loop = contexts[level], places[level].top.loop
             apart = {key for one in there for key in differing(one, there[0])}
             by_step = level < anew and influence.flows(loop, places[0].top.loop, apart)
-            inner = places[level - 1].top.loop
-            renewed = level >= anew and influence.renews(loop, there, inner, contexts[level - 1])
-            if by_step or renewed:
+            inner, within = places[level - 1].top.loop, contexts[level - 1]
+            if by_step or influence.renews(loop, there, inner, within, drawn):
                 mine = level
         several = len(contexts) - in_use > 1
         return self._worker.protection.vote_group.least(generation, mine) if several else mine
+
+    def _drawn(self, step: int, microbatch: Microbatch) -> tuple[str, ...]:
+        """The generators from which this rank's own microbatch drew."""
+        top = microbatch.top.context
+        after = self._executor.captures.at((step, microbatch.index, AFTER, 0))
+        return () if top is None or after is None else Moved.between(top, after, False).generators
 
     def _part(self, tried: Mapping[int, tuple[bool, bool]], reason: str) -> None:
         """If only ranks that came back cannot execute others' microbatches, they leave, and the

@@ -78,3 +78,22 @@ def test_a_rank_that_left_no_context_of_the_outer_loop_decides_nothing() -> None
     within = ranks(mine=SHARES)
 
     assert not influence("mine").renews(EPOCHS, ranks(rank=[0]), BATCHES, within)
+
+
+@pytest.mark.parametrize(
+    ("around", "within", "renewed"),
+    [
+        ({}, [b"one", b"two"], True),
+        ({}, [b"one", b"one"], False),  # seeded alike
+        ({"train.py:4#1": b"old"}, [b"one", b"two"], False),  # made before the epoch
+    ],
+)
+def test_a_generator_that_each_epoch_makes_is_made_anew(
+    around: dict[str, bytes], within: list[bytes], renewed: bool
+) -> None:
+    key = "train.py:4#1"
+    outer = [at(0, generators=around)] * 2
+    inner = [at(0, generators={key: state}) for state in within]
+
+    assert influence().renews(EPOCHS, outer, BATCHES, inner, [key]) is renewed
+    assert not influence().renews(EPOCHS, outer, BATCHES, inner)  # microbatches draw nothing of it

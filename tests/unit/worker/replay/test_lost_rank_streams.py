@@ -12,7 +12,13 @@ import torch
 from recoverrun.worker.context.slot_context import STREAM, Context
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.known_state import UNTOLD, Moved, merged, require
+from recoverrun.worker.replay.known_state import (
+    UNTOLD,
+    Moved,
+    generator_key,
+    merged,
+    require,
+)
 from recoverrun.worker.replay.lost_rank import LostRank, host
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import Streams, read_streams
@@ -139,6 +145,27 @@ def test_where_one_stands_that_was_made_here_only_now_is_not_known_of_who_has_an
     moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
     with pytest.raises(NotReplayable, match=f"made at {MADE_AT} stands elsewhere"):
         require(state, own[1], moved, anything)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "known"),
+    [
+        ({"train.py:4#0": b"one"}, {"train.py:4#0": b"one"}, True),
+        ({"train.py:4#0": b"one"}, {"train.py:4#0": b"two"}, False),
+        ({"train.py:4#0": b"one"}, {}, False),  # it has made none
+        ({"train.py:9#0": b"one"}, {"train.py:9#0": b"one"}, False),  # made elsewhere
+        ({}, {}, False),
+    ],
+)
+def test_a_new_generator_is_common_to_all_if_the_last_one_made_there_was(
+    ours: dict[str, bytes], theirs: dict[str, bytes], known: bool
+) -> None:
+    own = [at(3, 0, "after", generators=ours), at(4, generators={"train.py:4#1": b"new"})]
+    lost = lost_at(at(3, 0, "after", generators=theirs), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    assert (generator_key("train.py:4#1") not in state.unknown) is known
 
 
 @pytest.mark.parametrize("make", [random.Random, numpy.random.default_rng])
