@@ -127,6 +127,30 @@ def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
     }
 
 
+def ended_otherwise(
+    told: Context, truth: Context, matters: Callable[[Key, Any], bool], *, talked: bool
+) -> list[Key]:
+    """Values that later microbatches may read, and that ended otherwise than they did on the rank
+    itself: whoever goes on from what was `told` would go on wrongly.
+
+    If collectives were answered falsely (`talked`), numbers may only be made of these answers.
+    """
+    found = []
+    for key, value in differing(truth, told).items():
+        had = told.values.get(key, ABSENT)
+        if matters(key, value) and not (talked and _may_be_an_answer(had)):
+            found.append(key)
+    return sorted(found, key=str)
+
+
+def _may_be_an_answer(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() <= 1 or bool(value.isnan().any())
+    if type(value) in (tuple, list):
+        return any(map(_may_be_an_answer, value))
+    return not is_numpy(value) and not isinstance(value, str)
+
+
 def _is_new(key: Key, ours: Mapping[Key, Any]) -> bool:
     """True of an entry of a dict that is here, and has other entries."""
     return not isinstance(key, str) and (*key[:-1], ORDER) in ours

@@ -24,7 +24,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import Moved, differing, parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Top
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
@@ -322,11 +322,18 @@ class MutualProof:
             "shown": [[list(mark), door] for mark, door in microbatch.shown[:LEVELS]],
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
+            "ends": [self._end(step, microbatch, place.top, after) for place in places],
             "bulk": bulk_of(microbatch),
             "workers": worker_seed_check.has_workers(worker.runtime.sources),
             "hindered": forked_child.hindrance(),
             "anew": anew,
         }
+
+    def _end(self, step: int, microbatch: Microbatch, top: Top, after: Context | None) -> bytes:
+        """This rank's context at the end of the microbatch, as the loop of `top` sees it."""
+        if microbatch is self._worker.runtime.microbatches[-1]:
+            after = self._executor.captures.present(step, microbatch.index, top)
+        return after.pack() if after is not None and after.loop == top.loop.id else b""
 
     def _tried(self, trial: Trial) -> Words:
         return self._done(trial, lambda: forked_child.run(trial.work, self._within_s()))

@@ -23,7 +23,7 @@ from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
 from recoverrun.worker.replay.executed import TALKS, Executed, Misled
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import State, named, parted
+from recoverrun.worker.replay.known_state import State, ended_otherwise, named, parted
 from recoverrun.worker.replay.local_shards import unlike
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
@@ -42,6 +42,7 @@ WRITES = (
     "the script's changes of parameters between the top of the loop at {} and the backward cannot "
     "be put back"
 )
+OTHER_END = "{} had other values at its end"
 GRADIENT = "its gradient was another one"
 
 EMPTY: Words = {
@@ -296,7 +297,17 @@ class Trial:
             return "it drew other random numbers"
         if one_thread and said["gradient"] and self._strategy.digest() != said["gradient"]:
             return GRADIENT
-        return ""
+        return self._ended(done.after)
+
+    def _ended(self, after: Context) -> str:
+        """The difference between where the execution ended and where the partner did, or ""."""
+        executor, packed = self._executor, self._said["ends"][self.microbatch.chosen]
+        if not packed:
+            return ""
+        matters = executor.influence.matters
+        there = Context.unpack(packed)
+        keys = ended_otherwise(after, there, matters, talked=executor.talked)
+        return OTHER_END.format(", ".join(map(named, keys[:3]))) if keys else ""
 
     def _explained(self, what: str, unknown: frozenset[Key]) -> str:
         loop, executor = self.microbatch.top.loop.id, self._executor

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.replay.known_state import is_nothing, merged
+from recoverrun.worker.replay.known_state import ended_otherwise, is_nothing, merged
+from tests.unit.contexts import at
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,22 @@ def test_the_state_of_a_recurrent_network_is_known_where_it_begins_anew(known: b
 
     assert unknown == (set() if known else {"hidden"})
     assert (values["hidden"] is anew["hidden"]) is known
+
+
+@pytest.mark.parametrize(
+    ("told", "truth", "talked", "found"),
+    [
+        ({"x": 1}, {"x": 2}, False, ["x"]),
+        ({"x": 1}, {"x": 1}, False, []),
+        ({"x": float("nan")}, {"x": 0.5}, True, []),  # made of a false answer
+        ({"x": torch.ones(3)}, {"x": torch.zeros(3)}, True, ["x"]),  # a batch is none
+        ({"x": torch.full((3,), torch.nan)}, {"x": torch.zeros(3)}, True, []),
+        ({"time": 1.0}, {"time": 2.0}, False, []),  # nothing reads it
+    ],
+)
+def test_values_that_another_rank_ended_with_otherwise(
+    told: dict[str, Any], truth: dict[str, Any], talked: bool, found: list[str]
+) -> None:
+    one, other = at(0, 0, "after", names=told), at(0, 0, "after", names=truth)
+
+    assert ended_otherwise(one, other, lambda key, _: key == "x", talked=talked) == found

@@ -88,6 +88,7 @@ class Play:
         captures = SimpleNamespace(
             points=[], at=lambda point: None, include=lambda context: None,
             after=lambda step, microbatch: None,
+            present=lambda step, index, top: at(step, index, "after"),
         )  # fmt: skip
         influence = SimpleNamespace(immaterial=frozenset(), flows=_no, renews=_no)
         self.executor: Any = SimpleNamespace(

@@ -24,6 +24,7 @@ END = at(0, 0, "after")
 MARK, DOOR = (11, 12), 7
 TRUTH: dict[str, Any] = {
     "shown": [[[11, 12], 7]], "end": crc_of_streams(END.streams), "gradient": 55,
+    "ends": [b"", b""],
 }  # fmt: skip
 
 
@@ -145,6 +146,25 @@ def test_what_is_not_the_same_is_named(
     different: dict[str, Any], mark: Mark, said: dict[str, Any], why: str
 ) -> None:
     assert trial(Play(), **said)._unlike(done(**different), mark, DOOR) == why
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ({"x": 1, "step": 4}, ""),
+        ({"x": 2, "step": 4}, "x had other values at its end"),
+        ({"x": 1, "step": 5}, ""),  # no microbatch reads it
+    ],
+)
+def test_it_ends_where_its_own_rank_ended_it(there: dict[str, int], why: str) -> None:
+    play = Play()
+    play.executor.influence.matters = lambda key, value: key == "x"
+    ended = at(0, 0, "after", names={"x": 1, "step": 4})
+    truth = at(0, 0, "after", names=there).pack()
+
+    made = trial(play, end=crc_of_streams(ended.streams), ends=[truth])
+
+    assert made._unlike(done(after=ended), MARK, DOOR) == why
 
 
 def test_where_the_forward_needs_other_ranks_what_enters_is_compared() -> None:
