@@ -104,6 +104,8 @@ STREAMS = (
     case("B5-torch", "made_anew.py", "r0@step:4:vote,r1@step:9:forward", ranks=3),
     case("B5-numpy", "made_anew.py", "r1@step:7:forward"),
     case("B5-python", "made_anew.py", "r0@step:7:forward"),
+    case("B7-asked", "own_batches.py", "r1@step:5:forward", ranks=3, sample=False),
+    case("B7-ahead", "own_batches.py", "r1@step:5:forward", "r0@step:3:vote"),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),

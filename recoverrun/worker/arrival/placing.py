@@ -1,6 +1,7 @@
 """Everything of a packed state is put in place: the newcomer's side of `packed_state`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -21,7 +22,7 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import LocalShard, is_distributed, unpack
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Context, Key, belongs_to_process, key_of, last
 from recoverrun.worker.context.values import copied, is_of_one_rank, put
@@ -123,7 +124,9 @@ def _refilled(present: dict[Any, Any], content: dict[Any, Any]) -> dict[Any, Any
 def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings) -> None:
     """Place values in which other ranks differ outside of their loops. Raises NotReachable."""
     own = parts.worker.runtime.own_modules
-    missing = parts.executor.constants.learn(packed.manifest["constants"], there, own)
+    made = holdings([parts.sources.makers()], own, idle_hooks=False)
+    everything = replace(there, held=[*there.held, *made.held])
+    missing = parts.executor.constants.learn(packed.manifest["constants"], everything, own)
     if missing:
         raise NotReachable(f"{missing} differs between ranks, and this process has none")
 

@@ -12,9 +12,10 @@ its item (augmentation), that draws them as well; else the lost rank's streams m
 ours did.
 
 A loader may be read ahead (accelerate reads one batch ahead to recognise the last one): then an
-item holds what an earlier call drew. A generator without a loader below, which cuts random pieces
-from a text for example, is resumed, once a proof has shown that this gives another rank's item and
-leaves no trace.
+item holds what an earlier call drew. A generator without a loader below is made anew and read from
+its beginning (`generator_again`). One that draws random numbers, to cut random pieces from a text
+for example, is resumed, once a proof has shown that this gives another rank's item and leaves no
+trace.
 """
 
 from collections.abc import Generator
@@ -23,6 +24,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from recoverrun.worker.data.batch_substitution import contains, pairs_for_rank, substituted
+from recoverrun.worker.data.generator_again import GeneratorAgain
+from recoverrun.worker.data.generator_wrapper import Make
 from recoverrun.worker.data.runtime import GeneratorRuntime
 from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.errors import NotReplayable
@@ -57,8 +60,14 @@ class GeneratorSource(RankAware):
     ended = False
 
     def __init__(
-        self, generator: Generator[Any, Any, Any], name: str, runtime: GeneratorRuntime, number: int
+        self,
+        generator: Generator[Any, Any, Any],
+        name: str,
+        runtime: GeneratorRuntime,
+        number: int,
+        make: Make | None = None,
     ) -> None:
+        """`make` makes the same generator again, where that can be."""
         self.number = number
         self.count = 0
         self._generator = generator
@@ -69,6 +78,7 @@ class GeneratorSource(RankAware):
         self._positions: dict[int, int] = {}
         self._loads = False  # it has drawn from a loader
         self._ahead: list[Draw] = []  # in no item so far
+        self.again = None if make is None else GeneratorAgain(make, name)
 
     def __iter__(self) -> "GeneratorSource":
         return self
@@ -111,6 +121,8 @@ class GeneratorSource(RankAware):
         draws = self._runtime.draws_since(mark)
         after = read_streams() if before is not None else None
         self._loads = self._loads or draws is None or bool(draws)
+        if before != after or value is not None:
+            self.again = None  # it is resumed
         by_loader = before is not None and [one.source.moved for one in draws or ()] == [
             (before, after)
         ]
@@ -154,6 +166,8 @@ class GeneratorSource(RankAware):
             if taken is not None and not self._loads:
                 if not self._runtime.trusts(self.name):
                     raise NotReplayable(UNTRIED.format(self.name))
+                if self.again is not None and value is None:
+                    return self.again.item(rank, index)
                 return self._resumed(value)
             return self._served(rank, taken)
         except NotReplayable as reason:
@@ -203,9 +217,13 @@ class GeneratorSource(RankAware):
 
     def forget(self, rank: int) -> None:
         self._positions.pop(rank, None)
+        if self.again is not None:
+            self.again.forget(rank)
 
     # --------------------------------------------------------------------------- between steps
 
     def begin_step(self, floor: int) -> None:
         """Forget items before `floor`: they belong to steps that are over."""
         self._taken = {index: taken for index, taken in self._taken.items() if index >= floor}
+        if self.again is not None:
+            self.again.begin_step(floor)

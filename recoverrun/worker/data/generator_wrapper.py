@@ -1,11 +1,15 @@
-"""Wrappers of generator functions that look exactly like the functions they replace."""
+"""Wrappers of generator functions that look exactly like the functions they replace, and calls of
+these functions that can be made once more.
+"""
 
 import functools
 from collections.abc import Callable, Generator, Iterator
-from typing import ParamSpec, TypeVar, cast
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Make = Callable[[], Generator[Any, Any, Any]]
 
 
 def same_kind(
@@ -24,3 +28,21 @@ def same_kind(
         return (yield from served)
 
     return generator
+
+
+def maker(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Make | None:
+    """A call that makes the same generator again; None if it would read what is read already."""
+    cells = function.__closure__ or () if isinstance(function, FunctionType) else ()
+    given = [*args, *kwargs.values(), *(_content(cell) for cell in cells)]
+    if any(hasattr(type(one), "__next__") for one in given):
+        return None
+    return functools.partial(function, *args, **kwargs)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # bound later
+        return None

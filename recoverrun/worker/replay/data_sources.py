@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.generator_wrapper import Make
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for, keeps_workers, with_workers
@@ -68,10 +69,10 @@ class DataSources:
         runtime.adopt(WeakSource(source))
         return source
 
-    def feed(self, generator: Any, name: str) -> GeneratorSource:
+    def feed(self, generator: Any, name: str, make: Make | None) -> GeneratorSource:
         """A generator of the script's own, which may hand on what a loader gives."""
         self._fed += 1
-        feed = GeneratorSource(generator, name, self, self._fed)
+        feed = GeneratorSource(generator, name, self, self._fed, make)
         self._runtime.adopt(WeakSource(feed))
         return feed
 
@@ -159,6 +160,16 @@ class DataSources:
         self._trusted |= {
             one.name for one in held if isinstance(one, GeneratorSource) and one.asked
         }
+
+    def makers(self) -> dict[str, Make]:
+        """The calls that make generators of the script again, by names that all ranks have."""
+        held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
+        found: dict[str, Make] = {}
+        for one in held:
+            if isinstance(one, GeneratorSource) and one.again is not None:
+                name = f"generator_{one.name.rpartition('.')[2]}"
+                found[f"{name}_{sum(known.startswith(name) for known in found)}"] = one.again.make
+        return found
 
     def trusts(self, name: str) -> bool:
         return name in self._trusted

@@ -210,16 +210,12 @@ class Executor:
             source.seek(rank, count)
         REGISTRY.restore(theirs.generators)
         restore_streams(theirs.streams)
-        item = self._item(top, rank)
-        if top.body is not None:  # what making an iterator draws is not drawn again
-            restore_body(top, theirs, mine)
-        with (
-            as_rank(rank),
-            self.constants.of(rank, self.influence.asked(top)),
-            self._unchanged(top, names),
-            undo_log.training(),
-        ):
-            return self._run(top, names, item, microbatch, step)
+        with as_rank(rank), self.constants.of(rank, self.influence.asked(top)):
+            item = self._item(top, rank)
+            if top.body is not None:  # what making an iterator draws is not drawn again
+                restore_body(top, theirs, mine)
+            with self._unchanged(top, names), undo_log.training():
+                return self._run(top, names, item, microbatch, step)
 
     def execute_fresh(self, microbatch: Microbatch) -> Executed:
         """Compute one more microbatch as ourselves, on our own next data (equal-count).

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recoverrun.worker.context.module_data import ModuleData
-from recoverrun.worker.data.generator_wrapper import same_kind
+from recoverrun.worker.data.generator_wrapper import maker, same_kind
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import Unwind
 from recoverrun.worker.instrumentation import Loop
@@ -63,7 +63,7 @@ class ScriptRuntime:
         self.opened = 0  # loader iterators made so far
         self.winds: Winds | None = None  # set while this process is on its way to a place
         self.heard = 0  # collectives in which ranks may have said different things
-        self.feeding: Callable[[Any, str], Any] | None = None  # None until torch is imported
+        self.feeding: Callable[[Any, str, Any], Any] | None = None  # None until torch is imported
         self.spoiled = ""  # why the present execution as another rank is wrong, "" if it is not
         self.on_top: Callable[[Top], None] = lambda top: None
         self.draws = DrawLog(lambda: len(self.microbatches))
@@ -75,7 +75,7 @@ class ScriptRuntime:
         self,
         observer: Observer,
         on_top: Callable[[Top], None],
-        feeding: Callable[[Any, str], Any],
+        feeding: Callable[[Any, str, Any], Any],
     ) -> None:
         """The script has imported torch: `on_top` hears of each iteration that begins, `feeding`
         is given the generators of the script's own generator functions.
@@ -125,8 +125,9 @@ class ScriptRuntime:
 
         def serve(*args: Any, **kwargs: Any) -> Any:
             made = function(*args, **kwargs)
-            feeding = self.feeding
-            return made if self.quiet or feeding is None else feeding(made, function.__qualname__)
+            if self.quiet or self.feeding is None:
+                return made
+            return self.feeding(made, function.__qualname__, maker(function, args, kwargs))
 
         return same_kind(function, serve)
 

@@ -112,7 +112,7 @@ class MutualProof:
             return Proved("equal-count", UNTRIED.format(loop=loop, why=hindered[0]))
         tops = [one["tops"] for one in others.values()]
         around = [place.top.names for place in microbatch.places]
-        there = holdings(around, worker.runtime.own_modules)
+        there = holdings([*around, self._sources.makers()], worker.runtime.own_modules)
         if not followed:
             self._tell_constants(microbatch, there, tell)
             self._drift.learn(tops)

@@ -48,6 +48,10 @@ def _no(*loops: object) -> bool:
     return False
 
 
+def _ended(step: int, index: int, top: Any) -> Any:
+    return at(step, index, "after")
+
+
 class Play:
     """A session of rank 0, and what the other rank says."""
 
@@ -87,8 +91,7 @@ class Play:
         self.context_buffer = SimpleNamespace(top=self.left.append, after=lambda context: None)
         captures = SimpleNamespace(
             points=[], at=lambda point: None, include=lambda context: None,
-            after=lambda step, microbatch: None,
-            present=lambda step, index, top: at(step, index, "after"),
+            after=lambda step, microbatch: None, present=_ended,
         )  # fmt: skip
         influence = SimpleNamespace(immaterial=frozenset(), flows=_no, renews=_no)
         self.executor: Any = SimpleNamespace(

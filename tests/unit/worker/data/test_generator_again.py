@@ -1,0 +1,126 @@
+"""Generators of the script that are made anew for another rank, and read from their beginning."""
+
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.data import generator_again
+from recoverrun.worker.data.generator_again import GeneratorAgain
+from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.generator_wrapper import maker
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.registry import Registry
+from recoverrun.worker.rng.streams import read_streams
+from tests.unit.worker.data.test_generator_source import OTHER, Play, as_other
+
+pytestmark = pytest.mark.usefixtures("streams_put_back")
+
+NOW = {"rank": 0}
+"""The rank for which code runs, as `rank_constants` would put it in place."""
+
+
+@pytest.fixture(autouse=True)
+def _as_ourselves() -> Iterator[None]:
+    yield
+    NOW["rank"] = 0
+
+
+def share(limit: int) -> Iterator[int]:
+    yield from range(NOW["rank"], limit, 3)
+
+
+def again(function: Any, *args: Any) -> GeneratorAgain:
+    make = maker(function, args, {})
+    assert make is not None
+    return GeneratorAgain(make, "share")
+
+
+def test_a_generator_gives_the_items_of_the_rank_for_which_it_was_made() -> None:
+    play, make = Play(), maker(share, (30,), {})
+    feed = GeneratorSource(share(30), "share", play, 0, make)
+    own = [next(feed) for _ in range(3)]
+    NOW["rank"] = OTHER
+
+    assert [as_other(play, feed, index) for index in (1, 2, 1)] == [5, 8, 5]
+    NOW["rank"] = 0
+    assert [*own, next(feed)] == [0, 3, 6, 9]
+    assert play.spoiled == ""
+
+
+def test_items_of_steps_that_are_over_are_read_again() -> None:
+    made = again(share, 30)
+    assert [made.item(OTHER, index) for index in (0, 1, 2)] == [0, 3, 6]
+    made.begin_step(2)
+
+    assert [made.item(OTHER, index) for index in (2, 0, 3)] == [6, 0, 9]
+
+
+def test_a_rank_whose_data_end_before_ours_do() -> None:
+    play = Play()
+    feed = GeneratorSource(share(9), "share", play, 0, maker(share, (2,), {}))
+    list(feed)
+
+    as_other(play, feed, 1)
+
+    assert play.spoiled == f"rank {OTHER} has no more data where this rank has"
+
+
+def drawing(generator: torch.Generator | None) -> Iterator[Any]:
+    yield 0
+    yield torch.rand(1, generator=generator) if generator else random.random()
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["its own", "of the process"])
+def test_one_that_draws_on_the_way_is_not_read(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Registry()
+    monkeypatch.setattr(generator_again, "REGISTRY", known)
+    generator = torch.Generator().manual_seed(1) if given else None
+    if given:
+        known.note(generator, sys._getframe())
+    made, before = again(drawing, generator), read_streams()
+    state = generator.get_state() if generator else None
+
+    made.item(OTHER, 0)
+    with pytest.raises(NotReplayable, match="draws random numbers"):
+        made.item(OTHER, 1)
+
+    assert read_streams() == before
+    if generator is not None:
+        assert torch.equal(generator.get_state(), state)
+
+
+def test_one_that_draws_for_its_first_item_is_resumed() -> None:
+    play = Play()
+    feed = GeneratorSource(
+        (random.random() for _ in range(3)), "pieces", play, 0, maker(share, (3,), {})
+    )
+    next(feed)
+
+    assert feed.again is None
+
+
+def failing() -> Iterator[int]:
+    raise ValueError("no file")
+    yield 0
+
+
+def test_an_error_is_a_reason() -> None:
+    with pytest.raises(NotReplayable, match="no file"):
+        again(failing).item(OTHER, 0)
+
+
+def test_what_is_read_already_cannot_be_read_again() -> None:
+    items = iter([1, 2])
+
+    def rest() -> Iterator[int]:
+        yield from items
+
+    assert maker(share, (items,), {}) is None
+    assert maker(share, (), {"limit": items}) is None
+    assert maker(rest, (), {}) is None
