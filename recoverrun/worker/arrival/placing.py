@@ -124,7 +124,7 @@ def _refilled(present: dict[Any, Any], content: dict[Any, Any]) -> dict[Any, Any
 def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings) -> None:
     """Place values in which other ranks differ outside of their loops. Raises NotReachable."""
     own = parts.worker.runtime.own_modules
-    made = holdings([parts.sources.makers()], own, idle_hooks=False)
+    made = holdings([parts.sources.roots()], own, idle_hooks=False)
     everything = replace(there, held=[*there.held, *made.held])
     missing = parts.executor.constants.learn(packed.manifest["constants"], everything, own)
     if missing:

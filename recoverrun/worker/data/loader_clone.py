@@ -1,6 +1,7 @@
 """Copies of data loaders that give what the loader of another rank gives."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import multiprocessing
@@ -30,6 +31,7 @@ def clone_for(
     ranks: RankPair,
     snapshot: IterableSnapshot | None = None,
     seen: Container[int] = UNSEEN,
+    theirs: Mapping[str, Any] = MappingProxyType({}),
 ) -> "DataLoader[Any]":
     """Return a loader over the same data set whose samplers are the other rank's.
 
@@ -39,7 +41,8 @@ def clone_for(
     A map-style data set gets no worker processes yet: they need not begin with its first row
     (`loader_workers`). An iterable data set, or `snapshot` if it is given, is copied with the rank
     that it carries replaced, and read from its beginning. If the loader has worker processes, they
-    read it, since seeds and shares are theirs. Raises NotReplayable if the data cannot be the same.
+    read it, since seeds and shares are theirs. A snapshot is of ours, and gets the attributes that
+    are `theirs`. Raises NotReplayable if the data cannot be the same.
     """
     clone = without_workers(loader, copied_samplers(loader, ranks))
     vars(clone)["worker_init_fn"] = worker_init_as(loader.worker_init_fn, ranks)
@@ -47,6 +50,9 @@ def clone_for(
     if not isinstance(loader.dataset, IterableDataset):
         return clone
     data = loader.dataset if snapshot is None else snapshot.restored()
+    if snapshot is not None:
+        parts = Copier(strict=False, seen=seen)
+        vars(data).update({name: parts.of(value) for name, value in theirs.items()})
     vars(clone)["dataset"] = dataset_as(data, ranks, depth=2)
     return with_workers(clone, loader)
 

@@ -48,6 +48,9 @@ class DataRuntime(Protocol):
         microbatch of a lost rank is executed.
         """
 
+    def theirs(self, data: Any) -> dict[str, Any]:
+        """The attributes of a data set of ours that are another rank's now."""
+
     def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
         """Raises NotReplayable if the other rank's workers may have drawn other numbers."""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from recoverrun.worker.context.fingerprints import marks
+from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES
 from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.generator_wrapper import Make
@@ -16,6 +18,7 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for, keeps_workers, with_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_workers import CheckedItems, watched
+from recoverrun.worker.data.own_data_sets import own_data_sets, put_in_place
 from recoverrun.worker.data.rank_substitution import RankPair
 from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.weak_source import WeakSource
@@ -161,7 +164,23 @@ class DataSources:
             one.name for one in held if isinstance(one, GeneratorSource) and one.asked
         }
 
-    def makers(self) -> dict[str, Make]:
+    def theirs(self, data: Any) -> dict[str, Any]:
+        ours = self._executor.data_sets.get(id(data))
+        return {} if ours is None else put_in_place(data, ours)
+
+    def roots(self) -> dict[str, Any]:
+        """Sources that the script need not hold by a variable, and in which ranks may differ."""
+        return {**own_data_sets(self._runtime.sources), **self._makers()}
+
+    def bulk(self) -> dict[str, str]:
+        """Marks of large data that iterable data sets hold."""
+        return {
+            f"{type(data).__name__}.{name}": mark
+            for data in own_data_sets(self._runtime.sources).values()
+            for name, mark in marks(vars(data), ATTRIBUTE_TENSOR_BYTES).items()
+        }
+
+    def _makers(self) -> dict[str, Make]:
         """The calls that make generators of the script again, by names that all ranks have."""
         held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
         found: dict[str, Make] = {}

@@ -25,6 +25,7 @@ from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, diges
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
+from recoverrun.worker.data.own_data_sets import attributes_in, own_data_sets
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
 from recoverrun.worker.replay import surroundings
@@ -79,6 +80,7 @@ class Executor:
         self.look_at_the_clock = self.containment.timer.look
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
+        self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before another rank's
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # parameters that this execution may change
         self.lost: dict[int, LostRank] = {}
@@ -173,6 +175,7 @@ class Executor:
         moved, self.influence.top = Moved.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
+        self.data_sets = attributes_in(own_data_sets(self.runtime.sources).values())
         untold = state.context.streams if state.torch_unknown and moved.torch else None
         theirs = state.context
         kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())

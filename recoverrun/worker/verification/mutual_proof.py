@@ -112,7 +112,7 @@ class MutualProof:
             return Proved("equal-count", UNTRIED.format(loop=loop, why=hindered[0]))
         tops = [one["tops"] for one in others.values()]
         around = [place.top.names for place in microbatch.places]
-        there = holdings([*around, self._sources.makers()], worker.runtime.own_modules)
+        there = holdings([*around, self._sources.roots()], worker.runtime.own_modules)
         if not followed:
             self._tell_constants(microbatch, there, tell)
             self._drift.learn(tops)
@@ -323,7 +323,7 @@ class MutualProof:
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
             "ends": [self._end(step, microbatch, place.top, after) for place in places],
-            "bulk": bulk_of(microbatch),
+            "bulk": {**bulk_of(microbatch), **self._sources.bulk()},
             "workers": worker_seed_check.has_workers(worker.runtime.sources),
             "hindered": forked_child.hindrance(),
             "anew": anew,

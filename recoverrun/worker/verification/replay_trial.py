@@ -320,7 +320,8 @@ class Trial:
             why = (
                 "what only its backward reads, such as a number that a module holds, is that rank's"
             )
-        if different := sorted(map(named, self._different())):
+        apart = unlike(self._sources.bulk(), self._said["bulk"])
+        if different := sorted(map(named, self._different() or apart)):
             names = ", ".join(name.removesuffix("#") for name in different[:3])
             why = f"rank {self.partner} holds other data in {names} than this rank"
         return f"{loop}: replaying rank {self.partner}'s microbatch here, {what}: {why}"

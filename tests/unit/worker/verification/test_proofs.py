@@ -104,7 +104,7 @@ class Play:
             ),
         )  # fmt: skip
         self.trusts = 0
-        self.sources = SimpleNamespace(trust=self._trust)
+        self.sources = SimpleNamespace(trust=self._trust, roots=dict, bulk=dict)
         self.machine = SimpleNamespace(slot=0)
         self.alike = SimpleNamespace(informs=lambda lost: lost, learn=lambda tops: None)
         self.layout = Layout(((OWN,), (PARTNER,)))

@@ -1,0 +1,41 @@
+"""Iterable data sets that have cut out their rank's share as they were made."""
+
+from collections.abc import Iterator
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
+from recoverrun.worker.data.loader_clone import clone_for
+from recoverrun.worker.data.own_data_sets import attributes_in, put_in_place
+from recoverrun.worker.data.rank_substitution import RankPair
+
+
+class Lines(IterableDataset[int]):
+    def __init__(self, files: list[int]) -> None:
+        self.files, self.at = files, 0
+
+    def __iter__(self) -> Iterator[int]:
+        for file in self.files:
+            self.at = file
+            yield file
+
+
+def test_what_was_put_in_the_place_of_ours_is_theirs() -> None:
+    data = Lines([1, 3])
+    ours = attributes_in([data])[id(data)]
+    data.files = [2, 4]
+
+    assert put_in_place(data, ours) == {"files": [2, 4]}
+
+
+def test_a_snapshot_of_ours_is_read_with_what_is_theirs() -> None:
+    data = Lines([1, 3])
+    loader = DataLoader(data, batch_size=None)
+    snapshot = IterableSnapshot(data)
+    theirs = [2, 4]
+
+    clone = clone_for(loader, RankPair(0, 1), snapshot, theirs={"files": theirs})
+
+    assert list(clone) == [2, 4]
+    assert (data.files, data.at) == ([1, 3], 0)
+    assert clone.dataset.files is not theirs  # it may shuffle them
