@@ -29,9 +29,9 @@ def own_data_sets(sources: Iterable[Source]) -> dict[str, Any]:
     return found
 
 
-def attributes_in(data_sets: Iterable[Any]) -> dict[int, dict[str, Any]]:
+def attributes_of(sources: Iterable[Source]) -> dict[int, dict[str, Any]]:
     """Their attributes, by their identities."""
-    return {id(one): dict(vars(one)) for one in data_sets}
+    return {id(one): dict(vars(one)) for one in own_data_sets(sources).values()}
 
 
 def put_in_place(data: Any, ours: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, diges
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
-from recoverrun.worker.data.own_data_sets import attributes_in, own_data_sets
+from recoverrun.worker.data.own_data_sets import attributes_of
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
 from recoverrun.worker.replay import surroundings
@@ -46,6 +46,7 @@ from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing
 from recoverrun.worker.replay.local_shards import LocalShards
 from recoverrun.worker.replay.loop_items import LoopItems
 from recoverrun.worker.replay.lost_rank import LostRank
+from recoverrun.worker.replay.passing import Passing
 from recoverrun.worker.replay.poison import LOW, poisoned
 from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
@@ -89,7 +90,7 @@ class Executor:
         self.talked = False  # a proof has met a collective of the script
         self.answer = LOW  # the false result of collectives in a proof
         self.answered = False  # a collective that no proof has met was called in this execution
-        self.items = LoopItems()
+        self.items, self.passing = LoopItems(), Passing(runtime)
         self.fresh = False  # executing as ourselves, on fresh data
         self.only_inputs = False  # the execution ends where data enter the model
         self.proving = True  # gradients of first microbatches are compared
@@ -175,7 +176,7 @@ class Executor:
         moved, self.influence.top = Moved.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
-        self.data_sets = attributes_in(own_data_sets(self.runtime.sources).values())
+        self.data_sets = attributes_of(self.runtime.sources)
         untold = state.context.streams if state.torch_unknown and moved.torch else None
         theirs = state.context
         kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())
@@ -225,7 +226,7 @@ class Executor:
 
         Raises NotReplayable where the script's code comes to no backward on them.
         """
-        top = microbatch.top
+        top = (microbatch := self.passing.shorter(microbatch)).top
         with self._substitution.as_ourselves(top) as names:
             self.fresh = True
             try:
@@ -270,6 +271,7 @@ class Executor:
         self.runtime.spoiled = ""
         self._shown = shown
         self._asked_to_reduce()
+        self.passing.begins()
         with self._together():
             self._execute_code(top, names, item)
             if self.runtime.spoiled:
@@ -318,10 +320,7 @@ class Executor:
 
     @contextmanager
     def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
-        """The script never knows: what is executed counts for no microbatch of its own.
-
-        On fresh data of our own the script's place in them moves on.
-        """
+        """The script never knows; on fresh data of our own its place in them moves on."""
         optimizers, mine = self.optimizers, self.runtime.own_modules
         with surroundings.unchanged(top, names, mine, optimizers, self._strategy, fresh=self.fresh):
             held = held_weights(self.optimizers, rewritten=self.rewrites)
@@ -366,6 +365,8 @@ class Executor:
         if self.runtime.acting_rank is None or not self._skip:
             return False
         assert self._top is not None, "something is executed"
+        if not self.proves:
+            self.passing.look(self._top.loop.id, self._skip + self._passed)
         self.earlier.give(self._top, self._passed)
         self._skip -= 1
         self._passed += 1

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.loader_clone import clone_for
-from recoverrun.worker.data.own_data_sets import attributes_in, put_in_place
+from recoverrun.worker.data.own_data_sets import put_in_place
 from recoverrun.worker.data.rank_substitution import RankPair
 
 
@@ -22,7 +22,7 @@ class Lines(IterableDataset[int]):
 
 def test_what_was_put_in_the_place_of_ours_is_theirs() -> None:
     data = Lines([1, 3])
-    ours = attributes_in([data])[id(data)]
+    ours = dict(vars(data))
     data.files = [2, 4]
 
     assert put_in_place(data, ours) == {"files": [2, 4]}

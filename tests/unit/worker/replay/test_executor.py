@@ -1,6 +1,7 @@
 """Notes of our own iterations, and where a re-execution leaves them alone."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 
 from recoverrun.worker.context.evidence import Evidence
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import captures as captures_module
+from recoverrun.worker.replay import passing
 from recoverrun.worker.replay.executed import NothingReached
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
@@ -186,6 +189,22 @@ def test_fresh_data_of_fewer_parts_give_an_earlier_backward(left: int, executed:
 
     assert rank.executed == [executed]
     assert rank.runtime.acting_rank is None
+
+
+@pytest.mark.parametrize(("shards", "told"), [(1, True), (2, False)])
+def test_too_many_that_are_passed_over_are_told_and_not_passed_over_again(
+    shards: int, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless shard mates wait for this rank: they have clocks of their own."""
+    monkeypatch.setattr(passing, "PASSING_S", -1.0)
+    rank = Rank()
+    rank.runtime.layout = SimpleNamespace(shards=shards)  # type: ignore[assignment]
+    microbatch = last_of(rank, [1, 2, 3])
+
+    with pytest.raises(NotReplayable, match="pass over the 2 before it") if told else nullcontext():
+        rank.executor.execute_fresh(microbatch)
+
+    assert (rank.executor.passing.shorter(microbatch) is microbatch) is not told
 
 
 def test_fresh_data_without_a_backward_are_told() -> None:
