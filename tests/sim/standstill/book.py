@@ -93,6 +93,7 @@ class Book:
         self._condemned: set[tuple[int, int]] = set()
         self._joint = False
         self._unheard: list[tuple[int, float]] = []  # (rank, when) of messages that were lost
+        self._delay_s = 0.0  # of the message that was longest on its way so far
 
     def break_(self, checker: str, words: str) -> None:
         self.violation = self.violation or Violation(checker, words, self._run.now)
@@ -159,8 +160,9 @@ class Book:
         return max(self._basis_s(phase, self._step_s(most=False)), learned_s)
 
     def most_s(self, phase: Phase) -> float:
-        """A limit is not longer."""
-        known = [lag.seconds + 0.5 for lag in self._lags if lag.phase is phase]
+        """A limit is not longer. Who came is known to have come only once a message says so."""
+        unknown_s = 0.5 + self._delay_s
+        known = [lag.seconds + unknown_s for lag in self._lags if lag.phase is phase]
         return max(self._basis_s(phase, self._step_s(most=True)), TIMES * max(known, default=0.0))
 
     def _longest_wait_s(self) -> float:
@@ -178,6 +180,10 @@ class Book:
     def unheard(self, rank: int) -> None:
         """A message about it was lost."""
         self._unheard.append((rank, self._run.now))
+
+    def delayed(self, seconds: float) -> None:
+        """A message was on its way for so long."""
+        self._delay_s = max(self._delay_s, seconds)
 
     # --------------------------------------------------------------------------- in time
 

@@ -26,6 +26,7 @@ class Site(Protocol):
 
     def thaws_at(self, node: int) -> float: ...
     def unheard(self, rank: int) -> None: ...
+    def delayed(self, seconds: float) -> None: ...
     def to_machine(self, event: Event, delay_s: float) -> None: ...
 
 
@@ -117,4 +118,6 @@ class Launcher:
         if engine.chance(plan.late):
             delay_s += engine.jitter(1.0)
         self._arrives_at = max(self._arrives_at, engine.now + delay_s)
-        self._site.to_machine(message, self._arrives_at - engine.now)
+        delay_s = self._arrives_at - engine.now
+        self._site.delayed(delay_s)
+        self._site.to_machine(message, delay_s)

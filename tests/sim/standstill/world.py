@@ -235,6 +235,9 @@ class World:
     def unheard(self, rank: int) -> None:
         self.book.unheard(rank)
 
+    def delayed(self, seconds: float) -> None:
+        self.book.delayed(seconds)
+
     def thaws_at(self, node: int) -> float:
         """When a launcher's process runs next."""
         now = self.now
