@@ -14,6 +14,7 @@ in a thread that can be left behind when yet another View arrives. It makes one 
 `Communicator` and puts it into its channel at once: a holder of one never mixes two generations.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -134,6 +135,14 @@ class Fabric:
             self.channels.append(channel)
         self._build_in_thread()
         return channel
+
+    def unused(self, name: str) -> str:
+        """`name`, with a number if a channel has it already: of a group that was destroyed, and
+        that torch, which counts anew, calls the same as the next one.
+        """
+        taken = {channel.name for channel in self.channels}
+        names = itertools.chain([name], (f"{name} ({again})" for again in itertools.count(2)))
+        return next(one for one in names if one not in taken)
 
     def arrange(self, names: Sequence[str]) -> None:
         """Connect in this order: who comes later has opened its own in another. See `arranged`."""

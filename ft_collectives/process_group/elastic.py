@@ -107,7 +107,7 @@ class ElasticGroup(WrappedGroup):
         self.fabric = fabric
         if gloo is not None:  # over NCCL alone, gloo is connected beside it
             fabric.share_devices(gloo)
-        name = f"group {self.native.group_name}"
+        name = fabric.unused(f"group {self.native.group_name}")
         limit = functools.partial(limit_of, self.native)
         self.policy = policy
         self.point_to_point = PointToPoint(fabric, name, limit)

@@ -111,7 +111,7 @@ class Newcomer:
             withdraw=self.leave,
             since=lambda: 0 if worker.place is None else worker.place.generation,
         )
-        process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
+        process_groups.late(self._fabric, self.layout, parts.driver.policy)
         self._files = KeptFiles(self._way.began, worker.env.error_file)
         self._files.guard()
         worker.failpoints.comes("prologue")

@@ -8,7 +8,7 @@ Groups inside one replica get their native group back once the replicas are know
 
 A group that is made later, across replicas, is never connected as a whole: a member may be lost, or
 be lost while it connects, and gloo would wait for it. Its native half knows only this rank, and its
-members meet as they do after any loss (`late`).
+members meet as they do after any loss (`late`). So it is with a default group that is made again.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def wrapping(original: Helper) -> Helper:
         **kwargs: Any,
     ) -> tuple[Any, Any]:
         wanted = list(global_ranks_in_group)
-        meant = wanted if wanted or not _late or not _late[0].arrives else [*range(group_size)]
+        meant = wanted or [*range(group_size)]  # torch names nobody for the default group
         if _late and _late[0].spans(meant) and group_rank is not None and _asks_replaceable(args):
             return _alone(original, wanted, meant, group_rank, *args, **kwargs)
         group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
@@ -68,7 +68,6 @@ class Late:
     fabric: Fabric
     layout: Layout
     policy: SubstitutionPolicy
-    arrives: bool = False  # the default group, too, is this process's alone
 
     def spans(self, ranks: Sequence[int]) -> bool:
         return len({self.layout.slot(rank) for rank in ranks}) > 1
@@ -80,11 +79,6 @@ _late: list[Late] = []  # none before the replicas are known, then one
 def late(fabric: Fabric, layout: Layout, policy: SubstitutionPolicy) -> None:
     """The replicas are known: from now on groups across them are protected, by this policy."""
     _late[:] = [Late(fabric, layout, policy)]
-
-
-def arrive(fabric: Fabric, layout: Layout, policy: SubstitutionPolicy) -> None:
-    """This process is to take a lost rank's place: it meets nobody of another replica yet."""
-    _late[:] = [Late(fabric, layout, policy, arrives=True)]
 
 
 def store_barrier(original: Callable[..., None]) -> Callable[..., None]:

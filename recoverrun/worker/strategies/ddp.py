@@ -139,9 +139,10 @@ class Ddp:
         host = self._host
         if host.worker.refusal:
             return
+        # Asked now: torch forgets them once the script destroys the group.
+        ranks = dist.get_process_group_ranks(module.process_group)
         layout = layout_over(module.process_group)
         if layout is None:
-            ranks = dist.get_process_group_ranks(module.process_group)
             host.worker.refuse(
                 f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
                 "place in replicas of neighbouring ranks"
@@ -155,7 +156,7 @@ class Ddp:
             return
         over = device_support.communicators(next(module.parameters()).device)
         if host.serve(self, layout, over):
-            wrapped = DdpModule(host, module, self._wrapped)
+            wrapped = DdpModule(host, module, self._wrapped, ranks)
             self._wrapped += 1
             self._modules = [one for one in self._modules if one.module is not None]
             self._modules.append(wrapped)

@@ -8,6 +8,7 @@ reduction of a copy. Once DDP has settled its buckets it has no part in this any
 """
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,12 +32,16 @@ class DdpModule:
     """Serves one DDP module; without a `reducer` torch reduces."""
 
     def __init__(
-        self, host: StrategyHost, module: DistributedDataParallel, number: int = 0
+        self,
+        host: StrategyHost,
+        module: DistributedDataParallel,
+        number: int = 0,
+        ranks: Sequence[int] = (),
     ) -> None:
-        """`number` tells it from other modules of the script."""
+        """`number` tells it from other modules of the script; `ranks` are those of its group."""
         self._host = host
         self._module = weakref.ref(module)
-        self.buffers = LeadingBuffers(host.worker, module, number)
+        self.buffers = LeadingBuffers(host.worker, ranks, number)
         self.synced = False  # the present backward is one in which torch reduces its gradients
         self.asked: bool | None = False  # see `Strategy.asked_to_reduce`; in our own backward
         self.asked_acting: bool | None = False  # in code that is executed as another rank

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -31,11 +30,11 @@ KEPT = 16
 class LeadingBuffers:
     """The buffers of one DDP module."""
 
-    def __init__(self, worker: WorkerState, module: DistributedDataParallel, number: int) -> None:
-        """`number` tells the module from others."""
+    def __init__(self, worker: WorkerState, ranks: Sequence[int], number: int) -> None:
+        """`ranks` are those of its group, `number` tells the module from others."""
         self._worker = worker
         self.number = number
-        self._group = module.process_group
+        self._ranks = list(ranks)
         self.count = 0  # of the times that they were taken over
         self.holder: int | None = None  # the rank that has a lost first rank's, if known
         self.held: Values | None = None  # these, until they are taken over
@@ -47,11 +46,6 @@ class LeadingBuffers:
         self._acting = -1  # the rank whose microbatch is executed
         self._known = False  # its buffers are what they are there
         self._before: Values | None = None  # with these it begins
-
-    @cached_property
-    def _ranks(self) -> list[int]:
-        found: list[int] = dist.get_process_group_ranks(self._group)
-        return found
 
     @cached_property
     def _changes(self) -> ChangedBuffers:

@@ -16,8 +16,6 @@ SCRIPT, MEANS = 0, 1
 class Module:
     """A model on rank 1: a buffer of the script's, and running means."""
 
-    process_group = None
-
     def __init__(self) -> None:
         self.modules_buffers = [torch.tensor([1.0, float("nan")]), torch.zeros(2)]
 
@@ -42,8 +40,7 @@ class Job:
             protected=True,
         )
         self.module: Any = Module()
-        self.buffers = LeadingBuffers(worker, self.module, 0)
-        vars(self.buffers)["_ranks"] = [0, 1]
+        self.buffers = LeadingBuffers(worker, (0, 1), 0)
         self.forward(1.0)
         self.buffers.commit(self.module, 1, {0: self.now(SCRIPT), 1: torch.tensor([5.0, 5.0])})
 
