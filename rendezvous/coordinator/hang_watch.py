@@ -26,7 +26,7 @@ from rendezvous.membership.hang_events import (
 from rendezvous.membership.standstill import Standstill
 from rendezvous.protocol.effects import Effect, Inspection
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, Stack
-from rendezvous.protocol.progress_page import Phase
+from rendezvous.protocol.progress_page import Phase, spread
 from rendezvous.protocol.rank_differences import diverged
 from rendezvous.protocol.records import Json, Record
 
@@ -75,7 +75,9 @@ class HangWatch:
     ) -> HangVerdict:
         """Take a message of a launcher or a worker, or the time."""
         verdict = HangVerdict()
-        if self._policy.on_hang == "off":
+        if protected and isinstance(event, Progress):
+            verdict.meet = _waits_in_vain(event, members)
+        if verdict.meet or self._policy.on_hang == "off":
             return verdict
         recover = protected and self._policy.on_hang == "recover"
         self._learn(members, recover, now)
@@ -235,6 +237,20 @@ def sentence(found: Suspected | Cleared | Condemned | Stuck | Parted | AllQuiet)
             )
         case _:
             assert_never(found)
+
+
+def _waits_in_vain(mark: Progress, members: Membership) -> str:
+    """The reason to meet anew if `mark` waits for a process that has ended, and whose script has
+    not said that it ends. Sockets need not tell: a child that it left holds them (a daemon).
+    """
+    if not mark.waits or mark.generation != members.generation:
+        return ""
+    among = spread(mark.ranks) or ()
+    for rank in members.ended:
+        met = rank in members.absent  # since it has ended
+        if rank in among and rank in members.gone and members.finished[rank] < 0 and not met:
+            return f"rank {rank} exited with code 0, and rank {mark.rank} waits for it"
+    return ""
 
 
 def _named(ranks: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ from rendezvous.membership.hang_limits import LEAST_S, UNSEEN_S
 from rendezvous.membership.standstill import TICK_S
 from rendezvous.protocol.effects import Effect, Inspection, KillRanks, StopJob
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
-from rendezvous.protocol.messages import ContextBuffer, Farewell
+from rendezvous.protocol.messages import ContextBuffer, Exited, Farewell
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, Phase, members
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
@@ -311,3 +311,34 @@ def test_a_rank_whose_script_has_ended_is_not_waited_for() -> None:
     effects = hanging.run(LEAST_S)
 
     assert not kills(effects)
+
+
+@pytest.mark.parametrize("on_hang", ["recover", "off"])
+def test_who_ended_well_without_a_word_is_lost_as_soon_as_somebody_waits_for_it(
+    on_hang: OnHang,
+) -> None:
+    """A child of its own may hold its sockets, so that nobody sees them close."""
+    hanging = Hanging(on_hang=on_hang)
+    hanging.job.tell(
+        Exited(rank=1, incarnation=0, node="a", code=0, ours=False, error="", detected_s=0.0)
+    )
+    assert hanging.job.machine.generation == 1
+
+    hanging.waiting(0)
+    hanging.waiting(2)
+    again = hanging.job.tell(*(waits(rank, step=3) for rank in (0, 2)))
+
+    assert hanging.job.machine.generation == 3
+    assert "replica.lost" in events(again) and "hang.stick" not in events(hanging.done + again)
+
+
+def test_who_ended_well_with_a_word_is_not_lost_for_who_waits() -> None:
+    hanging = Hanging()
+    hanging.job.tell(Farewell(rank=1, generation=1, step=3))
+    hanging.job.tell(
+        Exited(rank=1, incarnation=0, node="a", code=0, ours=False, error="", detected_s=0.0)
+    )
+
+    hanging.waiting(0)
+
+    assert hanging.job.machine.generation == 1
