@@ -7,9 +7,9 @@
 
 A fresh process executes them while the others train, and what lies there is theirs by now. Until
 the process has its place, a file or folder that was changed since the run began is neither removed,
-renamed, replaced nor emptied. Who opens such a file to write it from its beginning gets it to
-append to, and what is written before the place is taken is dropped: it is there already. A folder
-that was to be removed may be made again.
+renamed, replaced nor emptied. Who opens such a file to write it gets it to append to, and what is
+written before the place is taken is dropped: it is there already, also what lies between two phases
+of training. A folder that was to be removed may be made again.
 
 What this process makes itself, such as a temporary folder, is its own. What a library in C opens by
 itself, or another program does, is not seen.
@@ -125,8 +125,9 @@ class KeptFiles:
     def _open(self, original: Call, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         named = self._on and isinstance(file, (str, bytes, os.PathLike))
         there = not named or os.path.lexists(file)
-        anew = "w" in mode or ("x" in mode and named and there and self._was_removed(file))
-        if not (anew and named and os.path.isfile(file) and self._keeps(os.path.realpath(file))):
+        adds = "w" in mode or ("a" in mode and "+" not in mode)
+        adds = adds or ("x" in mode and named and there and self._was_removed(file))
+        if not (adds and named and os.path.isfile(file) and self._keeps(os.path.realpath(file))):
             opened = original(file, mode, *args, **kwargs)
             if named and ("w" in mode or not there):
                 self._made(file)

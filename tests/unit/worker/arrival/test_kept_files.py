@@ -64,6 +64,30 @@ def test_a_log_of_the_run_goes_on(young: Path, files: KeptFiles) -> None:
     assert [*files.kept] == [str(young)]
 
 
+def test_what_its_first_lines_append_to_a_log_of_the_run_is_there_already(
+    young: Path, old: Path, files: KeptFiles
+) -> None:
+    """Also what lies between two phases of training, of which the first one is passed over."""
+    log = open(young, "a", buffering=1)
+    log.write("phase 0 is over\n")
+    with old.open("a") as history:
+        history.write("started again\n")
+    files.release()
+    log.write("a line\n")
+    log.close()
+
+    assert young.read_text() == "theirs\na line\n"
+    assert old.read_text() == "theirs\nstarted again\n"
+    assert [*files.kept] == [str(young)]
+
+
+def test_what_is_appended_and_read_is_opened_as_ever(young: Path, files: KeptFiles) -> None:
+    with open(young, "a+") as log:
+        log.seek(0)
+
+        assert log.read() == "theirs\n"
+
+
 def test_what_was_written_and_not_yet_flushed_is_dropped_too(young: Path, files: KeptFiles) -> None:
     with young.open("wb") as log:
         log.write(b"header")
