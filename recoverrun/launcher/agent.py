@@ -25,6 +25,7 @@ from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node import process
 from recoverrun.launcher.node.bystanders import Bystanders
+from recoverrun.launcher.node.last_alive import last_alive
 from recoverrun.launcher.node.private_socket import PrivateSocket
 from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
@@ -45,9 +46,6 @@ SETTLE_S = 3.0
 
 SHOWN_S = 0.2
 """How long the loop waits for the last lines of an attempt to be shown before the next one."""
-
-BLOCKED_S = 0.001
-"""A poll that took longer was waiting: what it found had just happened."""
 
 
 class Agent:
@@ -165,10 +163,10 @@ class Agent:
         self.job_client.join(time.monotonic())
 
     def _turn(self) -> None:
-        before = time.monotonic()
-        ready = self._station.wait(self._deadline() - before)
+        before, due = time.monotonic(), self._deadline()
+        ready = self._station.wait(due - before)
         now = time.monotonic()
-        alive_at = now if now - before > BLOCKED_S else self._looked_at
+        alive_at = last_alive(looked_at=self._looked_at, began=before, due=due, now=now)
         self._looked_at = now
         if self._signals.fd in ready:
             for number in self._signals.take():
