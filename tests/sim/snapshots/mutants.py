@@ -7,6 +7,7 @@ from rendezvous.snapshots import (
     holdings,
     kept_shares,
     parity_code,
+    parity_groups,
     restore_plan,
 )
 from tests.sim.mutants import Mutant
@@ -61,6 +62,15 @@ BUGS = (
         "    self._bay.header, self._bay.world = SnapshotId(self.attempt, step), self.world\n"
         "    self.node.filled(self.rank, self.incarnation, self._bay)",
         "SNAP-1", 4,
+    ),
+    Mutant(
+        "what an old keeper has said is believed after what the new one says", snapshots,
+        "SnapshotBook.hear", " or (known is not None and _age(holding) < _age(known))", "",
+        "SNAP-1", 14,
+    ),
+    Mutant(
+        "parity is rotated by one too many", parity_groups, "Group.kept_at",
+        "(slot - column)", "(slot - column + 1)", "assert", 0,
     ),
     Mutant(
         "safe before its parity stands", snapshots, "SnapshotBook._secure",

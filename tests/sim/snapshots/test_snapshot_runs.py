@@ -6,7 +6,8 @@ import pytest
 
 from tests.sim.mutants import Mutant, planted
 from tests.sim.snapshots.mutants import BUGS, OF_REPLICAS, OF_RETURNS
-from tests.sim.snapshots.world import simulate
+from tests.sim.snapshots.stories import STORIES, Story
+from tests.sim.snapshots.world import World, simulate
 from tests.sim.sweep import swept
 
 SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57, 4222, 8711)
@@ -63,3 +64,13 @@ def test_a_planted_bug_is_caught(bug: Mutant) -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_the_history_that_catches_a_bug_is_clean_without_it(bug: Mutant) -> None:
     assert simulate(bug.seed).violation is None
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.bug.name)
+def test_a_story_catches_a_planted_bug(story: Story) -> None:
+    with planted(story.bug):
+        violation = World(story.plan).run().violation
+
+    assert violation is not None
+    assert violation.checker == story.bug.checker
+    assert World(story.plan).run().violation is None

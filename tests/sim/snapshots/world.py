@@ -57,6 +57,7 @@ class World:
         level = min(plan.parity, plan.nodes - 1)
         self.book = Book(self.world, level, lambda: self.nodes)
         self.machine = SnapshotBook(plan.parity)
+        self._said = NONE  # safe, by this coordinator in this attempt
         self.attempt = 0
         self.workers: dict[int, Worker] = {}
         self._replicas = Replicas(self.world, plan.replicas, self.engine)
@@ -80,6 +81,10 @@ class World:
             demand(self._steps > self._healed_steps, "SNAP-4", "no step is done any more")
         except Violation as found:
             violation = found
+        except (AssertionError, ValueError, KeyError, IndexError) as crash:
+            # A machine refuses to go on: its own assertion is one more checker.
+            violation = Violation("assert", f"{type(crash).__name__}: {crash}")
+            violation.__traceback__ = crash.__traceback__
         return Outcome(self.plan, violation, self.coverage, self.lines)
 
     # --------------------------------------------------------------------------- the job
@@ -95,6 +100,7 @@ class World:
     def _begin(self, restored: SnapshotId | None) -> None:
         """All launchers are here, and start their workers."""
         self._ending, self._restored, self._invited = False, restored, False
+        self._said = NONE
         self.book.began(self.attempt, restored)
         self._replicas.begin()
         ranks = {node.name: node.ranks for node in self.nodes}
@@ -185,6 +191,15 @@ class World:
                 worker.die()
         self.engine.after(JOIN_S, self._form)
 
+    def _check_knowledge(self) -> None:
+        """Once it was said that a snapshot is safe, the same coordinator goes back to no older one,
+        or none, as long as the nodes are there, whatever comes late.
+        """
+        if not all(node.alive for node in self.nodes):
+            return
+        newest = self.machine.newest or NONE
+        demand(newest >= self._said, "SNAP-1", f"{newest} where {self._said} was safe")
+
     def _invite(self, attempt: int) -> None:
         """Fresh processes are ready, and have their places at the top of the next step."""
         self._invited |= attempt == self.attempt
@@ -199,6 +214,7 @@ class World:
         if gone:
             self.coverage["on another node"] += 1
             self.book.ranks_set(step)
+            self._said = NONE
             self._done(self.machine.set_ranks({node.name: node.ranks for node in self.nodes}))
         came, birth = self._replicas.come()
         self._say(f"ranks {sorted(came)} come back at the top of step {step}")
@@ -235,6 +251,7 @@ class World:
             effects = self.machine.exchange(name, message)
         else:
             effects = self.machine.hear(name, message, self.engine.now)
+            self._check_knowledge()
         self._done(effects)
 
     def _done(self, effects: list[Effect]) -> None:
@@ -243,6 +260,8 @@ class World:
                 case Record():
                     self._note([effect])
                     self.book.noted(effect)
+                    if effect.event == "snapshot.safe":
+                        self._said = self.machine.safe
                 case ToKeepers(message=keep, launcher=launcher):
                     if keep.order[1]:  # else it is what all went back to, however safe that is
                         self.book.ordered(keep.order[0], keep.order[2])
@@ -323,7 +342,7 @@ class World:
         """Another coordinator: it knows what all were told as the attempt began, and asks."""
         if self._ending:
             return
-        self.machine = SnapshotBook(self.plan.parity)
+        self.machine, self._said = SnapshotBook(self.plan.parity), NONE
         ranks = {node.name: node.ranks for node in self.nodes}
         self.machine.begin(self.attempt, ranks, self._restored, self.engine.now)
         for node in self.nodes:
