@@ -24,6 +24,9 @@ BATCH = 64
 INHERIT_S = 10.0
 """How long a launcher may take to hand over what the keeper before had."""
 
+FINISH_S = 1.0
+"""Of the time that a launcher waits for its keeper's end, so much is for a disk."""
+
 OOM_SCORE = 500
 """A snapshot is worth less than what it is of."""
 
@@ -70,6 +73,7 @@ class Loop:
                 self._let_go(caller)
             if self._bays.busy:
                 self._bays.work()
+        self._disk.finish(FINISH_S)
         self._bays.close()
 
     def _go_on(self) -> None:

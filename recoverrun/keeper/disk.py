@@ -20,6 +20,7 @@ class Disk:
         self.fd, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._changed = threading.Condition()
         self._tasks: deque[Task] = deque()
+        self._open = 0  # tasks that are not done
         self._outcomes: deque[Outcome] = deque()
         self._thread: threading.Thread | None = None
 
@@ -29,6 +30,7 @@ class Disk:
                 self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
                 self._thread.start()
             self._tasks.append(task)
+            self._open += 1
             self._changed.notify()
 
     def take(self) -> list[Outcome]:
@@ -39,6 +41,11 @@ class Disk:
             done, self._outcomes = list(self._outcomes), deque()
         return done
 
+    def finish(self, within_s: float) -> None:
+        """Wait for what is not done yet, so long at most: this process is about to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, within_s)
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -47,5 +54,7 @@ class Disk:
             outcome = task()
             with self._changed:
                 self._outcomes.append(outcome)
+                self._open -= 1
+                self._changed.notify_all()
             with suppress(BlockingIOError):  # it is readable already
                 os.write(self._write, b"\0")

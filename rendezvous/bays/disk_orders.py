@@ -5,7 +5,7 @@ Disks are waited for in another thread (`Asks`); all else happens in the keeper'
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rendezvous.bays import memory, part_files
@@ -110,7 +110,7 @@ def load(
             fd = part_files.load(order.path, wanted)
         except Damaged as error:
             words = f"{error}; it is called .damaged now, and an older snapshot is next"
-            _set_aside(order.path)
+            _set_aside(order.path, "damaged")
             return lambda: failed(words)
         except OSError as error:
             words = f"{order.path} cannot be read: {error.strerror or error}"
@@ -132,9 +132,20 @@ def load(
     disk.ask(task)
 
 
-def _set_aside(path: str) -> None:
+def set_aside(paths: Iterable[str], disk: Asks) -> None:
+    """Have no start find these files any more; they go with their folder."""
+
+    def task() -> Outcome:
+        for path in paths:
+            _set_aside(path, "unfit")
+        return lambda: None
+
+    disk.ask(task)
+
+
+def _set_aside(path: str, why: str) -> None:
     """The next start does not find it."""
     try:
-        os.rename(path, f"{path}.damaged")
+        os.rename(path, f"{path}.{why}")
     except OSError:
-        pass  # Of a disk that cannot be written to it is found damaged again.
+        pass  # It is not there, or found again on a disk that cannot be written to.

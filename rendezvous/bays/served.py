@@ -33,6 +33,7 @@ from rendezvous.protocol.keeper_messages import (
     Reserve,
     Room,
     Serve,
+    SetAside,
     Spoilt,
     Unavailable,
     WriteOut,
@@ -183,11 +184,12 @@ class KeptBays:
             case Heartbeat():
                 packets.say(caller.line, message)
             case WriteOut():
-                disk_orders.write(
-                    message, self._holdings, self._fds, self._disk, self._tell_launchers
-                )
+                tell = self._tell_launchers
+                disk_orders.write(message, self._holdings, self._fds, self._disk, tell)
             case Load():
                 disk_orders.load(message, self._loading, self._disk, self._refusal, self._loaded)
+            case SetAside(paths=paths):
+                disk_orders.set_aside(paths, self._disk)
             case Serve():
                 self.serves = True
             case Dismiss():
@@ -205,13 +207,11 @@ class KeptBays:
             return
         for dropped in room.dropped:
             self._drop(dropped)
-        number = room.number
-        if number is None:
+        if (number := room.number) is None:
             nbytes = with_slack(nbytes)
             if words := self._refusal(nbytes):
-                packets.say(
-                    caller.line, Unavailable(reason=f"too little memory: {words}", full=True)
-                )
+                answer = Unavailable(reason=f"too little memory: {words}", full=True)
+                packets.say(caller.line, answer)
                 return
             try:
                 number = self._make(caller, nbytes)
@@ -272,8 +272,8 @@ class KeptBays:
         header = memory.header_of(fd)
         if owner >= 0:
             self._holdings.attach(rank, owner)
-        bay = Bay(number, rank, os.fstat(fd).st_size, owner if owner >= 0 else None)
-        self._holdings.made(bay)
+        size, writer = os.fstat(fd).st_size, owner if owner >= 0 else None
+        self._holdings.made(Bay(number, rank, size, writer))
         if header is None or header.rank != rank:
             return
         summed = memory.sums_of(fd, header) is not None

@@ -161,6 +161,15 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """L -> K: no start is to find these files any more: they are of unfit snapshots. Said again to
+    the next keeper; what is not there any more is left out.
+    """
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dismiss:
     """L -> K: the job is over. Nothing is needed any more."""
 
@@ -183,6 +192,7 @@ KeeperMessage = (
     | WriteOut
     | WrittenOut
     | Load
+    | SetAside
     | Dismiss
     | Holding
     | Keep

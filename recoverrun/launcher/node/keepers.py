@@ -31,6 +31,7 @@ from rendezvous.protocol.keeper_messages import (
     KeeperMessage,
     Load,
     Serve,
+    SetAside,
     WrittenOut,
 )
 from rendezvous.protocol.messages import Message
@@ -85,6 +86,8 @@ class NodeKeeper:
         self._directory = directory
         self._allowance = allowance
         self._world = 0
+        self._ranks = range(0)  # of this node
+        self._set_aside = SetAside(paths=())  # said again, as loads are
         self._loads: list[Load] = []  # said again to a keeper that takes the place of one
         self._told: list[Message] = []
         self._bays: dict[int, tuple[BayMade, int]] = {}  # by the number of the memory
@@ -161,8 +164,8 @@ class NodeKeeper:
         restored = read(start.restore) or NONE
         self.keep(order_of_start(self.holding, start.attempt, restored, parity=parity))
         if self._directory is not None:
-            ranks = range(start.first_rank, start.first_rank + start.nproc)
-            self._loads = self._directory.loads(start.attempt, start.restore, ranks)
+            self._ranks = range(start.first_rank, start.first_rank + start.nproc)
+            self._loads = self._directory.loads(start.attempt, start.restore, self._ranks)
             self._have_loaded()
 
     def _have_loaded(self) -> None:
@@ -183,6 +186,10 @@ class NodeKeeper:
         """Have these snapshots not written over; nobody is to have those that are `unfit`."""
         self._order = max(self._order, order)
         self._say(Keep(order=order, unfit=unfit))
+        if self._directory is not None and unfit:
+            files = self._directory.files_of(unfit, self._ranks)
+            self._set_aside = SetAside(paths=tuple(files))
+            self._say(self._set_aside)
 
     def end(self) -> None:
         """The job is over: no memory is needed any more."""
@@ -249,6 +256,8 @@ class NodeKeeper:
             self._say(made, fd)
         self._say(Keep(order=self._order))
         self._say(Serve())
+        if self._set_aside.paths:
+            self._say(self._set_aside)
         self._have_loaded()
 
     def _mourn(self, now: float) -> None:

@@ -47,6 +47,7 @@ class SnapshotDir:
         self.refusal = ""  # why nothing is read or written there
         self.notes: list[str] = []  # for the user
         self._found: list[Written] = []
+        self._names: dict[tuple[int, int], set[tuple[int, int]]] = {}  # there, by (attempt, step)
         _try_out(directory)
         self.starts = part_files.starts(directory)  # the highest number of an attempt
         there = part_files.found(directory)
@@ -90,6 +91,7 @@ class SnapshotDir:
             return []
         name = start_in(restore), wanted.step
         folder = next((one.folder for one in self._found if (one.start, one.step) == name), None)
+        self._names.setdefault((wanted.attempt, wanted.step), set()).add(name)
         return [
             Load(
                 path=part_files.part_path(folder, rank), rank=rank,
@@ -99,9 +101,18 @@ class SnapshotDir:
             if folder is not None
         ]  # fmt: skip
 
+    def files_of(self, unfit: Iterable[tuple[int, int]], ranks: Iterable[int]) -> list[str]:
+        """The files there of snapshots that nobody is to have, of these ranks: those that this job
+        has written or come from.
+        """
+        names = (name for one in unfit for name in sorted(self._names.get(one, ())))
+        folders = [Path(part_files.folder_of(str(self.path), *name)) for name in names]
+        return [part_files.part_path(folder, rank) for folder in folders for rank in ranks]
+
     def order(self, persist: Persist, world: int) -> WriteOut:
         """The order to the keeper to write."""
         found = SnapshotId(persist.attempt, persist.step)
+        self._names.setdefault(found, set()).add((persist.start, persist.step))
         told = part_files.manifest(
             script=self._script,
             arguments=self._arguments,

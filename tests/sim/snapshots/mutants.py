@@ -137,7 +137,7 @@ OF_RETURNS = (
     ),
     Mutant(
         "a node that takes a place is unknown", snapshots, "SnapshotBook.set_ranks",
-        "self._ranks = dict(ranks)", "pass", "SNAP-L", 3,
+        "self._ranks = dict(ranks)", "pass", "assert", 3,
     ),
 )  # fmt: skip
 """In histories in which lost replicas come back."""

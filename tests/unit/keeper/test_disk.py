@@ -13,7 +13,7 @@ import pytest
 from recoverrun.keeper.disk import Disk, Outcome
 from rendezvous.bays import packets, part_files
 from rendezvous.bays.client import KeeperClient, SnapshotLost
-from rendezvous.protocol.keeper_messages import Load, WriteOut, WrittenOut
+from rendezvous.protocol.keeper_messages import Dismiss, Load, SetAside, WriteOut, WrittenOut
 from tests.unit.keepers import KeeperProcess, listening
 
 pytestmark = pytest.mark.rest
@@ -110,6 +110,23 @@ def test_a_disk_that_refuses_is_told_in_its_own_words(kept: Kept, tmp_path: Path
     (tmp_path / "file").touch()
 
     assert kept.write(tmp_path / "file" / "kept", 5, 11).failed == "Not a directory"
+
+
+def test_an_unfit_one_is_not_found_again_however_soon_the_job_is_over(
+    kept: Kept, tmp_path: Path
+) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    for start in (11, 12):
+        assert kept.write(tmp_path, 5, start).failed == ""
+    unfit, gone = _part(tmp_path, 5, 12), _part(tmp_path, 5, 10)
+
+    packets.say(kept.keeper.line, SetAside(paths=(str(gone), str(unfit))))
+    packets.say(kept.keeper.line, Dismiss())
+
+    assert kept.keeper.ended()
+    assert [one.start for one in part_files.found(tmp_path) if one.is_whole] == [11]
+    assert unfit.with_name(f"{unfit.name}.unfit").exists()
 
 
 @contextmanager

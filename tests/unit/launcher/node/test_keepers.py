@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.launcher.node.keepers import STARTS, NodeKeeper
+from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.bays.client import KeeperClient, SnapshotMissed
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record
-from rendezvous.protocol.snapshot_messages import Holding
+from rendezvous.protocol.snapshot_messages import Holding, Persist, Persisted
+from rendezvous.snapshots.identity import NONE
 from rendezvous.transport.station import Station
 
 pytestmark = pytest.mark.rest
@@ -22,7 +26,7 @@ PATIENCE_S = 60.0
 
 
 class Node:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, directory: SnapshotDir | None = None) -> None:
         self.records: list[Record] = []
         self.up: list[Message] = []
         self.station = Station()
@@ -31,6 +35,7 @@ class Node:
             watch=self.station.watch,
             unwatch=self.station.unwatch,
             record=self.records.append,
+            directory=directory,
         )
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -105,6 +110,31 @@ def test_a_keeper_that_does_not_answer_is_replaced(node: Node) -> None:
     node.until(lambda: "keeper.exit" in node.events())
 
     assert node.keeper.pids not in ({pid}, frozenset())
+
+
+def test_no_start_takes_a_snapshot_that_did_not_fit(tmp_path: Path) -> None:
+    wanted = SnapshotOptions(tmp_path / "kept", "auto")
+    node = Node(tmp_path, SnapshotDir(wanted, "x.py", ""))
+    node.keeper.begin(
+        Start(
+            generation=1, attempt=0, number=1, node_rank=0, nnodes=1, first_rank=0, nproc=1,
+            world_size=1, restore="", master_addr="", nodes=("a",),
+        )
+    )  # fmt: skip
+    client = KeeperClient(node.keeper.path, 0, 0, 1)
+    _fill(client, 1)
+    node.until(node.holds(1))
+    node.keeper.persist(Persist(attempt=0, step=1, start=1))
+    node.until(lambda: any(isinstance(one, Persisted) for one in node.up))
+    written = SnapshotDir(wanted, "x.py", "").held
+
+    node.keeper.keep((0, 1, NONE, NONE), unfit=((0, 1),))
+    node.keeper.end()
+
+    assert [one[1] for one in written] == [1]
+    assert SnapshotDir(wanted, "x.py", "").held == ()
+    client.close()
+    node.station.close()
 
 
 def test_nothing_is_left_of_it_at_the_end(tmp_path: Path) -> None:

@@ -82,6 +82,22 @@ def test_parts_of_ranks_that_are_here_are_had_from_there(tmp_path: Path) -> None
     assert opened.loads(0, "", range(1, 2)) == []
 
 
+def test_files_of_a_snapshot_are_known_by_what_it_is_called_in_memory(tmp_path: Path) -> None:
+    _write(_opened(tmp_path), 40, 7)
+    opened = _opened(tmp_path)
+    opened.loads(0, "0:40@7", range(1, 2))
+    opened.order(Persist(attempt=0, step=40, start=8), 2)
+    opened.order(Persist(attempt=0, step=45, start=8), 2)
+
+    found = opened.files_of([(0, 40), (3, 40)], range(1, 2))
+
+    assert [Path(one).parent.name for one in found] == [
+        "start-000007-step-000000000040", "start-000008-step-000000000040"
+    ]  # fmt: skip
+    assert {Path(one).name for one in found} == {"rank-000001.part"}
+    assert Path(found[0]).exists()
+
+
 def test_never_begins_anew_beside_what_is_there(tmp_path: Path) -> None:
     _write(_opened(tmp_path), 40, 7)
 
