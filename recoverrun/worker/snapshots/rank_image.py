@@ -26,7 +26,7 @@ from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import lost_entries, moved_sources
+from recoverrun.worker.snapshots import lost_entries, moved_sources, trained_parameters
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.piece_table import RankImage
@@ -65,7 +65,8 @@ def made(
     spaces = loose_values.spaces_of(frames, runtime.own_modules)
     if held := under_way(there, spaces):
         raise NotReachable(UNDER_WAY.format(top.loop.id, held))
-    before.references.require_groups(parts.made.of("optimizers"), stack)
+    trains = trained_parameters.told(parts.made, before.names)
+    before.references.require_groups(trains[0], stack)
     changed = plain_values.changed(there, before.digests, of_process=True)
     try:
         manifest = {
@@ -79,6 +80,7 @@ def made(
                 there, before.sources, stack, frames, runtime.own_modules
             ),
             "lost": lost_entries.told(there, before.keys),
+            "trains": trains,
             "trained": packing.pack(trained(parts.made), "trained"),
             "modules": packing.pack(others, "modules"),
             "values": plain_values.pack(changed, packing),

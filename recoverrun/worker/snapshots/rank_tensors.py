@@ -31,6 +31,16 @@ class ModuleNames:
         """None if it was not there then."""
         return next((path for ref, path in self._known if ref() is module), None)
 
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters of these modules as they are now, by name."""
+        return {
+            f"{path}.{name}": param
+            for ref, path in self._known
+            if (module := ref()) is not None
+            for name, param in module._parameters.items()
+            if param is not None
+        }
+
     def others(self, made: MadeObjects, there: Holdings) -> tuple[dict[str, torch.Tensor], str]:
         """Parameters and buffers that no optimizer has, by name; and where a module is that was not
         there before, "" if there is none.

@@ -45,6 +45,9 @@ LIBRARIES = ("torch", "torch.nn.functional", "math", "operator")
 FUNCTIONS = (FunctionType, BuiltinFunctionType)
 NO_OBJECTS = frozenset({*PLAIN, *CONTAINERS, torch.Tensor, torch.nn.Parameter})
 
+Groups = Sequence[Sequence[str | None]]
+"""Of an optimizer: names of the parameters of each, None where one is in no module."""
+
 Key = tuple[str, Any]
 """The path of a holder and a name there, or the space of a variable and its name."""
 
@@ -78,14 +81,14 @@ class References:
         self._groups: list[list[int]] | None = None  # of optimizers, in the first snapshot
         self._grouped: tuple[list[list[int]], list[int]] | None = None  # others, and since when
 
-    def require_groups(self, optimizers: Sequence[Any], stack: Sequence[LoopFrame]) -> None:
-        """Raises NotReachable where optimizers have been given other parameters since, and no code
-        between loops does so again.
+    def require_groups(self, groups: Sequence[Groups], stack: Sequence[LoopFrame]) -> None:
+        """`groups` are of each optimizer. Raises NotReachable where one has been given other
+        parameters since, some of which are in no module, and no code between loops does so again.
         """
         around = [one.iteration for one in stack[:-1]]
-        now = [[len(group["params"]) for group in one.param_groups] for one in optimizers]
+        now = [[len(group) for group in one] for one in groups]
         self._groups = self._groups or now
-        if now == self._groups:
+        if now == self._groups or all(None not in group for one in groups for group in one):
             self._grouped = None
         elif self._grouped is None or self._grouped[0] != now:
             self._grouped = now, around

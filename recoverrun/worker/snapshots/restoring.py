@@ -41,6 +41,7 @@ from recoverrun.worker.snapshots import (
     rank_image,
     rank_tensors,
     references,
+    trained_parameters,
 )
 from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.failures import fail, give_up
@@ -137,6 +138,7 @@ class Restoring:
         before = Before.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
         frames = frames_of(stack, frame)
         self._put_references(packed_state, frames, frames_of(stack[:1], frame))
+        trained_parameters.put(told["trains"], parts.made, before.names)
         there = plain_values.found(frames, changing_modules(runtime))
         with torch.no_grad():
             self._put_tensors(packed_state, before, there)

@@ -44,6 +44,8 @@ inner = nn.Sequential(
     nn.Linear(HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 2),
 )  # fmt: skip
 model: nn.Module = inner
+if args.shape == "thawing":
+    inner[0].requires_grad_(False)
 if args.layout == "ddp":
     model = nn.parallel.DistributedDataParallel(inner)
 elif args.layout == "fsdp2":
@@ -57,8 +59,12 @@ elif args.layout.startswith("fsdp1"):
 
     original = args.layout == "fsdp1-original"
     model = FSDP(inner, use_orig_params=original, device_id=torch.device("cpu"))
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1)
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+schedule: torch.optim.lr_scheduler.LRScheduler
+if args.shape == "thawing":
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4)
+else:
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1)
 average = torch.optim.swa_utils.AveragedModel(inner) if args.layout == "single" else None
 torch.manual_seed(100 + rank)
 random.seed(200 + rank)
@@ -99,6 +105,9 @@ def halt_here() -> None:
 
 def train(x: torch.Tensor, y: torch.Tensor) -> float:
     global done
+    if args.shape == "thawing" and done == 7:
+        inner[0].requires_grad_(True)
+        optimizer.add_param_group({"params": list(inner[0].parameters()), "lr": 0.004})
     optimizer.zero_grad()
     loss = F.mse_loss(model(x + 0.01 * torch.randn_like(x)), y)
     loss.backward()
@@ -320,6 +329,7 @@ SHAPES = {
     "given": by_given,
     "counting": by_counting,
     "fading": by_counting,
+    "thawing": by_counting,
     "epochs": by_epochs,
     "workers": lambda: by_epochs(2),
     "lasting": lambda: by_epochs(1, Noisy, lasting=True),

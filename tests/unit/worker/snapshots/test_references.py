@@ -153,16 +153,17 @@ def _made_between_loops() -> Any:
     return lambda: 3
 
 
-def test_an_optimizer_that_is_given_parameters_meanwhile_is_told() -> None:
+def test_an_optimizer_that_is_given_parameters_of_no_module_meanwhile_is_told() -> None:
     process = Process()
-    optimizer = torch.optim.SGD(process.script.first.parameters(), 0.1)
-    process.references.require_groups([optimizer], _stack(1, 0))
-    optimizer.add_param_group({"params": list(process.script.second.parameters())})
-    process.references.require_groups([optimizer], _stack(2, 0))
+    known: list[list[str | None]] = [["first.weight"]]
+    strange: list[list[str | None]] = [*known, [None]]
+    process.references.require_groups([known], _stack(1, 0))
+    process.references.require_groups([[*known, ["second.weight"]]], _stack(2, 0))
+    process.references.require_groups([strange], _stack(2, 0))
 
     for stack in (_stack(3, 0), _stack(7)):
         with pytest.raises(NotReachable, match="other parameters"):
-            process.references.require_groups([optimizer], stack)
+            process.references.require_groups([strange], stack)
 
 
 def test_what_outlives_an_iteration_of_the_outer_loop_is_not_made_there() -> None:
