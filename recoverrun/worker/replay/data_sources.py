@@ -24,6 +24,7 @@ from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.data.worker_item import WorkerItem
 from recoverrun.worker.data.worker_seed_check import SeedCheck
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
@@ -133,7 +134,12 @@ class DataSources:
     def created_at(self, number: int, rank: int) -> Origin | None:
         captures, lost = self._executor.captures, self._executor.lost.get(rank)
         own_origin = captures.loaders().get(number)
-        return None if lost is None else lost.origin(number, own_origin, captures.points)
+        if lost is None:
+            return None
+        origin = lost.origin(number, own_origin, captures.points)
+        if origin is None and own_origin is None:
+            raise NotReplayable(f"data iterator {number} of rank {rank} is not known any more")
+        return origin
 
     def _created_now(self, own: Origin, rank: int) -> Origin:
         """The origin of an iterator that `rank` creates in the microbatch that is executed now."""

@@ -250,7 +250,10 @@ class ScriptRuntime:
         self.microbatches = []
         self.draws.begin_step()
         over, self._over = self._over, [s for s in self.sources if getattr(s, "ended", False)]
-        self.sources = [source for source in self.sources if source not in over]
+        needed = {id(source) for frame in around if frame.top for source, _ in frame.top.positions}
+        self.sources = [
+            source for source in self.sources if source not in over or id(source) in needed
+        ]
         for source in self.sources:
             source.begin_step(counts.get(id(source), source.count))
 

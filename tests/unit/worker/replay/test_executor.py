@@ -218,6 +218,32 @@ def test_fresh_data_without_a_backward_are_told() -> None:
     assert rank.runtime.acting_rank is None and not rank.executor.fresh
 
 
+# --------------------------------------------------------------------------- sources
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_source_that_has_ended_is_known_while_an_iteration_is_executed_again_that_began_with_it(
+    again: bool,
+) -> None:
+    """A loader's iterator, at the end of an epoch in the midst of an iteration: the executed code
+    draws from it to find that out.
+    """
+    rank, known = Rank(), list[bool]()
+    source: Any = SimpleNamespace(number=0, count=3, ended=True, begin_step=lambda floor: None)
+    rank.runtime.sources.append(source)
+
+    def backward(item: Any) -> None:
+        rank.backward(item)
+        outer = rank.runtime.microbatches[-1].places[-1].top.loop.id
+        rank.runtime.regions = {outer} if again else set()
+        rank.begin_step()
+        known.append(source in rank.runtime.sources)
+
+    rank.script.inner([0], range(3), backward)
+
+    assert known == [True, again, again]
+
+
 # --------------------------------------------------------------------------- lists
 
 
