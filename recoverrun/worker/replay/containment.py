@@ -98,13 +98,15 @@ class Containment:
             raise self.failure()
         return served
 
-    def end_by(self, error: BaseException) -> Never:
-        """Code that runs for another rank raised what is not meant for this one."""
+    def end_by(self, error: BaseException, beside: str = "") -> Never:
+        """Code that runs for another rank raised what is not meant for this one; `beside` ends the
+        sentence that tells so.
+        """
         users = isinstance(error, KeyboardInterrupt) and self._interrupts.came
         if users or "gloo" in str(error):
             raise error
         where = script_locations.of_error(error, self._script.own_modules)
-        words = RAISED.format(self._region, self._rank, error, where)
+        words = RAISED.format(self._region, self._rank, error, where) + beside
         raise (NotReplayable if isinstance(error, Exception) else GivenUp)(words) from error
 
     def failure(self) -> NotReplayable:

@@ -27,6 +27,8 @@ MOST = 4
 SETTLED = 8
 """Transactions until it is known of which loop's body microbatches are executed again."""
 
+LACKED = "; it may have needed gradients of earlier steps of that iteration, which are not kept"
+
 Gradients = list[tuple[Tensor, Tensor]]
 """Parameters, and what their `grad` was."""
 
@@ -37,6 +39,10 @@ class EarlierTransactions:
 
     regions: Collection[str] = ()
     """Loops whose bodies are executed again, once that is settled."""
+    lacked: str = ""
+    """Words for the end of an error's sentence, if the code that is executed has passed over a
+    backward of which no gradients are kept.
+    """
     _left: list[tuple[Microbatch, Gradients]] = field(default_factory=list)
     """By the last microbatch of each."""
     _several: dict[str, bool] = field(default_factory=dict)
@@ -103,12 +109,15 @@ class EarlierTransactions:
 
     def give(self, top: Top, passed: int) -> None:
         """The backward that is number `passed` of the iteration has been passed over."""
+        lacked = LACKED
         for microbatch, kept in self._left:
             if any(place.top is top and place.skip == passed for place in microbatch.places):
+                lacked = ""
                 for param, gradient in kept:
                     _, before, _ = self._given.get(id(param), (param, param.grad, gradient))
                     param.grad = gradient.to(param.device, copy=True)
                     self._given[id(param)] = param, before, param.grad
+        self.lacked = self.lacked or lacked
 
     def take_back(self) -> None:
         """The execution is over that was given any; what its backward has left stays."""
@@ -116,6 +125,7 @@ class EarlierTransactions:
             if param.grad is given:
                 param.grad = before
         self._given.clear()
+        self.lacked = ""
 
 
 def trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """The result of a microbatch that is executed as another rank."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
@@ -41,6 +41,16 @@ class Executed:
     door: int  # digest of what entered the model first, and of the random streams then
     after: Context | None  # where that rank stands at its end; None if that was not reached
     buffers: Buffers = ()  # at its end, of a rank from which all take them over
+
+    def of_rank_at(self, theirs: Context) -> "Executed":
+        """The same, with what no execution tells of a rank that began at `theirs`."""
+        if self.after is None:
+            return self
+        streams = self.after.streams.with_private(theirs.streams.private)
+        after = replace(
+            self.after, streams=streams, loaders=theirs.loaders, alone_at=theirs.alone_at
+        )
+        return replace(self, after=after)
 
 
 def require_count(rank: int | None, ours: bool | None, theirs: bool | None) -> None:

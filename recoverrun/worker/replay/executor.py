@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any, Never
 
 import torch
@@ -189,13 +188,7 @@ class Executor:
                 self._substitution.revert(top, undo)
         finally:
             kept.put_back()
-        if done.after is None:
-            return done
-        streams = done.after.streams.with_private(theirs.streams.private)
-        context = replace(
-            done.after, streams=streams, loaders=theirs.loaders, alone_at=theirs.alone_at
-        )
-        return replace(done, after=context)
+        return done.of_rank_at(theirs)
 
     def _substituted(
         self, rank: int, theirs: Context, step: int, microbatch: Microbatch, undo: UndoRecord
@@ -227,12 +220,14 @@ class Executor:
         Raises NotReplayable where the script's code comes to no backward on them.
         """
         top = (microbatch := self.passing.shorter(microbatch)).top
+        # Loops within an iteration begin anew with it: where these have come to is not theirs.
+        stays = microbatch.place is not microbatch.places[0]
         with self._substitution.as_ourselves(top) as names:
             self.fresh = True
             try:
                 with (
                     self.runtime.mode.as_rank(self.runtime.own_rank),
-                    self._unchanged(top, names),
+                    self._unchanged(top, names, stays=stays),
                     undo_log.training(),
                 ):
                     return self._run_fresh(top, names, microbatch)
@@ -314,22 +309,22 @@ class Executor:
                 raise self.containment.failure() from error
             if self._misled and not isinstance(error, KeyboardInterrupt):
                 raise Misled(TALKS) from error
-            self.containment.end_by(error)
+            self.containment.end_by(error, self.earlier.lacked)
         if not self._reached and not self.runtime.spoiled:
             raise Misled(STEERS) if self._misled else NothingReached(region.id)
 
     @contextmanager
-    def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
-        """The script never knows; on fresh data of our own its place in them moves on."""
-        optimizers, mine = self.optimizers, self.runtime.own_modules
-        with surroundings.unchanged(top, names, mine, optimizers, self._strategy, fresh=self.fresh):
-            held = held_weights(self.optimizers, rewritten=self.rewrites)
-            with undo_log.schedules_rest(), held as self._weights:
-                try:
-                    yield
-                finally:
-                    self.earlier.take_back()
-                    self._weights = None
+    def _unchanged(self, top: Top, names: dict[str, Any], *, stays: bool = True) -> Iterator[None]:
+        """The script never knows. Its place in the data `stays`, or moves on."""
+        optimizers, mine, strategy = self.optimizers, self.runtime.own_modules, self._strategy
+        around = surroundings.unchanged(top, names, mine, optimizers, strategy, iterators=stays)
+        held = held_weights(optimizers, rewritten=self.rewrites)
+        with around, undo_log.schedules_rest(), held as self._weights:
+            try:
+                yield
+            finally:
+                self.earlier.take_back()
+                self._weights = None
 
     # --------------------------------------------------------------------------- on the way
 

@@ -24,11 +24,11 @@ def unchanged(
     optimizers: Collection[torch.optim.Optimizer],
     strategy: Strategy | None,
     *,
-    fresh: bool,
+    iterators: bool,
 ) -> Iterator[None]:
     """Afterwards modules, objects, variables, optimizers and buffers are what they were.
 
-    On `fresh` data of our own the script's iterators move on, and nothing else.
+    Objects of the script that are `iterators` may be left where they have come to.
     """
     owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, own_modules)]
     modules = module_state.among([top.globals, top.names, *owners])
@@ -36,6 +36,6 @@ def unchanged(
     spaces = [*spaces, top.names, names]
     buffers = strategy.buffers() if strategy is not None else []
     with module_state.untouched(modules, buffers), undo_log.optimizers_rest(optimizers):
-        with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=not fresh):
+        with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=iterators):
             with REGISTRY.as_at(top.made), switches.as_at(top.switches):
                 yield

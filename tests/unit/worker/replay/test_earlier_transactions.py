@@ -337,3 +337,23 @@ def test_what_was_taken_back_is_not_taken_back_again() -> None:
     script.earlier.take_back()
 
     assert all(now is then for now, then in zip(grads(script), left, strict=True))
+
+
+def test_code_is_told_to_lack_the_gradients_of_a_backward_that_left_none_here() -> None:
+    script = Script()
+    top = script.iterate(MOST + 2)
+
+    script.given(top, 0)
+    told = script.earlier.lacked
+    script.earlier.take_back()
+
+    assert "not kept" in told and not script.earlier.lacked
+
+
+def test_code_that_was_given_gradients_lacks_none() -> None:
+    script = Script()
+    top = script.iterate(2)
+
+    script.given(top, 0)
+
+    assert not script.earlier.lacked

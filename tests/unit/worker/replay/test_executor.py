@@ -218,6 +218,44 @@ def test_fresh_data_without_a_backward_are_told() -> None:
     assert rank.runtime.acting_rank is None and not rank.executor.fresh
 
 
+class Cursor:
+    """An iterator of the script's, which begins anew with each loop over it."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> "Cursor":
+        self.at = 0
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > 4:
+            raise StopIteration
+        return self.at
+
+
+def test_fresh_data_begin_no_loop_of_the_script_anew() -> None:
+    """A survivor read the first items of its epoch again and again, without an end."""
+    rank, cursor, ats = Rank(), Cursor(), list[int]()
+    rank.runtime.own_modules = frozenset({__name__})
+
+    def backward(item: Any) -> None:
+        if rank.runtime.acting_rank is not None and cursor.at == 2:
+            raise ValueError("the first backward left nothing")
+        rank.backward(item)
+        if rank.runtime.acting_rank is None and cursor.at == 3:
+            microbatch = rank.runtime.microbatches[-1]
+            microbatch.chosen = 1
+            with pytest.raises(NotReplayable, match="left nothing"):
+                rank.executor.execute_fresh(microbatch)
+            ats.append(cursor.at)
+
+    rank.script.inner([0], cursor, backward)
+
+    assert ats == [3] and len(rank.runtime.microbatches) == 4
+
+
 # --------------------------------------------------------------------------- sources
 
 
