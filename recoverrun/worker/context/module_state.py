@@ -4,7 +4,7 @@ A forward pass may change more than gradients: running means and other buffers, 
 code of a module keeps on itself, such as the hidden state of a recurrent network or its last loss.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ KEPT_BYTES = 1 << 24
 
 FEW = 64
 """The number of a list's first items among which modules are looked for."""
+
+REBUILT = "executed again, the script's code gives {} other submodules or parameters"
 
 TORCHS = frozenset(vars(nn.Module()))
 """Attributes of every module, such as its parameters, which wrappers exchange during a pass."""
@@ -31,12 +33,47 @@ def among(namespaces: Iterable[Mapping[str, Any]]) -> list[nn.Module]:
     return list(dict.fromkeys(module for root in roots for module in root.modules()))
 
 
+class Structure:
+    """The parts of modules: their submodules, and the names of their parameters.
+
+    Code that makes a model deeper has done so in this rank's own microbatch. Executed again it
+    finds the deeper one, and makes it deeper still: its gradients are of another model.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._parts = [(one, dict(one._modules), frozenset(one._parameters)) for one in modules]
+
+    @property
+    def changed(self) -> str:
+        """A sentence about the first module that has other parts now, "" if none has."""
+        for module, inner, names in self._parts:
+            # Wrappers of FSDP take parameters away for a pass, and give them back.
+            if list(module._modules.items()) != list(inner.items()) or _more(module, names):
+                return REBUILT.format(type(module).__name__)
+        return ""
+
+    def put_back(self) -> None:
+        """Let the modules have the parts that they had."""
+        for module, inner, names in self._parts:
+            if list(module._modules.items()) != list(inner.items()):
+                module._modules.clear()
+                module._modules.update(inner)
+            for name in _more(module, names):
+                del module._parameters[name]
+
+
+def _more(module: nn.Module, names: Set[str]) -> Set[str]:
+    """Names of parameters that the module did not have."""
+    return module._parameters.keys() - names
+
+
 @contextmanager
-def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> Iterator[None]:
+def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> Iterator[Structure]:
     """Afterwards `modules` and `buffers` are what they were before, also for a backward that is yet
     to come and complains of what was written to them since its forward.
     """
     modules = list(modules)
+    structure = Structure(modules)
     inside = [one for module in modules for one in module.buffers(recurse=False)]
     every = {id(one): one for one in (*buffers, *inside) if not one.is_inference()}
     values = [(buffer, buffer.detach().clone()) for buffer in every.values()]
@@ -58,7 +95,7 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
     try:
         with _uncounted([*every.values(), *(tensor for tensor, _, _ in tensors)]):
             try:
-                yield
+                yield structure
             finally:
                 with torch.no_grad():
                     for buffer, value in values:
@@ -67,6 +104,7 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
                         if tensor._version != version:
                             tensor.copy_(value)
     finally:
+        structure.put_back()
         for module, mode in modes:
             module.training = mode
         for param, wanted in trained:

@@ -21,6 +21,7 @@ import torch
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
 from recoverrun.worker.context import undo_log
 from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, digest_of_losses
+from recoverrun.worker.context.module_state import Structure
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
@@ -99,6 +100,7 @@ class Executor:
         self._skip = 0  # backwards still to be passed over
         self._top: Top | None = None  # the iteration that is executed
         self._passed = 0  # its backwards that were passed over
+        self._structure = Structure(())
         self._reached = False
         self._shown = Evidence()  # of what is executed
 
@@ -319,7 +321,7 @@ class Executor:
         optimizers, mine, strategy = self.optimizers, self.runtime.own_modules, self._strategy
         around = surroundings.unchanged(top, names, mine, optimizers, strategy, iterators=stays)
         held = held_weights(optimizers, rewritten=self.rewrites)
-        with around, undo_log.schedules_rest(), held as self._weights:
+        with around as self._structure, undo_log.schedules_rest(), held as self._weights:
             try:
                 yield
             finally:
@@ -382,6 +384,8 @@ class Executor:
         """The backward of a re-executed microbatch. Nothing that is spoiled may be accumulated."""
         if self.runtime.mode.untold is not None:
             self.runtime.spoil(UNTOLD)
+        if rebuilt := self._structure.changed:
+            self.runtime.spoil(rebuilt)
         if self.runtime.spoiled:
             raise Unwind("backward")
         assert self._strategy is not None, "gradients are somebody's"

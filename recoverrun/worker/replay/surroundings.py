@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.context import module_state, undo_log
+from recoverrun.worker.context.module_state import Structure
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import owners_of
 from recoverrun.worker.rng.registry import REGISTRY
@@ -25,7 +26,7 @@ def unchanged(
     strategy: Strategy | None,
     *,
     iterators: bool,
-) -> Iterator[None]:
+) -> Iterator[Structure]:
     """Afterwards modules, objects, variables, optimizers and buffers are what they were.
 
     Objects of the script that are `iterators` may be left where they have come to.
@@ -35,7 +36,8 @@ def unchanged(
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
     spaces = [*spaces, top.names, names]
     buffers = strategy.buffers() if strategy is not None else []
-    with module_state.untouched(modules, buffers), undo_log.optimizers_rest(optimizers):
+    untouched = module_state.untouched(modules, buffers)
+    with untouched as structure, undo_log.optimizers_rest(optimizers):
         with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=iterators):
             with REGISTRY.as_at(top.made), switches.as_at(top.switches):
-                yield
+                yield structure

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.context.module_state import FEW, among, untouched
+from recoverrun.worker.context.module_state import FEW, Structure, among, untouched
 
 
 class Stateful(nn.Module):
@@ -140,3 +140,44 @@ def test_a_backward_that_is_yet_to_come_finds_buffers_as_its_forward_left_them()
         norm.running_mean.add_(1.0)  # type: ignore[union-attr]
 
     loss.backward()
+
+
+def _deepen(model: nn.Sequential) -> None:
+    model.append(nn.Linear(4, 4))
+
+
+def _give_a_parameter(model: nn.Sequential) -> None:
+    model[0].scale = nn.Parameter(torch.ones(4))
+
+
+def _replace_a_part(model: nn.Sequential) -> None:
+    model[0] = nn.Linear(4, 2)
+
+
+@pytest.mark.parametrize("change", [_deepen, _give_a_parameter, _replace_a_part])
+def test_modules_that_are_given_other_parts_are_told_and_have_their_own_again(change: Any) -> None:
+    """Code that makes a model deeper did so once more for a lost rank, and the survivors trained on
+    with a deeper model than others.
+    """
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    before, names = list(model.modules()), [name for name, _ in model.named_parameters()]
+
+    with untouched(among([{"model": model}]), []) as structure:
+        told_before = structure.changed
+        change(model)
+        told = structure.changed
+
+    assert not told_before and "other submodules or parameters" in told
+    assert list(model.modules()) == before
+    assert [name for name, _ in model.named_parameters()] == names
+
+
+def test_parameters_that_a_wrapper_takes_away_for_a_pass_are_no_change() -> None:
+    model = nn.Linear(4, 4)
+    structure = Structure([model])
+
+    weight = model._parameters.pop("weight")
+
+    assert not structure.changed
+    structure.put_back()
+    assert weight is not None and "weight" not in model._parameters

@@ -320,6 +320,21 @@ def test_parameters_of_our_own_forwards_are_never_put_back() -> None:
     assert script.param.tolist() == [3.0, 3.0]
 
 
+# --------------------------------------------------------------------------- parts of models
+
+
+@WAYS
+def test_code_that_makes_a_model_deeper_is_no_microbatch_of_another_rank(way: Way) -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    script = Coded(lambda script, part: model.append(nn.Linear(1, 1)) and None)
+    script.run("leading", [1], 1, [model])
+
+    with pytest.raises(NotReplayable, match="gives Sequential other submodules"):
+        way(script, script.runtime.microbatches[-1])
+
+    assert len(model) == 2 and not script.executed
+
+
 # --------------------------------------------------------------------------- what ranks are told
 
 
