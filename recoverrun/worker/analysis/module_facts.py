@@ -21,6 +21,9 @@ from recoverrun.worker.analysis.syntax_trees import children
 REFLECTION = frozenset({"vars", "asdict", "locals", "globals", "eval", "exec"})
 """A call of one of these may read any name."""
 
+ADDING = frozenset({"append", "extend", "appendleft"})
+"""A statement that is one of these methods' call reads nothing of what it adds to: a log."""
+
 PLAIN_DECORATORS = frozenset(
     {
         "no_grad",
@@ -96,6 +99,7 @@ class _Pass:
     def __init__(self) -> None:
         self.found = ModuleFacts()
         self._yields: set[int] = set()  # functions in which a `yield` stands, by identity
+        self._added_to: set[int] = set()  # `x` of statements such as `x.append(1)`, by identity
 
     def over(self, nodes: Iterable[ast.AST], facts: CodeFacts) -> None:
         nested: list[tuple[CodeFacts, CodeFacts, Function]] = []  # each behind the one around it
@@ -107,7 +111,7 @@ class _Pass:
         while todo:
             node, around, owners, class_name = todo.pop()
             match node:
-                case ast.Attribute():
+                case ast.Attribute() if id(node) not in self._added_to:
                     _attribute(node, around)
                 case ast.Call():
                     self._call(node, around)
@@ -123,12 +127,17 @@ class _Pass:
                     class_name = node.name
                 case ast.Lambda():
                     self.found.makers.update(owners)
+                case ast.Expr(value=ast.Call(func=ast.Attribute(attr=method, value=held))):
+                    if method in ADDING:
+                        self._added_to.add(id(held))
                 case ast.Yield() | ast.YieldFrom():
                     self._yields.add(id(around))
                 case _:
                     self._statement(node, around)
             for child in children(node):
                 match child:
+                    case ast.Name() if id(child) in self._added_to:
+                        around.counted.add(child.id)
                     case ast.Name():  # half of all nodes
                         _name(child, around)
                         if around is facts and not isinstance(child.ctx, ast.Load):

@@ -221,6 +221,25 @@ def test_paths_that_the_loop_goes_over_are_known(loop: str, paths: set[str]) -> 
     assert reads is not None and reads.gone_over == paths
 
 
+@pytest.mark.parametrize("method", ["append", "extend", "appendleft"])
+@pytest.mark.parametrize("log", ["log", "self.log"])
+def test_a_log_that_code_adds_to_is_not_read(log: str, method: str) -> None:
+    """A list of losses, with two steps in an iteration, made each later one `equal-count`."""
+    reads = _reads(f"for x in xs:\n    {log}.{method}(x.loss)\n    x.backward()")
+
+    assert reads is not None and "loss" in reads.attributes
+    assert "log" not in reads.variables | reads.attributes
+
+
+@pytest.mark.parametrize(
+    "use", ["last = log.append(x)", "log.append(log[-1] + x)", "log.append(x)\n    x += log[0]"]
+)
+def test_a_log_of_which_code_makes_something_is_read(use: str) -> None:
+    reads = _reads(f"for x in xs:\n    {use}\n    x.backward()")
+
+    assert reads is not None and "log" in reads.variables | reads.attributes
+
+
 def test_names_to_which_another_module_adds_are_known() -> None:
     reads = _reads(BATCHES, data="at = 0\ndef fetch(batch, _):\n    global at\n    at += 1")
 
