@@ -344,6 +344,16 @@ MODELS = (
         kills=("r1@step:4:forward", "r0@step:8:reduce"),
         ranks=3,
     ),
+    # The old iterator was asked for its end once more, and drew a seed then.
+    Case(name="C4-critic-epochs", script="critic_epochs.py", kills=("r1@step:4:forward",)),
+    # Executed again, the code made the survivors' model deeper once more.
+    Case(
+        name="C4-deeper",
+        script="deeper.py",
+        kills=("r1@step:3:forward",),
+        contract="told",
+        told="other submodules or parameters",
+    ),
     # A child that is alone waited for the other shards before it came to the model.
     Case(
         name="C4-target",
