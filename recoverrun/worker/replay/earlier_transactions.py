@@ -112,7 +112,7 @@ class EarlierTransactions:
         lacked = LACKED
         for microbatch, kept in self._left:
             if any(place.top is top and place.skip == passed for place in microbatch.places):
-                lacked = ""
+                lacked = "" if kept else LACKED  # a script may train without an optimizer
                 for param, gradient in kept:
                     _, before, _ = self._given.get(id(param), (param, param.grad, gradient))
                     param.grad = gradient.to(param.device, copy=True)

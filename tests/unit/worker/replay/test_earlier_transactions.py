@@ -357,3 +357,13 @@ def test_code_that_was_given_gradients_lacks_none() -> None:
     script.given(top, 0)
 
     assert not script.earlier.lacked
+
+
+def test_code_that_trains_without_an_optimizer_lacks_its_gradients() -> None:
+    script = Script()
+    script.optimizers.clear()
+    top = script.iterate(2)
+
+    script.given(top, 0)
+
+    assert "not kept" in script.earlier.lacked
