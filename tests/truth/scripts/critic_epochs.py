@@ -8,7 +8,7 @@ import torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-STEPS, BATCH, BATCHES = 7, 4, 9
+STEPS, BATCH, BATCHES = 7, 4, 8
 
 torch.set_default_dtype(torch.float64)
 dist.init_process_group("gloo")
