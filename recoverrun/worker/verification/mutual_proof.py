@@ -119,7 +119,9 @@ class MutualProof:
         partner = self._partner()
         anew = min(one["anew"] for one in others.values())
         in_use = worker.runtime.outward.get(microbatch.places[0].top.loop.id, 0)
-        outward = self._outward(step, microbatch, tops, generation, in_use, anew)
+        outward = self._outward(
+            step, microbatch, tops, generation=generation, in_use=in_use, anew=anew
+        )
         trial = Trial(
             worker,
             self._executor,
@@ -164,6 +166,7 @@ class MutualProof:
         step: int,
         microbatch: Microbatch,
         tops: list[list[bytes]],
+        *,
         generation: int,
         in_use: int,
         anew: int,

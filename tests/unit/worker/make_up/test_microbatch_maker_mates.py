@@ -48,7 +48,7 @@ def left(one: Survivor, *, noted: dict[int, Mark] | None = None) -> None:
 
 
 def rename(one: Survivor) -> None:
-    """What came of LOST is of the rank that holds the same part as `one`."""
+    """Let what came of LOST be of the rank that holds the same part as `one`."""
     for held in (one.left.contexts, one.left.marks):
         held[LOST + one.env.rank] = held.pop(LOST)  # type: ignore[attr-defined]
 

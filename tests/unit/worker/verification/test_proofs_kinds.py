@@ -178,7 +178,7 @@ def test_a_loop_that_computes_something_for_the_inner_one_is_tried_first(nested:
 def test_each_loop_is_asked_for_data_that_the_next_one_within_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a loop further in has made itself is no reason to begin further out."""
+    """Data that a loop further in has made itself are no reason to begin further out."""
     asked = list[tuple[str, str]]()
     play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
     play.executor.influence.renews = lambda outer, around, inner, within: (
