@@ -117,11 +117,10 @@ class MutualProof:
             self._tell_constants(microbatch, there, tell)
             self._drift.learn(tops)
         partner = self._partner()
-        anew = min(one["anew"] for one in others.values())
+        least = min(one["anew"] for one in others.values())
         in_use = worker.runtime.outward.get(microbatch.places[0].top.loop.id, 0)
-        outward = self._outward(
-            step, microbatch, tops, generation=generation, in_use=in_use, anew=anew
-        )
+        known = {"generation": generation, "in_use": in_use, "anew": least}
+        outward = self._outward(step, microbatch, tops, **known)
         trial = Trial(
             worker,
             self._executor,
