@@ -194,6 +194,9 @@ class Play:
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
+    def theirs(self, data: Any) -> dict[str, Any]:
+        return {}
+
     def drawn(self, source: Any, index: int, item: Any) -> None:
         self.draws.append((index, item))
 

@@ -25,6 +25,7 @@ from recoverrun.worker.context.slot_context import (
 )
 from recoverrun.worker.context.values import bits, is_numpy, same
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.replay.poison import LARGE
 from recoverrun.worker.rng.streams import tensor_bytes
 
 NUMBERS_MOVE = (
@@ -128,16 +129,24 @@ def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
 
 
 def ended_otherwise(
-    told: Context, truth: Context, matters: Callable[[Key, Any], bool], *, talked: bool
+    told: Context,
+    began: Context,
+    truth: Context,
+    matters: Callable[[Key, Any], bool],
+    *,
+    talked: bool,
 ) -> list[Key]:
-    """Values that later microbatches may read, and that ended otherwise than they did on the rank
-    itself: whoever goes on from what was `told` would go on wrongly.
+    """Values that later microbatches may read, that the rank itself moved between where it `began`
+    and the `truth` at its end, and that ended otherwise here: whoever goes on from what was `told`
+    would go on wrongly. Those that it did not move are what they were believed to be before.
 
     If collectives were answered falsely (`talked`), numbers may only be made of these answers.
     """
     found = []
     for key, value in differing(truth, told).items():
         had = told.values.get(key, ABSENT)
+        if same(truth.values.get(key, ABSENT), began.values.get(key, ABSENT)):
+            continue
         if matters(key, value) and not (talked and _may_be_an_answer(had)):
             found.append(key)
     return sorted(found, key=str)
@@ -145,7 +154,7 @@ def ended_otherwise(
 
 def _may_be_an_answer(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.numel() <= 1 or bool(value.isnan().any())
+        return value.numel() <= 1 or not bool((value.abs() < LARGE / 100).all())
     if type(value) in (tuple, list):
         return any(map(_may_be_an_answer, value))
     return not is_numpy(value) and not isinstance(value, str)

@@ -301,12 +301,13 @@ class Trial:
 
     def _ended(self, after: Context) -> str:
         """The difference between where the execution ended and where the partner did, or ""."""
-        executor, packed = self._executor, self._said["ends"][self.microbatch.chosen]
-        if not packed:
+        executor, level = self._executor, self.microbatch.chosen
+        began, packed = self._said["tops"][level], self._said["ends"][level]
+        if not (began and packed):
             return ""
+        theirs = Context.unpack(began), Context.unpack(packed)
         matters = executor.influence.matters
-        there = Context.unpack(packed)
-        keys = ended_otherwise(after, there, matters, talked=executor.talked)
+        keys = ended_otherwise(after, *theirs, matters, talked=executor.talked)
         return OTHER_END.format(", ".join(map(named, keys[:3]))) if keys else ""
 
     def _explained(self, what: str, unknown: frozenset[Key]) -> str:

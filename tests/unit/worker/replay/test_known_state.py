@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from recoverrun.worker.replay.known_state import ended_otherwise, is_nothing, merged
+from recoverrun.worker.replay.poison import LARGE
 from tests.unit.contexts import at
 
 
@@ -50,7 +51,9 @@ def test_the_state_of_a_recurrent_network_is_known_where_it_begins_anew(known: b
         ({"x": 1}, {"x": 1}, False, []),
         ({"x": float("nan")}, {"x": 0.5}, True, []),  # made of a false answer
         ({"x": torch.ones(3)}, {"x": torch.zeros(3)}, True, ["x"]),  # a batch is none
-        ({"x": torch.full((3,), torch.nan)}, {"x": torch.zeros(3)}, True, []),
+        ({"x": torch.full((3,), torch.nan)}, {"x": torch.ones(3)}, True, []),
+        ({"x": torch.full((3,), -LARGE / 2)}, {"x": torch.ones(3)}, True, []),
+        ({"x": 1}, {"x": 0}, False, []),  # as it began: the rank itself did not move it
         ({"time": 1.0}, {"time": 2.0}, False, []),  # nothing reads it
     ],
 )
@@ -58,5 +61,6 @@ def test_values_that_another_rank_ended_with_otherwise(
     told: dict[str, Any], truth: dict[str, Any], talked: bool, found: list[str]
 ) -> None:
     one, other = at(0, 0, "after", names=told), at(0, 0, "after", names=truth)
+    began = at(0, names={"x": 0})
 
-    assert ended_otherwise(one, other, lambda key, _: key == "x", talked=talked) == found
+    assert ended_otherwise(one, began, other, lambda key, _: key == "x", talked=talked) == found

@@ -181,7 +181,7 @@ def test_each_loop_is_asked_for_data_that_the_next_one_within_reads(
     """Data that a loop further in has made itself are no reason to begin further out."""
     asked = list[tuple[str, str]]()
     play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
-    play.executor.influence.renews = lambda outer, around, inner, within: (
+    play.executor.influence.renews = lambda outer, around, inner, within, drawn: (
         asked.append((outer.id, inner.id)) or inner.id == "train.py:5"
     )
 

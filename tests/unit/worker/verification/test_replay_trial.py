@@ -24,7 +24,7 @@ END = at(0, 0, "after")
 MARK, DOOR = (11, 12), 7
 TRUTH: dict[str, Any] = {
     "shown": [[[11, 12], 7]], "end": crc_of_streams(END.streams), "gradient": 55,
-    "ends": [b"", b""],
+    "tops": [b""] * 3, "ends": [b""] * 3,
 }  # fmt: skip
 
 
@@ -154,6 +154,7 @@ def test_what_is_not_the_same_is_named(
         ({"x": 1, "step": 4}, ""),
         ({"x": 2, "step": 4}, "x had other values at its end"),
         ({"x": 1, "step": 5}, ""),  # no microbatch reads it
+        ({"x": 0, "step": 4}, ""),  # as it began: that rank did not move it
     ],
 )
 def test_it_ends_where_its_own_rank_ended_it(there: dict[str, int], why: str) -> None:
@@ -162,7 +163,9 @@ def test_it_ends_where_its_own_rank_ended_it(there: dict[str, int], why: str) ->
     ended = at(0, 0, "after", names={"x": 1, "step": 4})
     truth = at(0, 0, "after", names=there).pack()
 
-    made = trial(play, end=crc_of_streams(ended.streams), ends=[truth])
+    began = at(0, names={"x": 0}).pack()
+
+    made = trial(play, end=crc_of_streams(ended.streams), tops=[began], ends=[truth])
 
     assert made._unlike(done(after=ended), MARK, DOOR) == why
 
