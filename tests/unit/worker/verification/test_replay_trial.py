@@ -195,7 +195,7 @@ def test_what_is_executed_from_an_iteration_is_held_against_what_that_one_has_do
     play = Play(microbatch(loop("train.py:5"), loop("train.py:1")))
     play.strategy.set_aside = play.strategy.put_back = lambda *kept: None
     play.executor.execute = lambda *what: done(mark=(21, 12), door=8)
-    made = trial(play, shown=[[[11, 12], 7], [[21, 12], 8]], tops=[b""], bulk={})
+    made = trial(play, shown=[[[11, 12], 7], [[21, 12], 8]], tops=[b"", b""], bulk={})
     lost: Any = SimpleNamespace(at=lambda point, own: None)
     monkeypatch.setattr(made, "_partner", lambda level: (lost, frozenset()))
     made.microbatch.chosen = level
@@ -281,7 +281,7 @@ def test_what_is_praised_is_what_was_compared(more: dict[str, Any], gave: str) -
 
 def test_the_first_known_cause_is_named() -> None:
     play = Play()
-    made = trial(play, tops=[b""], bulk={})
+    made = trial(play, tops=[b"", b""], bulk={})
     why = made._explained("other data entered the model", frozenset())
     assert "rank 1's microbatch here, other data entered the model: its data or random" in why
 
