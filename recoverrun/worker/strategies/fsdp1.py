@@ -76,6 +76,7 @@ class Fsdp1(Sharding):
                 original(state, handle)
                 return
             param, factor = handle.flat_param, state._gradient_postdivide_factor
+            dtype = param.grad.dtype  # as replicas add it up: torch casts it back only after that
             before = getattr(param, SAVED, None)
             if before is not None:
                 delattr(param, SAVED)
@@ -86,7 +87,7 @@ class Fsdp1(Sharding):
             finally:
                 handle._sharding_strategy = strategy
                 state._gradient_postdivide_factor = factor
-            self._reduced(handle, before, factor, self._reducer)
+            self._reduced(handle, before, self._reducer, divisor=factor, dtype=dtype)
 
         return wrapper
 
@@ -152,7 +153,13 @@ class Fsdp1(Sharding):
     # --------------------------------------------------------------------------- reduction
 
     def _reduced(
-        self, handle: Any, before: torch.Tensor | None, divisor: float, reducer: Reducer
+        self,
+        handle: Any,
+        before: torch.Tensor | None,
+        reducer: Reducer,
+        *,
+        divisor: float,
+        dtype: torch.dtype,
     ) -> None:
         """torch has added this rank's part of the gradient of a flat parameter to nothing."""
         param = handle.flat_param
@@ -164,7 +171,7 @@ class Fsdp1(Sharding):
                 Bucket(
                     key=key,
                     size=part.numel(),
-                    dtype=part.dtype,
+                    dtype=dtype,
                     fill=flat.fill,
                     deliver=flat.deliver,
                 )
