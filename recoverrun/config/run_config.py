@@ -127,7 +127,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         nnodes=1 if alone else most,
         nnodes_least=1 if alone else least,
         node_rank=node_rank,
-        endpoints=_endpoints(options, fixed, alone=alone),
+        endpoints=() if alone else _endpoints(options, fixed),
         nproc=nproc,
         bindings=bindings,
         threads=_threads(nproc, environ),
@@ -211,15 +211,8 @@ def _check_numbers(options: Options) -> None:
         option_values.one_of("--numa-binding", options.numa_binding, numa.MODES)
 
 
-def _endpoints(options: Options, fixed: bool, *, alone: bool) -> tuple[Endpoint, ...]:
-    """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults; parsed also
-    where there is no use for them.
-    """
-    found = _given_endpoints(options, fixed)
-    return () if alone else found
-
-
-def _given_endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
+def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
+    """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
     default_port = option_values.STATIC_PORT if fixed else option_values.C10D_PORT
     if options.rdzv_endpoint:
         return option_values.endpoints(options.rdzv_endpoint, default_port)

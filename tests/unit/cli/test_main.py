@@ -102,7 +102,7 @@ def test_a_shell_that_nobody_knows_is_refused_with_those_that_are_known() -> Non
         ("status a b", "got unexpected extra argument(s) (b) (see `recoverrun status --help`)"),
         ("runs --keep x", "invalid value for '--keep': "),
         ("inject --kill", "option '--kill' requires an argument"),
-        ("--standalone --rdzv-endpoint a:x b.py", "--rdzv-endpoint must be host:port, not 'a:x'"),
+        ("--nnodes 2 --rdzv-endpoint a:x b.py", "--rdzv-endpoint must be host:port, not 'a:x'"),
         ("--key-file nowhere -m json.tool", "nowhere"),
     ],
 )
