@@ -29,7 +29,7 @@ def victims(row: Row) -> tuple[int, ...]:
 
 def tried(row: Row, plain: Path, folder: Path, victim: int) -> Outcome:
     """One trial: `plain` holds the run without a loss."""
-    inject = f"r{victim}@step:{row.returns_after}:forward"
+    inject = f"r{victim}@step:{row.returns_after}:{row.returns_at}"
     go = folder / "go"
     # Survivors wait for their replica, or for the word that nobody comes.
     with watched(folder / "run", go, refuses, since=starts_again):

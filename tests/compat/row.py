@@ -24,6 +24,7 @@ class Row:
     kills: tuple[str, ...] = ()  # what `test_compat` tries
     victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
     returns_after: int = 3  # the step in which a rank is killed whose replica is to come back
+    returns_at: str = "forward"  # the phase of that step
     every: int = 0  # so many steps a snapshot is taken, where all ranks go back to one
     needs: str = ""  # a package beside torch
 

@@ -99,6 +99,7 @@ BY_HAND = (
         script="rollouts.py",
         promise="equal-count",  # but for the first of the minibatches of a rollout
         why="differs between ranks, and is not what it was as they told each other",
+        returns_at="reduce",  # its agent is no module that is called
         kills=("r1@step:4:reduce,r0@step:12:forward",),
     ),
     by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),

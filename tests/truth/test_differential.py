@@ -15,7 +15,7 @@ from tests.truth.differential import OBSERVER, Notes, Observed, _notes, differen
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
-SAMPLE = ("ddp-unused", "clipped-ddp-values", "recipe-hsdp")
+SAMPLE = ("ddp-unused", "clipped-ddp-values", "recipe-hsdp", "fsdp1-bf16")
 SELDOM = ("by-hand-flat", "fsdp1-orig-params")
 
 
