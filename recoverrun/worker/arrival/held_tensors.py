@@ -8,6 +8,7 @@ from recoverrun.worker.arrival import packing
 from recoverrun.worker.arrival.packing import is_distributed
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.strategies.fsdp2_shards import named_parameters
 
@@ -19,6 +20,24 @@ def model(strategy: Strategy) -> dict[str, torch.Tensor]:
         **{name: local(one) for name, one in strategy.parameters().items()},
         **{f"buffer {number}": one for number, one in enumerate(buffers)},
     }
+
+
+def with_gradients(strategy: Strategy) -> list[bool]:
+    """True for each parameter of the model that gets a gradient: a script may unfreeze others."""
+    return [one.requires_grad for root in strategy.roots() for one in root.parameters()]
+
+
+def unfreeze(strategy: Strategy, told: list[bool]) -> None:
+    """Let the parameters of the model get gradients, or none, as `told` by `with_gradients`.
+
+    Raises NotReachable.
+    """
+    own = [one for root in strategy.roots() for one in root.parameters()]
+    if len(own) != len(told):
+        raise NotReachable(f"this process's model has {len(own)} parameters, others' {len(told)}")
+    for one, wanted in zip(own, told, strict=True):
+        if one.requires_grad != wanted and one.is_leaf:
+            one.requires_grad_(wanted)
 
 
 def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, torch.Tensor]:

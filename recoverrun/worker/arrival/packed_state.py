@@ -128,6 +128,7 @@ def common(
             "shares": packing.pack(_shares(parts, top), "shares of the data"),
             "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
             "model": packing.pack(held_tensors.model(strategy), "the model"),
+            "with gradients": held_tensors.with_gradients(strategy),
             "beside": packing.pack(
                 held_tensors.beside(strategy, parts.made), "parameters beside the model"
             ),

@@ -39,6 +39,7 @@ def put_state(parts: PlaceParts, packed: PackedState, there: Holdings, spaces: S
     """
     told, tensors, donor = packed.manifest, packed.tensors, packed.manifest["donor"]
     strategy = parts.worker.protection.strategy
+    held_tensors.unfreeze(strategy, told["with gradients"])
     with torch.no_grad():
         _fill(
             "the model",

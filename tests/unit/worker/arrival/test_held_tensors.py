@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import torch
 from torch import nn
 
 from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import holdings
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.step.strategy import Strategy
 
 
@@ -73,3 +75,21 @@ def test_a_tensor_tells_of_which_module_it_is_and_which_is_around_that() -> None
 
     assert {held_tensors.outermost(name) for name in found} == {"average.ema", "teacher"}
     assert {held_tensors.path_of(name) for name in found} <= {path for path, _ in there.modules}
+
+
+def test_a_newcomer_unfreezes_what_others_have_unfrozen() -> None:
+    there, here = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(2))
+    for net in (there, here):
+        net[0].requires_grad_(False)
+    there[0].weight.requires_grad_(True)
+    there[1].bias.requires_grad_(False)
+
+    told = held_tensors.with_gradients(serving({}, there))
+    held_tensors.unfreeze(serving({}, here), told)
+
+    assert [one.requires_grad for one in here.parameters()] == [True, False, True, False]
+
+
+def test_another_model_is_not_unfrozen() -> None:
+    with pytest.raises(NotReachable, match="this process's model has 2 parameters, others' 4"):
+        held_tensors.unfreeze(serving({}, nn.Linear(2, 2)), [True] * 4)
