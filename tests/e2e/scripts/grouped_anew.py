@@ -27,7 +27,7 @@ def train(model: torch.nn.Module, phase: int, destroyed_at: int = STEPS) -> None
     if dist.is_initialized():
         ranks = torch.ones(1)
         dist.all_reduce(ranks)
-        print(f"rank {rank} met {int(ranks)}", flush=True)
+        print(f"rank {rank} met {int(ranks)}\n", end="", flush=True)
 
 
 torch.manual_seed(0)
@@ -42,4 +42,5 @@ else:
     dist.init_process_group("gloo")
     train(model, 1)
     dist.destroy_process_group()
-print(f"weights {sum(p.double().sum().item() for p in model.parameters()):.9f}", flush=True)
+total = sum(p.double().sum().item() for p in model.parameters())
+print(f"weights {total:.9f}\n", end="", flush=True)  # in one write: ranks share a terminal
