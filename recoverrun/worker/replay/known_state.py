@@ -157,7 +157,8 @@ def ended_otherwise(
 
 def _may_be_an_answer(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.numel() <= 1 or not bool((value.abs() < LARGE / 100).all())
+        figures = value.is_floating_point() or value.is_complex()
+        return value.numel() <= 1 or (figures and not bool((value.abs() < LARGE / 100).all()))
     if type(value) in (tuple, list):
         return any(map(_may_be_an_answer, value))
     return not is_numpy(value) and not isinstance(value, str)

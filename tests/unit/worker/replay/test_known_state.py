@@ -53,6 +53,7 @@ def test_the_state_of_a_recurrent_network_is_known_where_it_begins_anew(known: b
         ({"x": torch.ones(3)}, {"x": torch.zeros(3)}, True, ["x"]),  # a batch is none
         ({"x": torch.full((3,), torch.nan)}, {"x": torch.ones(3)}, True, []),
         ({"x": torch.full((3,), -LARGE / 2)}, {"x": torch.ones(3)}, True, []),
+        ({"x": torch.tensor([True, False])}, {"x": torch.tensor([True, True])}, True, ["x"]),
         ({"x": 1}, {"x": 0}, False, []),  # as it began: the rank itself did not move it
         ({"time": 1.0}, {"time": 2.0}, False, []),  # nothing reads it
     ],
