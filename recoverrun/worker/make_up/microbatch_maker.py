@@ -13,7 +13,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.deadly_microbatches import KILLS, microbatch_id_of
-from recoverrun.worker.make_up.doubts import Doubts
+from recoverrun.worker.make_up.doubts import IMPOSSIBLE, Doubts
 from recoverrun.worker.make_up.followed_buffers import FollowedBuffers
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
@@ -77,7 +77,9 @@ class MicrobatchMaker:
             return self._left.exact
         rank, objection = made.rank, self._objection(made)
         marks, fabric = self._left.marks.get(rank, {}), protection.fabric
-        committed = 0 if objection else self.doubts.last_committed(rank, worker.step, marks)
+        committed = IMPOSSIBLE
+        if not objection:
+            committed = self.doubts.last_committed(rank, worker.step, marks)
         words = {"objection": objection, "committed": committed}
         heard = gather(fabric, protection.mates, fabric.view.generation, words)
         objections = [objection, *(str(one["objection"]) for one in heard.values())]
