@@ -20,6 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
@@ -194,7 +195,7 @@ class Play:
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
-    def theirs(self, data: Any) -> dict[str, Any]:
+    def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
         return {}
 
     def drawn(self, source: Any, index: int, item: Any) -> None:

@@ -39,6 +39,11 @@ class IterableSnapshot:
         elif first[0] != now:
             self._reason = MOVES_BY_ITSELF
 
+    def holds(self, name: str, value: Any) -> bool:
+        """True if the attribute `name` was then, as far as it is compared, what `value` is."""
+        attributes = {} if self._reason else vars(self._copy)
+        return name in attributes and position_digest(attributes[name]) == position_digest(value)
+
     def restored(self) -> Any:
         """Return a data set in that state. Raises NotReplayable."""
         if self._reason:

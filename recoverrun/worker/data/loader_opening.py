@@ -196,8 +196,9 @@ class LoaderOpening:
         ranks = RankPair(runtime.own_rank, rank, runtime.layout, carried)
         if self.created.resumed is not None and self.loader.num_workers:
             raise NotReplayable(RESUMED)
-        theirs = runtime.theirs(self.loader.dataset) if self.snapshot is not None else {}
-        return clone_for(self.loader, ranks, self.snapshot, runtime.seen, theirs)
+        begun = self.snapshot
+        theirs = {} if begun is None else runtime.theirs(self.loader.dataset, begun)
+        return clone_for(self.loader, ranks, begun, runtime.seen, theirs)
 
     def _with_workers(
         self, clone: "DataLoader[Any]", items: Any, created: LoaderState, index: int, by_rows: bool

@@ -5,7 +5,8 @@
             self.files = files[rank::world]
 
 While code is executed as another rank, attributes in which ranks differ hold that rank's values
-(`rank_constants`). A snapshot from the beginning of a pass has ours, and gets these.
+(`rank_constants`). A snapshot from the beginning of a pass has ours, and gets these, but for what
+has moved in the pass: tokens that were read and not given yet, a counter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
@@ -34,6 +36,12 @@ def attributes_of(sources: Iterable[Source]) -> dict[int, dict[str, Any]]:
     return {id(one): dict(vars(one)) for one in own_data_sets(sources).values()}
 
 
-def put_in_place(data: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a data set that are others now than `ours` were."""
-    return {name: value for name, value in vars(data).items() if ours.get(name) is not value}
+def put_in_place(data: Any, ours: Mapping[str, Any], begun: IterableSnapshot) -> dict[str, Any]:
+    """The attributes of a data set that are others now than `ours` were, and that had not moved
+    since it was `begun`.
+    """
+    return {
+        name: value
+        for name, value in vars(data).items()
+        if ours.get(name) is not value and begun.holds(name, ours.get(name))
+    }

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.worker_item import WorkerItem
@@ -48,8 +49,10 @@ class DataRuntime(Protocol):
         microbatch of a lost rank is executed.
         """
 
-    def theirs(self, data: Any) -> dict[str, Any]:
-        """The attributes of a data set of ours that are another rank's now."""
+    def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
+        """The attributes of a data set of ours that are another rank's now, but for those that have
+        moved since it was `begun`.
+        """
 
     def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
         """Raises NotReplayable if the other rank's workers may have drawn other numbers."""

@@ -170,9 +170,9 @@ class DataSources:
             one.name for one in held if isinstance(one, GeneratorSource) and one.asked
         }
 
-    def theirs(self, data: Any) -> dict[str, Any]:
+    def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
         ours = self._executor.data_sets.get(id(data))
-        return {} if ours is None else put_in_place(data, ours)
+        return {} if ours is None else put_in_place(data, ours, begun)
 
     def roots(self) -> dict[str, Any]:
         """Sources that the script need not hold by a variable, and in which ranks may differ."""

@@ -22,10 +22,21 @@ class Lines(IterableDataset[int]):
 
 def test_what_was_put_in_the_place_of_ours_is_theirs() -> None:
     data = Lines([1, 3])
+    begun = IterableSnapshot(data)
     ours = dict(vars(data))
     data.files = [2, 4]
 
-    assert put_in_place(data, ours) == {"files": [2, 4]}
+    assert put_in_place(data, ours, begun) == {"files": [2, 4]}
+
+
+def test_what_has_moved_in_the_pass_is_no_share() -> None:
+    data = Lines([1, 3])
+    begun = IterableSnapshot(data)
+    next(iter(data))
+    ours = dict(vars(data))
+    data.files, data.at = [2, 4], 2
+
+    assert put_in_place(data, ours, begun) == {"files": [2, 4]}
 
 
 def test_a_snapshot_of_ours_is_read_with_what_is_theirs() -> None:
