@@ -100,7 +100,7 @@ BY_HAND = (
         promise="equal-count",  # but for the first of the minibatches of a rollout
         why="differs between ranks, and is not what it was as they told each other",
         returns_at="reduce",  # its agent is no module that is called
-        kills=("r1@step:4:reduce,r0@step:12:forward",),
+        kills=("r1@step:4:reduce,r0@step:12:vote",),
     ),
     by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
     by_hand("clip", promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"),
