@@ -155,6 +155,8 @@ class MakeUp:
                 later = later and not self._left.deaths.forbid(microbatch_id_of(step, identity))
                 again = later or made.rank in news
                 found[identity] = AGAIN if again else FRESH
+            elif made.rank in news and not rounds:  # executed from where it did not stand
+                found[identity] = AGAIN
         return found
 
     def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:

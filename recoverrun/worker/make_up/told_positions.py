@@ -1,11 +1,13 @@
 """The messages of survivors about where lost ranks stand, and their use."""
 
 from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.context.values import same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
+    ABSENT,
     Words,
     digest_of,
     from_words,
@@ -40,12 +42,15 @@ class ToldPositions:
         starts = []
         for rank, lost in sorted(self._executor.lost.items()):
             state = lost.states.get(top.point)
-            if lost.drawn and state is not None and not state.torch_unknown and not state.assumed:
+            drawn = lost.drawn or lost.drawn_from
+            if drawn and state is not None and not state.torch_unknown and not state.assumed:
                 starts.append((rank, state.context.pack(), in_words(state.unknown, "")))
         return starts
 
     def begun(self, starts: list[Start]) -> set[int]:
-        """Learn where lost ranks began: those of which this rank did not know it."""
+        """Learn where lost ranks began, from who has drawn in their place. Those of which this rank
+        did not know it, or took them to stand where they would without these draws.
+        """
         news = set()
         for rank, packed, words in starts:
             self._left.absorb_of(rank)
@@ -54,7 +59,11 @@ class ToldPositions:
             if lost is None or mine is None:
                 continue
             known = lost.states.get(theirs.point)
-            if known is None or known.torch_unknown:
+            if (
+                known is None
+                or known.torch_unknown
+                or _draws_otherwise(known.context, theirs, mine)
+            ):
                 lost.learn(theirs, mine, lacking=from_words(words))
                 news.add(rank)
         return news
@@ -82,3 +91,16 @@ class ToldPositions:
             return False
         here = digest_of(state.context, self._executor.influence.matters)
         return not state.assumed and here == digest
+
+
+def _draws_otherwise(known: Context, theirs: Context, mine: Context) -> bool:
+    """True if other numbers of torch follow at `theirs` than at `known`, or of generators that this
+    rank has, too.
+    """
+    if known.streams.torch_cpu != theirs.streams.torch_cpu:
+        return True
+    return known.streams.torch_cuda != theirs.streams.torch_cuda or any(
+        not same(known.generators.get(key, ABSENT), state)
+        for key, state in theirs.generators.items()
+        if key in mine.generators
+    )
