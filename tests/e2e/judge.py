@@ -25,7 +25,8 @@ UNKNOWN = 0.01
 
 
 def judge(run: Run, dead: frozenset[int], reference: dict[int, Any], bound: float) -> None:
-    """`run` went on without the replicas of the `dead`, and nobody can tell by its results.
+    """`run` went on without the replicas of the `dead`, and nobody can tell by its results, unless
+    two ranks were killed in the same microbatch: then it had fresh data, and that was told.
 
     `reference` holds the final weights of the failure-free run, by rank.
     """
@@ -33,8 +34,9 @@ def judge(run: Run, dead: frozenset[int], reference: dict[int, Any], bound: floa
     nothing_left(run)
     deaths(run, dead)
     ledger(run)
-    canary(run, dead)
-    weights(run, dead, reference, bound)
+    if not any("died in it" in record["reason"] for record in run.records("notice.give")):
+        canary(run, dead)
+        weights(run, dead, reference, bound)
     proof(run)
     blame(run, dead)
 
