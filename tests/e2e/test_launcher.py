@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recoverrun.errors import ExitCode
 from recoverrun.launcher.node.process import spawn
 from tests.e2e.launching import (
     ROOT,
@@ -31,6 +32,22 @@ def test_a_job_that_ends_well_exits_0_and_leaves_its_journal(launcher: Launcher)
     assert [r["ours"] for r in job.records("worker.exit")] == [False, False]
     assert job.records("run.end")[0]["exit_code"] == 0
     assert (job.run_dir.stat().st_mode & 0o777) == 0o700
+
+
+def test_a_run_directory_has_one_job_at_a_time(launcher: Launcher) -> None:
+    waits = "import signal; print('up', flush=True); signal.pause()"
+    first = launcher("--no-python", sys.executable, "-c", waits)
+    first.expect("up")
+    again = (f"--run-dir={first.run_dir}", "--no-python", "true")
+
+    second = launcher(*again)
+    assert second.finish() == ExitCode.USAGE
+    assert f"another job that runs now writes to {first.run_dir}: give this" in second.output
+
+    first.send(signal.SIGTERM)
+    assert first.finish() == 128 + signal.SIGTERM
+    assert len(first.records("run.start")) == len(first.records("run.end")) == 1
+    assert launcher(*again).finish() == 0
 
 
 def test_the_start_is_one_line_and_a_good_end_is_none(launcher: Launcher) -> None:

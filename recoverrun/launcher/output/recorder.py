@@ -42,6 +42,7 @@ class Recorder:
         """Begin the journal, now that this node has its name. Raises RecoverrunError."""
         if self._journal is not None:
             return
+        self._folder.claim()
         path = journal_path(self._folder.path, node)
         try:
             self._journal = Journal(path, node, self._began_at)
@@ -68,8 +69,11 @@ class Recorder:
             self._journal.append(record, mono=mono, wall=wall)
 
     def end(self, node: str, stop: Stop) -> None:
-        """Write down how the part of `node` in the job has ended."""
-        self.open(node, 0, (node,))
+        """Write down how the part of `node` in the job ended, unless another job writes there."""
+        try:
+            self.open(node, 0, (node,))
+        except RecoverrunError:
+            return  # Who ends for this very reason says so itself.
         fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
         if stop.node:
             fields["root_node"] = stop.node

@@ -2,7 +2,8 @@
 
 Who coordinates suggests the name, and each launcher is told it with its place in the job; so the
 directory is made only then. Where the nodes share a file system it is one directory, else each
-node has its own of the same name. A directory that the user has named is taken as it is.
+node has its own of the same name. A directory that the user has named is taken as it is, by one job
+at a time.
 """
 
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.output.run_claim import Claimed, claim
 from recoverrun.launcher.output.run_dir import base_of_runs, free_stamp, make_run_dir
 from recoverrun.launcher.output.run_removal import hold
 
@@ -36,7 +38,7 @@ class RunFolder:
         self._made = made
         self._path: Path | None = None
         self._agreed = False
-        self._lock = -1  # held for as long as this process lives
+        self._lock = self._claim = -1  # held for as long as this process lives
         if asked is not None:
             self._path = make_run_dir(asked, script, stamp)
             self._lock = hold(self._path)
@@ -66,6 +68,16 @@ class RunFolder:
             self._lock = hold(self._path)
             self._made(self._path)
         return self._path
+
+    def claim(self) -> None:
+        """Keep other jobs out of a directory that the user has named. Raises RecoverrunError."""
+        if self._asked is None or self._claim >= 0:
+            return
+        try:
+            self._claim = claim(self.path, self._name)
+        except (Claimed, OSError) as error:
+            words = f"{error}: give this one a --run-dir of its own"
+            raise RecoverrunError(words, ExitCode.USAGE) from error
 
     def agree(self, name: str) -> None:
         """The job's folder is called so. A name that is no folder below `runs` is not taken."""

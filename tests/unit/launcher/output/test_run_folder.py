@@ -55,6 +55,19 @@ def test_what_was_made_stays(tmp_path: Path) -> None:
     assert folder.path == before
 
 
+def test_a_directory_that_the_user_names_is_another_job_s_for_as_long_as_that_runs(
+    tmp_path: Path,
+) -> None:
+    first, mate, second = (RunFolder(tmp_path / "mine", "train", f"1-{pid}") for pid in (1, 2, 3))
+    mate.agree(first.name)
+
+    for _ in range(2):
+        first.claim()
+        mate.claim()
+    with pytest.raises(RecoverrunError, match="give this one a --run-dir of its own"):
+        second.claim()
+
+
 @pytest.mark.parametrize(
     "name",
     [
