@@ -84,7 +84,7 @@ MACHINES = (
     "rendezvous/consensus/proposer.py",
     "rendezvous/consensus/acceptor.py",
     "rendezvous/consensus/voter.py",
-    "rendezvous/consensus/leases.py",
+    "rendezvous/consensus/leader_contact.py",
     "rendezvous/consensus/peers.py",
     "rendezvous/consensus/witness.py",
     "rendezvous/consensus/etcd_api.py",

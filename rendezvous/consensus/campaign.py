@@ -2,8 +2,8 @@
 
 A candidate asks the voters of the newest configuration that it knows. Elected by a quorum of them,
 it first proposes what a voter had accepted, because that may be decided. What is decided becomes
-the base of the next proposal. Voters that follow a leader grant it a lease; as long as a quorum
-does, it grants leases to members. A leader that hears no quorum any more says nothing.
+the base of the next proposal. Voters that follow a leader grant it a lease. A leader that hears
+no quorum any more says nothing.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from typing import Protocol
 from rendezvous.consensus import timeouts
 from rendezvous.consensus.configuration import EVEN, Configuration
 from rendezvous.consensus.electorate import Electorate
-from rendezvous.consensus.leases import MemberLease
+from rendezvous.consensus.leader_contact import LeaderContact
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.proposer import Proposer
 from rendezvous.consensus.register_events import Effect, Elected, RegisterMessage
@@ -35,7 +35,7 @@ class Launcher(Protocol):
     now: float
     voter: Voter
     peers: Peers
-    member_lease: MemberLease
+    contact: LeaderContact
 
     @property
     def configuration(self) -> Configuration:
@@ -207,10 +207,9 @@ class Campaign:
         proposer.elected = True
         own, configuration = self._launcher.own, self._launcher.configuration
         kept = proposer.found is None or own in proposer.found.members
-        lease = self._launcher.member_lease
-        if kept and configuration.leader != own and lease.met:
-            lease.meet(proposer.begun_at)
-        proposer.member_leases.inherit(self._launcher.now)
+        contact = self._launcher.contact
+        if kept and configuration.leader != own and contact.met:
+            contact.meet(proposer.begun_at)
         proposer.newcomers = set(configuration.members) - self._launcher.founders
         # The lease of another leader has lapsed, or we would not be here.
         lapsed = configuration.leader if configuration.leader != own else ""
@@ -259,22 +258,17 @@ class Campaign:
             launcher.send(voter, Lead(ballot=proposer.ballot, number=number, sent_at=now))
 
     def pinged(self, sender: str, message: Ping) -> None:
-        """A member that knows the present configuration asks for a lease, and whether we lead."""
-        launcher, now, proposer = self._launcher, self._launcher.now, self.proposer
+        """A member that knows the present configuration asks whether we lead, and go on with it."""
+        launcher, proposer = self._launcher, self.proposer
         if proposer is None or not self.leads:
             return
-        member_leases, proposal = proposer.member_leases, proposer.proposal
-        member_leases.give_back(sender)
         proposer.informed.add(sender)
         proposer.disturbed = proposer.disturbed or message.fenced
-        open_s = member_leases.lend(sender, now, _lease(proposer), changing=proposal is not None)
         # Not our proposal: while we ask in a newer ballot we have none, and yet find it again.
         going = sender not in launcher.voter.acceptor.newest.members
-        kept = self.leased(now) and not going and self.established(sender)
+        kept = self.leased(launcher.now) and not going and self.established(sender)
         number = launcher.configuration.number
-        launcher.send(
-            sender, Pong(number=number, sent_at=message.sent_at, open_s=open_s, kept=kept)
-        )
+        launcher.send(sender, Pong(number=number, sent_at=message.sent_at, kept=kept))
 
 
 def _lease(proposer: Proposer) -> float:

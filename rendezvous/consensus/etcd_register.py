@@ -5,9 +5,9 @@ holder and the configuration before (`etcd_api`). So one configuration for each 
 votes, and any number of them may be lost, in silence too, as long as etcd and one launcher that has
 the job's state are left.
 
-Theory of operation. The holder renews its lease twice a second. Others ping it as they do without
-etcd, and it grants them leases for as long as its lease surely runs: counted from before it asked,
-and by `timeouts.MARGIN` less. Where the leader is silent the first five members, which have the
+Theory of operation. The holder renews its lease twice a second, and believes in it for as long as
+it surely runs: counted from before it asked, and by `timeouts.MARGIN` less. Others ping it as they
+do without etcd. Where the leader is silent the first five members, which have the
 c10d store, look at the key; when it is gone they stand. A leader whose death is proved need not be
 waited for: its lease is revoked. While a proposal is on its way its maker contributes nothing new
 to the present configuration, of which it is a member; so that configuration finishes at most the
@@ -36,7 +36,7 @@ from rendezvous.consensus.etcd_api import (
     Seen,
     Stand,
 )
-from rendezvous.consensus.leases import MemberLease, MemberLeases
+from rendezvous.consensus.leader_contact import LeaderContact
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.register_events import (
     Admit,
@@ -70,8 +70,7 @@ class LeasedRegister:
         self.own = own
         self.configuration = configuration
         self.peers = Peers(configuration.members, now)
-        self.member_lease = MemberLease(now, founded_at=float("-inf"))
-        self.member_leases = MemberLeases()
+        self.contact = LeaderContact(now, founded_at=float("-inf"))
         self.settled = own in configuration.store_holders
         self.abandoned: set[str] = set()  # nobody is, without proof
         self.claim = 0  # our create revision of the key `leader`, 0 without
@@ -114,7 +113,7 @@ class LeasedRegister:
                 self.settled = True
             case Moved(nodes=nodes):
                 if self.peers.moved(nodes, self.configuration.leader, self.own):
-                    self.member_lease.followed_at = now
+                    self.contact.followed_at = now
             case WitnessSeen():
                 pass  # There is no need of a witness.
             case Tick():
@@ -159,10 +158,6 @@ class LeasedRegister:
         """We want another configuration, so nothing new is contributed to this one."""
         return self.proposal is not None and self.proposal.number > self.configuration.number
 
-    def may_commit(self, now: float) -> bool:
-        """True if our lease in this configuration allows effects that others can see."""
-        return self.own in self.configuration.members and now < self.member_lease.until
-
     def leased(self, now: float) -> bool:
         """True if no other launcher can lead at this moment."""
         return self.leads and now < self.leased_until
@@ -192,8 +187,7 @@ class LeasedRegister:
         if configuration.number <= self.configuration.number:
             return
         self.configuration, self.disturbed = configuration, False
-        self.member_lease.close(self.now)
-        self.member_leases.close()
+        self.contact.followed_at = self.now
         self.peers.enroll(configuration.members)
         self.stand_at = float("inf")
         if configuration.leader != self.own:
@@ -231,33 +225,24 @@ class LeasedRegister:
                 sender, Ping(number=self.configuration.number, sent_at=self.now, fenced=False)
             )
         elif self.configuration.leader == self.own:
-            self.member_leases.give_back(sender)
             self.disturbed = self.disturbed or message.fenced
-            open_s = 0.0
-            if self.leads:
-                changing = self.proposal is not None
-                open_s = self.member_leases.lend(
-                    sender, self.now, self.leased_until, changing=changing
-                )
-            pong = Pong(number=message.number, sent_at=message.sent_at, open_s=open_s, kept=False)
-            self._send(sender, pong)
+            self._send(sender, Pong(number=message.number, sent_at=message.sent_at, kept=False))
 
     def _pong(self, sender: str, message: Pong) -> None:
         if message.number == self.configuration.number and sender == self.configuration.leader:
-            self.member_lease.answer(message)
             if sender != self.own:
-                self.member_lease.followed_at = self.now
+                self.contact.followed_at = self.now
 
     @property
     def _silent_s(self) -> float:
         """For how long there was no sign of a leader."""
-        return self.now - max(self.member_lease.followed_at, self.peers.awake_at)
+        return self.now - max(self.contact.followed_at, self.peers.awake_at)
 
     def _check_contact(self) -> None:
         """Leave if nobody can lead us. A leader that has nothing to decide needs nobody."""
         idle = self.configuration.leader == self.own and self._draft() is None
         if idle or self.leased(self.now):
-            self.member_lease.followed_at = self.now
+            self.contact.followed_at = self.now
         elif self._silent_s > timeouts.FENCE_S and not self.cut:
             self.cut = True
             why = f", and etcd gave no help: {self.failure}" if self.failure else ""
@@ -376,8 +361,6 @@ class LeasedRegister:
             self._ask(Revoke(self.lease))
             return
         self.claim = seen.claim
-        # The leader before us may have granted members leases for as long as its lease could run.
-        self.member_leases.inherit(self.now, TTL_S)
         former = self.configuration.leader
         silent = (
             self.now - self.peers.heard_at.get(former, self.now) > self.peers.heartbeat.silent_s

@@ -9,11 +9,14 @@ decided, so it never forgets a decision by accepting the next one. A candidate a
 had accepted, because it may be decided. When the voters change, the leader asks the new ones for
 their promises before it proposes again.
 
-A voter that follows a leader grants it a lease and refuses all others meanwhile. Members pull: a
-ping carries the sender's clock, the answer says how long the *member lease* of this configuration
-runs, counted from then. External effects need such a lease. Each clock may be wrong by its rate, so
-a holder counts `MARGIN` less than its grantor. Before leases of a configuration are granted, those
-of older ones have been given back or have lapsed.
+A voter that follows a leader grants it a lease and refuses all others meanwhile. Durations go over
+the wire, never instants: the leader counts from when it asked, and `MARGIN` less than its voters,
+because each clock may be wrong by its rate. Members pull: a ping carries the sender's clock; by the
+answer the leader has its lease, and goes on with this member.
+
+A decided configuration is acted on at once; nothing waits for a lease of a member. Nobody but the
+leader of the newest one finishes anything for the job: a generation needs the reports of all its
+ranks, and each launcher hands its workers the words of its own leader alone.
 
 A voter that has accepted e+1 is fenced: it contributes nothing new to e. As every step needs all
 members and voters are members, e finishes at most the step in flight.
@@ -34,7 +37,7 @@ from rendezvous.consensus.acceptor import Acceptor
 from rendezvous.consensus.campaign import Campaign
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.electorate import Electorate
-from rendezvous.consensus.leases import MemberLease
+from rendezvous.consensus.leader_contact import LeaderContact
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.proposer import Proposer
 from rendezvous.consensus.proved_deaths import ProvedDeaths
@@ -89,7 +92,7 @@ class Register:
         self.voter = Voter(own, configuration, now)
         self.campaign = Campaign(self)
         self.proved_deaths = ProvedDeaths(self)
-        self.member_lease = MemberLease(now, founded_at=_founded_at(own, configuration, now))
+        self.contact = LeaderContact(now, founded_at=_founded_at(own, configuration, now))
         self.peers = Peers(configuration.members, now)
         self.ping_at = now
         self.settled = own in configuration.store_holders  # others have nothing to go on with yet
@@ -119,7 +122,7 @@ class Register:
                 self.settled = True
             case Moved(nodes=nodes):
                 if self.peers.moved(nodes, self.configuration.leader, self.own):
-                    self.member_lease.followed_at = now
+                    self.contact.followed_at = now
                     self.voter.wait_on(now)
             case WitnessSeen(witness=witness):
                 self.peers.see_witness(witness)
@@ -180,10 +183,6 @@ class Register:
     def fenced(self) -> bool:
         """We have accepted what follows the configuration, so nothing new is contributed to it."""
         return self.vote.accepted is not None
-
-    def may_commit(self, now: float) -> bool:
-        """True if our lease in this configuration allows effects that others can see."""
-        return self.own in self.configuration.members and now < self.member_lease.until
 
     def leased(self, now: float) -> bool:
         """True if no other launcher can lead at this moment."""
@@ -267,7 +266,7 @@ class Register:
             return
         if configuration.leader != self.own:
             self.voter.wait(self.now)
-        self.member_lease.close(self.now)
+        self.contact.followed_at = self.now
         self.peers.enroll(configuration.members)
         self.campaign.superseded(configuration)
         self.proved_deaths.recheck()
@@ -301,9 +300,9 @@ class Register:
 
     def _see_leader(self, node: str) -> None:
         if node != self.own:  # We are no sign of life for ourselves; a lease is.
-            self.member_lease.followed_at = self.now
+            self.contact.followed_at = self.now
 
-    # --------------------------------------------------------------------------- the member lease
+    # --------------------------------------------------------------------------- the leader
 
     def _beat(self) -> None:
         if self.now < self.ping_at:
@@ -313,15 +312,15 @@ class Register:
             self.send(node, NewConfiguration(configuration=self.configuration.plain()))
         if self.own not in self.configuration.members:
             return
-        silent = self.now - self.member_lease.followed_at > 3 * self.peers.heartbeat.beat_s
+        silent = self.now - self.contact.followed_at > 3 * self.peers.heartbeat.beat_s
         for node in sorted(
             {self.configuration.leader, *(self._asked_in_silence if silent else ())}
         ):
             self._ask(node)
         if self.leased(self.now):
-            self.member_lease.followed_at = self.now
+            self.contact.followed_at = self.now
         else:
-            self._check_contact(self.now - max(self.member_lease.followed_at, self.peers.awake_at))
+            self._check_contact(self.now - max(self.contact.followed_at, self.peers.awake_at))
 
     def _ask(self, node: str) -> None:
         self.send(
@@ -359,11 +358,10 @@ class Register:
 
     def _pong(self, sender: str, message: Pong) -> None:
         if message.kept and sender != self.own:
-            self.member_lease.meet(message.sent_at)
+            self.contact.meet(message.sent_at)
         if message.number != self.configuration.number or sender != self.configuration.leader:
             return
         self._see_leader(sender)
-        self.member_lease.answer(message)
 
     # --------------------------------------------------------------------------- losing others
 

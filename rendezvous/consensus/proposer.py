@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from rendezvous.consensus import timeouts
 from rendezvous.consensus.configuration import NO_BALLOT, Configuration
-from rendezvous.consensus.leases import MemberLeases
 from rendezvous.protocol.register_messages import Accepted, Ballot, Granted, Prepared
 
 
@@ -27,7 +26,6 @@ class Proposer:
     granted: dict[str, float] = field(default_factory=dict)  # voter -> when we had asked
     followed_at: float = float("-inf")  # most voters had granted what we asked for then, or later
     led_at: float = float("-inf")
-    member_leases: MemberLeases = field(default_factory=MemberLeases)
     disturbed: bool = False  # a member is fenced by a proposal that nobody pursues any more
     newcomers: set[str] = field(default_factory=set)  # whom not all members may know of yet
     informed: set[str] = field(default_factory=set)  # members that are known to know the base
@@ -108,4 +106,3 @@ class Proposer:
         self.accepted.clear()
         self.disturbed = False
         self.sent_at = float("-inf")
-        self.member_leases.close()

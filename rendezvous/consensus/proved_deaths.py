@@ -13,7 +13,7 @@ from rendezvous.consensus import timeouts
 from rendezvous.consensus.campaign import Campaign
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.electorate import Electorate
-from rendezvous.consensus.leases import MemberLease
+from rendezvous.consensus.leader_contact import LeaderContact
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.consensus.voter import Voter
@@ -28,7 +28,7 @@ class Launcher(Protocol):
     settled: bool
     voter: Voter
     peers: Peers
-    member_lease: MemberLease
+    contact: LeaderContact
     campaign: Campaign
 
     @property
@@ -80,10 +80,10 @@ class ProvedDeaths:
         launcher, now = self._launcher, self._launcher.now
         if launcher.own not in launcher.voter.acceptor.newest.members:
             return False  # We have accepted that ourselves.
-        lease, campaign = launcher.member_lease, launcher.campaign
-        since_s = now - lease.contact_at
+        contact, campaign = launcher.contact, launcher.campaign
+        since_s = now - contact.kept_at
         if launcher.configuration.leader == launcher.own:
-            met = lease.met or campaign.established(launcher.own)
+            met = contact.met or campaign.established(launcher.own)
             return (met and campaign.unopposed(now)) or since_s <= timeouts.CONTACT_LEADING_S
         return since_s <= timeouts.CONTACT_S
 

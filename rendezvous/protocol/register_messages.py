@@ -141,14 +141,13 @@ class Ping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pong:
-    """Leader -> member: the lease of configuration `number` runs for `open_s` from `sent_at` on.
+    """Leader -> member: I lead configuration `number`. `sent_at` comes back as it was.
 
     `kept`: the leader had its lease, and no configuration without this member was under way.
     """
 
     number: int
     sent_at: float
-    open_s: float
     kept: bool
 
 

@@ -1,9 +1,8 @@
 """Launchers that agree by one backend or the other: production machines on a network of lists.
 
 Votes are counted in virtual time. A real etcd has the time of its machine, so with one that is the
-time of all. Three things are watched in every test: one configuration for each number, leases that
-are never open in an older configuration after a newer one's, and no machine that breaks an
-assertion of its own.
+time of all. Two things are watched in every test: one configuration for each number, and no machine
+that breaks an assertion of its own.
 """
 
 import time
@@ -78,7 +77,6 @@ class Cluster:
         self.still: set[str] = set()  # stand still, or are dead
         self.apart: set[str] = set()  # hear no launcher, and are not heard
         self.mail: deque[tuple[str, str, object]] = deque()
-        self.newest_leased = 0
         first = backend.first(names)
         self.nodes = {name: backend.register(name, first, self.clock.now) for name in names}
         self.run(1.0)
@@ -142,7 +140,6 @@ class Cluster:
             if to in self.nodes and not parted and sender not in self.still:
                 assert isinstance(event, Heard | Answered), f"{event} is no mail"
                 self.feed(to, event)
-        self._watch()
 
     def _carry_out(self, name: str, effect: Effect) -> None:
         match effect:
@@ -160,10 +157,3 @@ class Cluster:
                 self.leaders.append(name)
             case Cut():
                 self.cuts.add(name)
-
-    def _watch(self) -> None:
-        for name, node in self.nodes.items():
-            if name not in self.still and node.may_commit(self.clock.now):
-                number = node.configuration.number
-                assert number >= self.newest_leased, f"{name}: lease of {number} begins too late"
-                self.newest_leased = number

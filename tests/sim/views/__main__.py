@@ -19,8 +19,7 @@ Drawn = Callable[[int, float], Plan]
 
 def told(chaos_s: float, drawn: Drawn, seed: int, verbose: bool) -> Told:
     outcome = simulate(seed, verbose=verbose, chaos_s=chaos_s, drawn=drawn)
-    book = outcome.book
-    counted = Counter({"steps": book.steps, "external effects": book.effects})
+    counted = Counter({"steps": outcome.book.steps})
     return Told(outcome, outcome.plan, (f"digest {outcome.digest}",), counted)
 
 

@@ -1,7 +1,7 @@
 """The checkers of the view register. They keep their own books and never ask a machine.
 
 I1 one configuration for each number · I2 an old configuration finishes at most one step after a
-newer one is decided I3 external effects never go back to an older configuration · I4 the rest goes
+newer one is decided · I4 the rest goes
 on once the network is whole I5 all members hold the same state, and it lies on the chain of what
 was finished before I6 who is certain to be left out of nothing is a member of the newest
 """
@@ -27,11 +27,8 @@ class Book:
         self.states: dict[int, dict[int, str]] = {}  # configuration -> step -> digest before it
         self.finished: dict[int, int] = {}  # configuration -> newest step that it finished
         self.finished_at = 0.0
-        self.newest_effect = 0  # configuration of the newest external effect
-        self.effects = 0
         self.steps = 0
         self.first_steps: dict[int, float] = {}  # when each configuration finished its first
-        self.first_effects: dict[int, float] = {}
 
     @property
     def newest(self) -> Configuration:
@@ -105,13 +102,3 @@ class Book:
                 "I2",
                 f"configuration {configuration} goes on beside {self.newest}",
             )
-
-    # --------------------------------------------------------------------------- I3
-
-    def effect(self, configuration: int, node: str, now: float) -> None:
-        self.effects += 1
-        self.first_effects.setdefault(configuration, now)
-        newest = self.newest_effect
-        back = f"{node} acts in configuration {configuration}, after somebody had in {newest}"
-        demand(configuration >= newest, "I3", back)
-        self.newest_effect = configuration

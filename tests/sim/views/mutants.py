@@ -13,7 +13,6 @@ from rendezvous.consensus import (
     configuration,
     electorate,
     etcd_register,
-    leases,
     paxos,
     proposer,
     proved_deaths,
@@ -71,11 +70,6 @@ BUGS = (
         "electorate = launcher.electorate(proposer.base)",
         "electorate = launcher.electorate(proposer.proposal)", "I1", 29,
     ),
-    _bug(
-        "nofence: effects without a lease", paxos, "Register.may_commit",
-        "self.own in self.configuration.members and now < self.member_lease.until",
-        "self.own in self.configuration.members", "I3", 3,
-    ),
     Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=303),
     _bug(
         "noread: what a voter had accepted is not adopted", proposer, "Proposer.prepared_by",
@@ -96,24 +90,9 @@ BUGS = (
         schedule="forgotten",
     ),
     _bug(
-        "rxclock: a member lease counts from the answer's arrival", paxos, "Register._pong",
-        "self.member_lease.answer(message)",
-        "self.member_lease.answer(message)\n"
-        "    self.member_lease.until = self.now + message.open_s * (1 - timeouts.MARGIN)",
-        "I3", schedule="belated",
-    ),
-    _bug(
         "noselffence: a voter contributes to a configuration that it has voted to replace", paxos,
         "Register.fenced", "return self.vote.accepted is not None", "return False", "I2",
         schedule="unheard",
-    ),
-    _bug(
-        "nowait: a member lease begins before older ones have lapsed", leases, "MemberLeases.lend",
-        "changing or old or now < self.closed_until", "changing", "I3", schedule="lent",
-    ),
-    _bug(
-        "nomargin: clocks are believed to run alike", leases, "MemberLease.answer",
-        "message.open_s * (1 - timeouts.MARGIN)", "message.open_s", "I3", schedule="drift",
     ),
 )  # fmt: skip
 
@@ -144,11 +123,6 @@ IN_ETCD = (
         "LeasedRegister.fenced",
         "self.proposal is not None and self.proposal.number > self.configuration.number", "False",
         "I2", 4, etcd=True,
-    ),
-    _bug(
-        "heirless: a new leader does not wait for the member leases of the last one", etcd_register,
-        "LeasedRegister._take_lead", "self.member_leases.inherit(self.now, TTL_S)", "pass", "I3",
-        577, etcd=True,
     ),
     _bug(
         "stateless: a newcomer leads before it has any state", etcd_register,

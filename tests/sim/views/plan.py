@@ -46,7 +46,6 @@ class Plan:
     witness: bool = False
     etcd: bool = False
     on_silence: OnSilence = "stop"
-    act_s: float = 0.0  # between two external effects of a launcher; 0: with its steps
     faults: tuple[Fault, ...] = ()
 
 

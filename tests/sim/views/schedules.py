@@ -46,31 +46,6 @@ def unheard() -> Iterator[Plan]:
         )  # fmt: skip
 
 
-def lent() -> Iterator[Plan]:
-    """A member is cut off just after it was granted a lease, and the rest goes on without it."""
-    for number in range(100):
-        yield Plan(
-            seed=number, nodes=4, rates=(1.0, 1.0, 1.0, 0.99), chaos_s=12.0, act_s=0.02,
-            faults=(Fault(kind="cut", at_s=5.0 + 0.01 * number, targets=(3,), for_s=8.0),),
-        )  # fmt: skip
-
-
-def drift() -> Iterator[Plan]:
-    """A member that is cut off holds a lease by a slow clock, while the others admit a newcomer."""
-    for number in range(25):
-        yield Plan(
-            seed=number, nodes=5, rates=(1.01, 1.0, 1.0, 0.99, 1.0), delay_s=0.0005, chaos_s=12.0,
-            act_s=0.004,
-            faults=(
-                Fault(kind="crash", at_s=1.0, targets=(4,), back_s=5.0),
-                # Whoever was paused beats from then on in a phase of its own.
-                Fault(kind="pause", at_s=3.0, targets=(1,), for_s=0.5 + 0.02 * number),
-                Fault(kind="pause", at_s=3.0, targets=(2,), for_s=0.65 + 0.04 * number),
-                Fault(kind="cut", at_s=5.5, targets=(3,), for_s=6.0),
-            ),
-        )  # fmt: skip
-
-
 def forgotten() -> Iterator[Plan]:
     """Two configurations are decided; the voters hear nothing but the requests to accept them."""
     for number in range(20):
@@ -92,19 +67,6 @@ def ahead() -> Iterator[Plan]:
         yield Plan(
             seed=number, nodes=3, rates=(1.0,) * 3, work_s=0.8, chaos_s=12.0, data_apart=True,
             faults=(Fault(kind="cut", at_s=5.0, targets=(2,), for_s=3.0 + 0.02 * number),),
-        )  # fmt: skip
-
-
-def belated() -> Iterator[Plan]:
-    """A member stands still while its answer is on the way, and is cut off when it wakes."""
-    for number in range(25):
-        at_s = 5.0 + 0.02 * number
-        yield Plan(
-            seed=number, nodes=4, rates=(1.0,) * 4, delay_s=0.05, chaos_s=14.0, act_s=0.02,
-            faults=(
-                Fault(kind="pause", at_s=at_s, targets=(3,), for_s=3.0),
-                Fault(kind="cut", at_s=at_s + 0.2, targets=(3,), for_s=7.0),
-            ),
         )  # fmt: skip
 
 
@@ -188,8 +150,8 @@ def unasked() -> Iterator[Plan]:
 
 
 SCHEDULES = {
-    "unheard": unheard, "lent": lent, "drift": drift, "forgotten": forgotten, "ahead": ahead,
-    "belated": belated, "asleep": asleep, "reborn": reborn, "forlorn": forlorn, "bereft": bereft,
+    "unheard": unheard, "forgotten": forgotten, "ahead": ahead,
+    "asleep": asleep, "reborn": reborn, "forlorn": forlorn, "bereft": bereft,
     "severed": severed, "untold": untold, "unasked": unasked,
     "impatient": impatient,
 }  # fmt: skip

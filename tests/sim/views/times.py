@@ -1,6 +1,4 @@
-"""The simulated seconds of a loss, from the crash to the next step and effect."""
-
-from dataclasses import dataclass
+"""The simulated seconds of a loss, from the crash to the next step."""
 
 from rendezvous.consensus.configuration import Configuration
 from tests.sim.views.plan import Fault, Plan
@@ -14,20 +12,13 @@ CASES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Sorted, one for each trial."""
-
-    steps_s: tuple[float, ...]
-    effects_s: tuple[float, ...]
-
-
 def at(values: tuple[float, ...], share: float) -> float:
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
-def measure(target: int, proved: bool, trials: int) -> Times:
-    steps_s, effects_s = [], []
+def measure(target: int, proved: bool, trials: int) -> tuple[float, ...]:
+    """Sorted, one for each trial."""
+    steps_s = []
     for seed in range(trials):
         crash_s = 5.0 + 0.003 * seed
         fault = Fault(kind="crash", at_s=crash_s, targets=(target,), proved=proved)
@@ -42,8 +33,7 @@ def measure(target: int, proved: bool, trials: int) -> Times:
             if number > 1
         )
         steps_s.append(_since(crash_s, first, book.first_steps))
-        effects_s.append(_since(crash_s, first, book.first_effects))
-    return Times(tuple(sorted(steps_s)), tuple(sorted(effects_s)))
+    return tuple(sorted(steps_s))
 
 
 def _since(crash_s: float, first: Configuration, times: dict[int, float]) -> float:
@@ -53,10 +43,6 @@ def _since(crash_s: float, first: Configuration, times: dict[int, float]) -> flo
 def table(trials: int) -> list[str]:
     lines = []
     for name, target, proved in CASES:
-        times = measure(target, proved, trials)
-        shown = [
-            f"{at(values, 0.5):.1f} s / {at(values, 0.99):.1f} s"
-            for values in (times.steps_s, times.effects_s)
-        ]
-        lines.append(f"| {name} | {shown[0]} | {shown[1]} |")
+        steps_s = measure(target, proved, trials)
+        lines.append(f"| {name} | {at(steps_s, 0.5):.1f} s / {at(steps_s, 0.99):.1f} s |")
     return lines

@@ -116,8 +116,6 @@ class World:
         self.nodes[node.place] = node
         self.engine.after(self.engine.rng.random() * 0.5, self._wake, node)
         self.engine.after(self.engine.rng.random() * self.plan.work_s, self._work, node)
-        if self.plan.act_s:
-            self.engine.after(self.plan.act_s, self._act_often, node)
         if not node.register.configuration.members:
             self._call(node)
         if self.plan.witness:
@@ -356,7 +354,6 @@ class World:
         configuration = node.register.configuration
         if self.steps.see(node, configuration) and self.plan.moves:
             self.feed(node, Moved(frozenset(configuration.members) - {node.name}))
-        self.act(node)
         if node.name not in configuration.members or node.register.fenced:
             return
         if node.begun != configuration.number:
@@ -366,17 +363,6 @@ class World:
                 self.feed(node, Settled())
         if self.plan.data_apart or not self.steps.apart(node, configuration):
             self.steps.contribute(node, configuration, self.engine.now)
-
-    def act(self, node: Node) -> None:
-        """Do something that the world sees, if its lease allows it."""
-        if node.alive and node.register.may_commit(self.engine.now * node.rate):
-            self.book.effect(node.register.configuration.number, node.name, self.engine.now)
-
-    def _act_often(self, node: Node) -> None:
-        if node.alive:
-            self.engine.after(self.plan.act_s, self._act_often, node)
-            if self.engine.now >= node.paused_until:
-                self.act(node)
 
     def _say(self, node: Node, words: str) -> None:
         self.hash.update(words.encode())

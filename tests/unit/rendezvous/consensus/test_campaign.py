@@ -143,20 +143,3 @@ def test_a_leader_s_lease_runs_from_when_it_asked_and_by_its_margin_less_than_it
 
     assert leader.leased(0.1 + 2.42)
     assert not leader.leased(0.1 + 2.43)
-
-
-def test_a_leader_that_wants_another_configuration_lends_nothing_in_this_one() -> None:
-    """A lease of this one would have to lapse before the next one's leases begin."""
-    leader = _leader()
-    for beat in range(1, 8):
-        now = 0.2 + 0.5 * beat
-        leader.step(Tick(0.0), now)
-        leader.step(Heard("b", Granted(ballot=(1, "a"), number=1, sent_at=now)), now)
-    asks = Heard("c", Ping(number=1, sent_at=3.7, fenced=False))
-
-    (lent,) = [e.message for e in leader.step(asks, 3.7) if isinstance(e, To)]
-    leader.step(Admit("e"), 3.8)
-    (kept_back,) = [e.message for e in leader.step(asks, 3.9) if isinstance(e, To)]
-
-    assert isinstance(lent, Pong) and lent.open_s > 2.0
-    assert isinstance(kept_back, Pong) and kept_back.open_s == 0.0

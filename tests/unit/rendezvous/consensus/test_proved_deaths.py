@@ -33,7 +33,7 @@ def _member(own: str, until_s: float) -> Register:
     while now < until_s:
         for _, ping in _said(member.step(Tick(0.0), now), Ping):
             assert isinstance(ping, Ping)
-            pong = Pong(number=1, sent_at=ping.sent_at, open_s=2.0, kept=True)
+            pong = Pong(number=1, sent_at=ping.sent_at, kept=True)
             member.step(Heard("a", pong), now)
         lead = Lead(ballot=(1, "a"), number=1, sent_at=now)
         if own in FOUR.voters:
