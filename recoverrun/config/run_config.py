@@ -84,6 +84,7 @@ class RunConfig:
     digest_every: int
     notes: tuple[str, ...]  # what the user should know about the options given
     met_at: tuple[Endpoint, ...] = ()  # the job's endpoints, where those above are other places
+    had_endpoint: bool = False  # this launcher listened there until it was left out
 
     @property
     def of_job(self) -> tuple[Endpoint, ...]:

@@ -154,7 +154,7 @@ class JobClient:
         for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
         self._search.tick(now)
-        misses = host is not None and host.misses_nodes and not self.connections.hosts
+        misses = host is not None and host.misses_nodes and not self.connections.at_endpoint
         self._endpoint_call.tick(now, misses=misses)
         if now >= self._beat_at:
             self._beat_at = now + self._heartbeat.beat_s

@@ -99,7 +99,8 @@ def _take_part(config: RunConfig, made: Callable[[Path], None], left_out: str) -
         )
         code = agent.run()
         if _comes_back(config, agent):
-            found = asks_again(config, agent.job_client.connections.places.values())
+            connections = agent.job_client.connections
+            found = asks_again(config, connections.places.values(), had=connections.at_endpoint)
             reason = agent.stopped.reason if agent.stopped else ""
             speaker.say(COMES_BACK.format(reason, found.join_timeout_s))
             return LeftOut(found, reason)
@@ -133,11 +134,12 @@ def _comes_back(config: RunConfig, agent: Agent) -> bool:
     return out and config.recovery_policy.returns and bool(agent.job_client.connections.places)
 
 
-def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
+def asks_again(config: RunConfig, others: Iterable[Place], *, had: bool) -> RunConfig:
     """The configuration with which a node that was left out asks again: at any of the `others`.
 
-    Not at the endpoint: it may have listened there itself, and would wait for others to come. Not
-    for as long as at the beginning: they may have ended, or be cut off for good.
+    Not at the endpoint: it may have listened there itself (`had`), and would wait for others to
+    come; it listens there again once it has a place. Not for as long as at the beginning: they may
+    have ended, or be cut off for good.
     """
     endpoints = tuple(Endpoint(host=host, port=port) for host, port in others)
     limit_s = min(config.join_timeout_s, ASKS_S)
@@ -147,6 +149,7 @@ def asks_again(config: RunConfig, others: Iterable[Place]) -> RunConfig:
         met_at=config.of_job,
         must_host=False,
         may_host=False,
+        had_endpoint=had,
         join_timeout_s=limit_s,
     )
 

@@ -71,6 +71,14 @@ def claim(hub: Hub, config: RunConfig) -> bool:
     return False
 
 
+def answer_again(hub: Hub, endpoints: Sequence[Endpoint]) -> bool:
+    """Be found at the endpoint as before, if nobody else is; others are told of our own port."""
+    places = [(host, one.port) for one in endpoints for host in addresses(one.host)]
+    # A name may lead here from outside, as for `open_hub`.
+    everywhere = [("::" if ":" in host else "*", port) for host, port in places]
+    return any(hub.answer_also(host, port) for host, port in (*places, *everywhere))
+
+
 def open_uplink(station: Station, endpoints: Sequence[Endpoint], *, keeps: bool = False) -> Dealer:
     """The connection to the launcher that serves the others; `keeps` as for `connect_tcp`. Raises
     RecoverrunError.

@@ -19,6 +19,7 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.addresses import (
     TakenError,
     addresses,
+    answer_again,
     claim,
     local_address,
     open_hub,
@@ -86,7 +87,8 @@ class Connections:
         self._over: set[str] = set()  # launchers that have ended
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self.acquainted = False  # True once any launcher has answered us
-        self.hosts = False  # True if we listen at the endpoint
+        self.hosts = False  # True if we listen at the endpoint, for a job that forms here
+        self.at_endpoint = False  # True if we listen there, whoever coordinates
         self._claim_at: float | None = None  # when to try that again
 
     def open(self, now: float) -> None:
@@ -99,7 +101,7 @@ class Connections:
             self._hub = open_hub(self._station, config)
         except TakenError:
             self._claim_at = now + CLAIM_AGAIN_S
-        self.hosts = self._hub is not None
+        self.hosts = self.at_endpoint = self._hub is not None
         if self.hosts or config.endpoint is None:
             return
         self._uplink = _Call(open_uplink(self._station, config.endpoints), place=None)
@@ -126,7 +128,7 @@ class Connections:
             return False
         self._claim_at = None
         self._station.drop(self._uplink.dealer)
-        self._uplink, self.hosts = None, True
+        self._uplink, self.hosts, self.at_endpoint = None, True, True
         return True
 
     @property
@@ -142,7 +144,13 @@ class Connections:
     # --------------------------------------------------------------------------- who is where
 
     def learn(self, start: Start, own: str) -> None:
-        """The job is formed: this is where everybody is."""
+        """The job is formed: this is where everybody is.
+
+        A launcher that was left out listens at the endpoint again, where newcomers call. Not
+        sooner: until it has a place, a refusal there proves that who it was has ended.
+        """
+        if self._config.had_endpoint and not self.at_endpoint and self._hub is not None:
+            self.at_endpoint = answer_again(self._hub, self._config.of_job)
         for name, host, port, _ in start.peers:
             if host and port and name != own:
                 self.places[name] = (host, port)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from recoverrun.config.given_options import Options
+from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import parse_options
 from recoverrun.launcher.network.connections import Connections, located
 from recoverrun.launcher.network.frames import NOBODY
@@ -74,6 +75,36 @@ def test_who_was_started_again_at_the_place_of_another_is_heard_and_hears(
 
     connections.close()
     newcomer.close()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_launcher_that_was_left_out_listens_at_the_endpoint_again_if_nobody_does(
+    station: Station, taken: bool
+) -> None:
+    held = socket.create_server(("127.0.0.1", 0))
+    port = held.getsockname()[1]
+    if not taken:
+        held.close()
+    place = Endpoint(host="127.0.0.1", port=1)  # another launcher's, which is asked for a place
+    config = replace(
+        parse_options(Options(command=("train.py",)), {}),
+        endpoints=(place,),
+        met_at=(Endpoint(host="127.0.0.1", port=port),),
+        had_endpoint=True,
+        may_host=False,
+    )
+    connections = Connections(station, config)
+    connections.open(0.0)
+    own = connections.port
+    assert not connections.at_endpoint
+
+    connections.learn(_start(1), "a")
+
+    assert (connections.at_endpoint, connections.hosts) == (not taken, False)
+    assert connections.port == own != port
+    socket.create_connection(("127.0.0.1", port)).close()
+    connections.close()
+    held.close()
 
 
 def _until(
