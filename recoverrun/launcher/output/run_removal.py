@@ -10,10 +10,10 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from recoverrun.launcher.output.run_claim import CLAIM
+from recoverrun.launcher.output.run_claim import CLAIMS
 from recoverrun.launcher.output.run_dir import point
 
-OURS = ("events.*.jsonl", "error.*.json", "logs", CLAIM)
+OURS = ("events.*.jsonl", "error.*.json", "logs", CLAIMS)
 """What launchers write there. A directory that a user has named may hold much else."""
 
 

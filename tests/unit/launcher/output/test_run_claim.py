@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.launcher.output.run_claim import CLAIM, Claimed, claim
+from recoverrun.launcher.output.run_claim import Claimed, claim, claim_path
 
 HOLDER = """
 import sys
@@ -48,7 +48,7 @@ def test_a_shorter_name_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     first = claim(tmp_path, "train/1")
     second = claim(tmp_path, "train/1")
 
-    assert (tmp_path / CLAIM).read_text() == "train/1"
+    assert claim_path(tmp_path).read_text() == "train/1"
     os.close(first)
     os.close(second)
 
@@ -68,7 +68,7 @@ def test_a_launcher_that_was_killed_claims_nothing(tmp_path: Path) -> None:
 def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "precious").write_text("weights")
-    (tmp_path / "run" / CLAIM).symlink_to(tmp_path / "precious")
+    claim_path(tmp_path / "run").symlink_to(tmp_path / "precious")
 
     with pytest.raises(OSError, match="symbolic links"):
         claim(tmp_path / "run", "train/1-1")
