@@ -263,7 +263,7 @@ class Campaign:
         if proposer is None or not self.leads:
             return
         proposer.informed.add(sender)
-        proposer.disturbed = proposer.disturbed or message.fenced
+        proposer.disturbed = proposer.disturbed or message.undecided
         # Not our proposal: while we ask in a newer ballot we have none, and yet find it again.
         going = sender not in launcher.voter.acceptor.newest.members
         kept = self.leased(launcher.now) and not going and self.established(sender)

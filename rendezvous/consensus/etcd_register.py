@@ -9,9 +9,7 @@ Theory of operation. The holder renews its lease twice a second, and believes in
 it surely runs: counted from before it asked, and by `timeouts.MARGIN` less. Others ping it as they
 do without etcd. Where the leader is silent the first five members, which have the
 c10d store, look at the key; when it is gone they stand. A leader whose death is proved need not be
-waited for: its lease is revoked. While a proposal is on its way its maker contributes nothing new
-to the present configuration, of which it is a member; so that configuration finishes at most the
-step in flight.
+waited for: its lease is revoked.
 
 Without etcd nothing can be decided. As long as nobody is lost nothing has to be: training goes on.
 
@@ -79,7 +77,7 @@ class LeasedRegister:
         self.stored: Configuration | None = None
         self.revision = 0
         self.proposal: Configuration | None = None
-        self.disturbed = False  # a member is fenced by a proposal that nobody pursues any more
+        self.disturbed = False  # a member has accepted a proposal that nobody pursues any more
         self.stand_at = now if configuration.leader == own else float("inf")
         self.failure = ""  # of the last call
         self.cut = False
@@ -145,7 +143,7 @@ class LeasedRegister:
             "configuration": self.configuration,
             "claim": self.claim,
             "leads": self.leads,
-            "fenced": self.fenced,
+            "undecided": self.undecided,
         }
 
     @property
@@ -154,8 +152,8 @@ class LeasedRegister:
         return self.claim != 0 and self.configuration.leader == self.own
 
     @property
-    def fenced(self) -> bool:
-        """We want another configuration, so nothing new is contributed to this one."""
+    def undecided(self) -> bool:
+        """We have proposed another configuration: it may be decided yet."""
         return self.proposal is not None and self.proposal.number > self.configuration.number
 
     def leased(self, now: float) -> bool:
@@ -206,7 +204,7 @@ class LeasedRegister:
         self.beat_at = self.now + self.peers.heartbeat.beat_s
         if self.own not in self.configuration.members:
             return
-        ping = Ping(number=self.configuration.number, sent_at=self.now, fenced=self.fenced)
+        ping = Ping(number=self.configuration.number, sent_at=self.now, undecided=self.undecided)
         others = (
             self.configuration.store_holders
             if self._silent_s > 3 * self.peers.heartbeat.beat_s
@@ -222,10 +220,10 @@ class LeasedRegister:
         elif message.number > self.configuration.number:
             # It knows more than we do: have it say so.
             self._send(
-                sender, Ping(number=self.configuration.number, sent_at=self.now, fenced=False)
+                sender, Ping(number=self.configuration.number, sent_at=self.now, undecided=False)
             )
         elif self.configuration.leader == self.own:
-            self.disturbed = self.disturbed or message.fenced
+            self.disturbed = self.disturbed or message.undecided
             self._send(sender, Pong(number=message.number, sent_at=message.sent_at, kept=False))
 
     def _pong(self, sender: str, message: Pong) -> None:
@@ -377,7 +375,7 @@ class LeasedRegister:
             self.own, out, self.peers.admitted, self.configuration.witness
         )
         # A proposal may be decided yet: something has to follow it or take its place.
-        if following.members != self.configuration.members or self.fenced or self.disturbed:
+        if following.members != self.configuration.members or self.undecided or self.disturbed:
             return following
         known = self.stored is not None and self.stored.number >= self.configuration.number
         return None if known or not self.leads else self.configuration

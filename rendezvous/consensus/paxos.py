@@ -18,8 +18,9 @@ A decided configuration is acted on at once; nothing waits for a lease of a memb
 leader of the newest one finishes anything for the job: a generation needs the reports of all its
 ranks, and each launcher hands its workers the words of its own leader alone.
 
-A voter that has accepted e+1 is fenced: it contributes nothing new to e. As every step needs all
-members and voters are members, e finishes at most the step in flight.
+Until the workers of a member are told of e+1 they go on with e, whose steps need the workers of all
+members of e. Once all members of e+1 have said where they stand, none of them contributes to e: so
+from then on e finishes at most the step in flight.
 
 A launcher whose host refuses connections is dead, without any doubt (`Dead`): its lease ends at
 once, and where most voters are dead the members that are left decide, also the last one alone, if
@@ -155,7 +156,7 @@ class Register:
     def snapshot(self) -> dict[str, object]:
         return {
             "configuration": self.configuration, "promised": self.vote.promised,
-            "leads": self.leads, "fenced": self.fenced,
+            "leads": self.leads, "undecided": self.undecided,
             "accepted": (self.vote.accepted_in, self.vote.accepted),
         }  # fmt: skip
 
@@ -180,8 +181,8 @@ class Register:
         return self.campaign.leads
 
     @property
-    def fenced(self) -> bool:
-        """We have accepted what follows the configuration, so nothing new is contributed to it."""
+    def undecided(self) -> bool:
+        """We have accepted what may follow the configuration: somebody has to pursue it."""
         return self.vote.accepted is not None
 
     def leased(self, now: float) -> bool:
@@ -324,7 +325,7 @@ class Register:
 
     def _ask(self, node: str) -> None:
         self.send(
-            node, Ping(number=self.configuration.number, sent_at=self.now, fenced=self.fenced)
+            node, Ping(number=self.configuration.number, sent_at=self.now, undecided=self.undecided)
         )
 
     @property

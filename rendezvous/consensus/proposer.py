@@ -26,7 +26,7 @@ class Proposer:
     granted: dict[str, float] = field(default_factory=dict)  # voter -> when we had asked
     followed_at: float = float("-inf")  # most voters had granted what we asked for then, or later
     led_at: float = float("-inf")
-    disturbed: bool = False  # a member is fenced by a proposal that nobody pursues any more
+    disturbed: bool = False  # a member has accepted a proposal that nobody pursues any more
     newcomers: set[str] = field(default_factory=set)  # whom not all members may know of yet
     informed: set[str] = field(default_factory=set)  # members that are known to know the base
 

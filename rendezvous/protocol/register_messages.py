@@ -89,7 +89,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """Voter -> leader: I have, and I contribute nothing new to the configuration before."""
+    """Voter -> leader: I have accepted it."""
 
     ballot: Ballot
     number: int
@@ -132,11 +132,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping:
-    """Member -> leader: I live, this is my configuration; `fenced`: I have accepted a newer one."""
+    """Member -> leader: I live, this is my configuration; `undecided`: I accepted a newer one."""
 
     number: int
     sent_at: float
-    fenced: bool
+    undecided: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,7 +150,7 @@ def pings_ms(many: int) -> float:
             heard = voters[effect.node].step(Heard(sender, effect.message), 0.1)
             mail += ((effect.node, answer) for answer in heard)
     assert leader.leads, "nobody leads"
-    ping = Ping(number=1, sent_at=0.0, fenced=False)
+    ping = Ping(number=1, sent_at=0.0, undecided=False)
 
     def beat() -> None:
         for name in names[1:]:

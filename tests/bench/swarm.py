@@ -348,10 +348,10 @@ class Swarm:
                 self._join_again(one, now)
             elif one.leadership is None:
                 if one.configuration != self._pinged_for:
-                    ping = Ping(number=one.configuration, sent_at=now, fenced=False)
+                    ping = Ping(number=one.configuration, sent_at=now, undecided=False)
                     self._ping, self._pinged_for = codec.encode(ping), one.configuration
                 if one.second is not None and one.moved:
-                    one.letters.append(Ping(number=one.configuration, sent_at=now, fenced=False))
+                    one.letters.append(Ping(number=one.configuration, sent_at=now, undecided=False))
                 else:
                     one.outbox.append(self._ping)
                 self._look(one)

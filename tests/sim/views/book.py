@@ -1,7 +1,7 @@
 """The checkers of the view register. They keep their own books and never ask a machine.
 
 I1 one configuration for each number · I2 an old configuration finishes at most one step after a
-newer one is decided · I4 the rest goes
+newer one has begun · I4 the rest goes
 on once the network is whole I5 all members hold the same state, and it lies on the chain of what
 was finished before I6 who is certain to be left out of nothing is a member of the newest
 """
@@ -22,7 +22,7 @@ class Book:
         # Base, configuration.
         self.proposals: dict[tuple[Ballot, int], tuple[Configuration, Configuration]] = {}
         self.accepted: dict[tuple[Ballot, int], set[str]] = {}
-        # Steps that a configuration finished after it was replaced.
+        # Steps that a configuration finished after a newer one had begun.
         self.late: Counter[int] = Counter()
         self.states: dict[int, dict[int, str]] = {}  # configuration -> step -> digest before it
         self.finished: dict[int, int] = {}  # configuration -> newest step that it finished
@@ -95,10 +95,10 @@ class Book:
         self.states[configuration][after[0]] = after[1]
         self.finished_at = now
         self.first_steps.setdefault(configuration, now)
-        if configuration < self.newest.number:
+        if configuration < max(self.states):
             self.late[configuration] += 1
             demand(
                 self.late[configuration] <= 1,
                 "I2",
-                f"configuration {configuration} goes on beside {self.newest}",
+                f"configuration {configuration} goes on beside {max(self.states)}",
             )

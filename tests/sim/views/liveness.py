@@ -45,7 +45,9 @@ def alive(
         return
     coverage["liveness checked"] += 1
     out = [
-        n.name for n in living.values() if n.register.configuration != newest or n.register.fenced
+        n.name
+        for n in living.values()
+        if n.register.configuration != newest or n.register.undecided
     ]
     demand(not out, "I4", f"{out} are not in {newest}")
     late = end - book.finished_at

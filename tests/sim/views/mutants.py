@@ -89,11 +89,6 @@ BUGS = (
         "Register._accept", "self.learn(Configuration(*message.base))", "pass", "I1",
         schedule="forgotten",
     ),
-    _bug(
-        "noselffence: a voter contributes to a configuration that it has voted to replace", paxos,
-        "Register.fenced", "return self.vote.accepted is not None", "return False", "I2",
-        schedule="unheard",
-    ),
 )  # fmt: skip
 
 
@@ -118,12 +113,6 @@ WITNESSED = (
 
 
 IN_ETCD = (
-    _bug(
-        "unfenced: the maker of a proposal goes on contributing", etcd_register,
-        "LeasedRegister.fenced",
-        "self.proposal is not None and self.proposal.number > self.configuration.number", "False",
-        "I2", 4, etcd=True,
-    ),
     _bug(
         "stateless: a newcomer leads before it has any state", etcd_register,
         "LeasedRegister._eligible", "self.settled and ", "", "I5", 266, etcd=True,

@@ -10,11 +10,12 @@ from tests.sim.views.world import World
 
 
 def _history(
-    fault: Fault, on_silence: OnSilence, seed: int = 0, *, witness: bool = False
+    fault: Fault, on_silence: OnSilence, seed: int = 0, *others: Fault, witness: bool = False
 ) -> Outcome:
     plan = Plan(
         seed=seed, nodes=2, rates=(1.0, 1.0), chaos_s=fault.at_s + fault.for_s + 0.1, quiet_s=30.0,
-        data_apart=True, on_silence=on_silence, witness=witness, faults=(fault,),
+        data_apart=True, on_silence=on_silence, witness=witness,
+        faults=(fault, *others),
     )  # fmt: skip
     return World(plan).run()
 
@@ -51,13 +52,21 @@ def test_with_continue_it_goes_on_and_nothing_is_lost_if_the_voter_was_dead(seed
     assert outcome.book.finished_at > 30.0
 
 
-def test_with_continue_both_sides_of_a_partition_train_which_is_why_it_is_not_the_default() -> None:
+@pytest.mark.parametrize(
+    ("asleep_s", "checker"),
+    [(0.0, "I5"), (12.0, "I2")],
+    ids=["the newer one begins off the chain", "the older one goes on beside the newer"],
+)
+def test_with_continue_both_sides_of_a_partition_train_which_is_why_it_is_not_the_default(
+    asleep_s: float, checker: str
+) -> None:
     cut = Fault(kind="cut", at_s=5.0, targets=(0,), for_s=20.0)
+    asleep = Fault(kind="pause", at_s=5.0, targets=(0,), for_s=asleep_s)
 
-    assert _history(cut, "stop").violation is None
-    unsafe = _history(cut, "continue").violation
+    assert _history(cut, "stop", 0, asleep).violation is None
+    unsafe = _history(cut, "continue", 0, asleep).violation
     assert unsafe is not None
-    assert unsafe.checker in ("I2", "I5")
+    assert unsafe.checker == checker
 
 
 @pytest.mark.parametrize("seed", range(20))

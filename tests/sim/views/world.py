@@ -354,7 +354,7 @@ class World:
         configuration = node.register.configuration
         if self.steps.see(node, configuration) and self.plan.moves:
             self.feed(node, Moved(frozenset(configuration.members) - {node.name}))
-        if node.name not in configuration.members or node.register.fenced:
+        if node.name not in configuration.members:
             return
         if node.begun != configuration.number:
             if not self.steps.begin(node, configuration):

@@ -175,7 +175,7 @@ def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "beat",
-    [Beat(node="far", incarnation="far"), Ping(number=1, sent_at=6.0, fenced=False)],
+    [Beat(node="far", incarnation="far"), Ping(number=1, sent_at=6.0, undecided=False)],
     ids=lambda beat: type(beat).__name__,
 )
 def test_a_sign_of_life_keeps_a_node_and_a_late_one_gets_the_stop_again(beat: Message) -> None:

@@ -11,7 +11,7 @@ from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from rendezvous.protocol.views import View
 from tests.unit.hosted_job import Job, of
 
-SIGNS = (Beat(node="far", incarnation="far"), Ping(number=1, sent_at=0.5, fenced=False))
+SIGNS = (Beat(node="far", incarnation="far"), Ping(number=1, sent_at=0.5, undecided=False))
 """Of life: members of a configuration ping, and others beat."""
 
 

@@ -83,7 +83,7 @@ def test_whoever_asks_for_what_is_decided_is_told_so() -> None:
     witness = Witness()
     witness.hear(NewConfiguration(configuration=_alone("b").plain()))
 
-    for question in (_prepare((9, "a")), Ping(number=7, sent_at=0.0, fenced=False)):
+    for question in (_prepare((9, "a")), Ping(number=7, sent_at=0.0, undecided=False)):
         assert witness.hear(question) == NewConfiguration(configuration=_alone("b").plain())
 
 
@@ -131,7 +131,7 @@ def test_a_question_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     vote = _vote(files)
     for _ in range(3):
         files.hear(vote, _prepare((1, "a")))
-        files.hear(vote, Ping(number=0, sent_at=0.0, fenced=False))
+        files.hear(vote, Ping(number=0, sent_at=0.0, undecided=False))
 
     assert sorted(os.listdir(tmp_path / vote)) == ["00000001"]
 

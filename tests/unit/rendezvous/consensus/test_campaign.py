@@ -88,7 +88,7 @@ def test_once_it_hears_one_again_it_goes_on_and_blames_nobody_for_the_silence() 
     for beat in range(12):
         leader.step(Tick(0.0), 1.0 + 0.5 * beat)
 
-    effects = leader.step(Heard("b", Ping(number=1, sent_at=0.0, fenced=False)), 7.0)
+    effects = leader.step(Heard("b", Ping(number=1, sent_at=0.0, undecided=False)), 7.0)
 
     told = [(e.node, type(e.message)) for e in effects if isinstance(e, To)]
     assert ("b", Lead) in told and ("c", Lead) in told
@@ -98,7 +98,7 @@ def test_once_it_hears_one_again_it_goes_on_and_blames_nobody_for_the_silence() 
 def test_a_member_that_a_leader_is_about_to_leave_out_is_never_told_that_it_is_kept() -> None:
     leader = _leader()
     leader.step(Part("d"), 0.3)
-    asks = Ping(number=1, sent_at=0.0, fenced=False)
+    asks = Ping(number=1, sent_at=0.0, undecided=False)
 
     proposed = leader.step(Heard("d", asks), 0.4)
     # In a newer ballot it has no proposal, and will find its own again.
@@ -130,7 +130,7 @@ def test_a_newcomer_is_kept_once_all_that_live_know_of_it() -> None:
 
     kept = []
     for name in ("e", "b", "c", "e", "d", "e"):
-        effects = leader.step(Heard(name, Ping(number=2, sent_at=0.8, fenced=False)), 0.9)
+        effects = leader.step(Heard(name, Ping(number=2, sent_at=0.8, undecided=False)), 0.9)
         kept += [e.message.kept for e in effects if isinstance(e, To) and type(e.message) is Pong]
 
     assert kept == [False, True, True, False, True, True]

@@ -93,7 +93,7 @@ def test_an_etcd_that_refuses_at_once_is_asked_twice_a_second() -> None:
 
     assert 8 <= len(launcher.calls) <= 12
     assert {type(call) for call in launcher.calls} == {Decide}
-    assert launcher.machine.fenced
+    assert launcher.machine.undecided
 
 
 def test_a_decision_whose_answer_was_lost_is_found() -> None:
@@ -110,7 +110,7 @@ def test_a_decision_whose_answer_was_lost_is_found() -> None:
 
     assert [e.configuration.number for e in launcher.others if isinstance(e, Enrolled)] == [2]
     assert launcher.machine.configuration.members == ("a",)
-    assert not launcher.machine.fenced
+    assert not launcher.machine.undecided
 
 
 def test_a_lease_that_has_lapsed_is_followed_by_another() -> None:
