@@ -42,6 +42,9 @@ WITHIN_S = 20.0
 OWN: Mark = (21, 22)
 """Of a survivor's own microbatches."""
 
+MADE: Mark = (11, 12)
+"""Of what is executed as the lost rank."""
+
 Gradient = tuple[str, Any]
 """How it came about: "own" and the slot's `x`, "fresh" and who made it up, or "share": of what
 this rank has of its own, one of how many parts, and whether it carries what was there before.
@@ -63,9 +66,10 @@ class Exchange:
         return heard
 
 
-def executed(after: Context | None, mark: Mark = (11, 12)) -> Executed:
+def executed(after: Context | None, mark: Mark = MADE, buffers: Buffers = ()) -> Executed:
     """Two forwards entered the model, and then the backward began."""
-    return Executed(mark=mark, entered=frozenset({10, mark[0]}), door=0, after=after)
+    entered = frozenset({10, mark[0]})
+    return Executed(mark=mark, entered=entered, door=0, after=after, buffers=buffers)
 
 
 class Rehearsed:
@@ -96,13 +100,13 @@ class Survivor:
     def __init__(
         self, rank: int, exchange: Exchange, program: Callable[[int], int], microbatches: int
     ) -> None:
-        self.env = SimpleNamespace(rank=rank)
-        self.exchange = exchange
+        self.env, self.exchange = SimpleNamespace(rank=rank), exchange
         self.program = program  # what a microbatch makes of the lost rank's `x`
         self.layout, self.step, self.lost = LAYOUT, STEP, True
         self.joining = False
         self.machine: Any = None  # nothing is audited
-        self.mark = (11, 12)  # of what is executed here
+        self.mark = MADE  # of what is executed here
+        self.buffers: Buffers = ()  # at its end
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
         self.own = OWN  # of its own microbatch, executed once more
         self.drew = False  # more random numbers than it had, then
@@ -183,7 +187,7 @@ class Survivor:
             raise GivenUp("the script's code would end this process")
         self.present.append(("own", x))
         after = at(step, index, "after", names={**state.context.names, "x": self.program(x)})
-        return executed(after, self.mark)
+        return executed(after, self.mark, self.buffers)
 
     def execute_own(self, step: int, microbatch: Microbatch) -> Executed:
         """Its own microbatch once more, from where it began."""
@@ -254,6 +258,11 @@ class Survivor:
         for index in indices:
             self.make_up.compute((LOST, index))
         self.make_up.tell(generation=2)
+
+    def keeps(self, here: Context) -> Context:
+        """It comes to a point of its own."""
+        self.executor.captures.points.append(here)
+        return here
 
     def commit(self) -> None:
         """The transaction is over; the next one is run."""

@@ -14,6 +14,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.make_up import arrival_proof
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import microbatch_id_of
+from recoverrun.worker.make_up.kept_work import KeptWork
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
@@ -47,6 +48,7 @@ class MakeUp:
         self._folded: set[Identity] = set()  # made-up microbatches that reducers have
         self._positions = ToldPositions(worker, executor, left)
         self._audits = Audits(worker, executor)
+        self._kept_work = KeptWork(worker, executor, left, maker)
         self._executors: dict[tuple[int, int], int] = {}  # lost rank, index -> its executor
 
     def learned(self) -> bool:
@@ -190,8 +192,12 @@ class MakeUp:
                 elif made.executed is None and together:
                     self.maker.freshly(made)
 
+    def applies(self, step: int) -> None:
+        """The transaction is committed, with the work of lost ranks that all have."""
+        self._kept_work.find_ends(step)
+
     def end_step(self, step: int) -> None:
-        """The transaction is committed."""
+        """The sums of the transaction are delivered."""
         self.maker.buffers.committed(step)
         self.maker.made.clear()
         self._folded.clear()

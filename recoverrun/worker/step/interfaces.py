@@ -83,8 +83,11 @@ class MakesUp(Protocol):
     def tell(self, generation: int) -> None:
         """Agree with all survivors on where lost ranks stand, before gradients are reduced."""
 
+    def applies(self, step: int) -> None:
+        """The transaction is committed, with the work of lost ranks that all have."""
+
     def end_step(self, step: int) -> None:
-        """The transaction is committed."""
+        """The sums of the transaction are delivered."""
 
 
 class Rehearses(Protocol):

@@ -69,7 +69,8 @@ class Settlement:
                     self._concede(reason, total)
                 case Withdraw(reason=reason):
                     self._withdraw(reason)
-                case Apply():
+                case Apply(step=step):
+                    self._make_up.applies(step)
                     return True
                 case Break(invariant=invariant, reason=reason):
                     worker.reporter.broken(invariant, reason)

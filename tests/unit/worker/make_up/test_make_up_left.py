@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.make_up.left_contexts import CONTEXTS_WAIT_S
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.lost_rank import BEHIND
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -17,6 +19,7 @@ from rendezvous.protocol.messages import LostContexts
 from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
+    MADE,
     STEP,
     Exchange,
     Survivor,
@@ -107,6 +110,61 @@ def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> N
     assert len(survivor.said) == 1
     assert "left nothing from the end of the last microbatch" in survivor.said[0]
     assert survivor.guarantee.promise == "equal-count"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["nothing else left", "and the end"])
+def test_who_dies_as_its_work_reaches_all_is_followed_by_executing_that_once_more(
+    after: bool,
+) -> None:
+    """Nobody makes it up: it stays in the step."""
+    team = Team(audits=True)
+    ends = [at(STEP, 1, "after", names={"x": 7})] if after else []
+    team.inherit(left_at_top(), *ends, marks={0: MADE, 1: MADE})
+
+    for survivor in team.survivors:
+        survivor.make_up.applies(STEP)
+        survivor.left.follow(survivor.keeps(at(STEP + 1, names={"x": 0})))
+
+    assert team.promises == EXACT
+    for survivor in team.survivors:
+        assert survivor.executions == ([] if after else [(0, 5), (1, 6)])
+        assert survivor.executor.lost[LOST].states[STEP + 1, 0, 0, 0].context.names == {"x": 7}
+        assert (survivor.present, survivor.reduced) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [{0: MADE}, {0: MADE, 1: (11, 13)}, {0: MADE, 1: (11, 0)}],
+    ids=["not noted", "another loss", "no loss noted"],
+)
+def test_what_does_not_come_out_as_the_lost_rank_noted_tells_nothing(
+    marks: dict[int, Mark],
+) -> None:
+    team = Team(audits=True)
+    team.inherit(left_at_top(), marks=marks)
+
+    for survivor in team.survivors:
+        survivor.make_up.applies(STEP)
+        survivor.left.follow(survivor.keeps(at(STEP + 1, names={"x": 0})))
+
+    assert (team.promises, team.said) == (EQUAL, [BEHIND.format(rank=LOST)])
+
+
+@pytest.mark.parametrize("how", ["answered", "refused", "given up", "led"])
+def test_an_execution_that_cannot_be_believed_tells_nothing(how: str) -> None:
+    team = Team(audits=True)
+    team.inherit(left_at_top(), marks={0: MADE, 1: MADE})
+    for survivor in team.survivors:
+        survivor.executor.answered = how == "answered"
+        survivor.refuses |= {1} if how == "refused" else set()
+        survivor.ends |= {1} if how == "given up" else set()
+        survivor.buffers = [{}] if how == "led" else []
+
+    for survivor in team.survivors:
+        survivor.make_up.applies(STEP)
+        survivor.left.follow(survivor.keeps(at(STEP + 1, names={"x": 0})))
+
+    assert (team.promises, team.said) == (EQUAL, [BEHIND.format(rank=LOST)])
 
 
 def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
