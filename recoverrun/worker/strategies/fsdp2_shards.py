@@ -191,18 +191,25 @@ def _padded_numel(size: torch.Size, shards: int) -> int:
 
 
 def switches_of(groups: Iterable[Any]) -> Switched:
-    """See `Strategy.switches`: what `set_requires_gradient_sync` and the like have set."""
+    """See `Strategy.switches`: what `set_requires_gradient_sync` and the like have set, and that
+    parameters are sharded.
+    """
     return partial(_switched, [(one, one.reduce_grads, one.all_reduce_grads) for one in groups])
 
 
 @contextmanager
 def _switched(held: list[tuple[Any, bool, bool]]) -> Iterator[None]:
     kept = [(one, one.reduce_grads, one.all_reduce_grads) for one, _, _ in held]
+    sharded = [one for one, _, _ in held if one.is_sharded]
     _set(held)
     try:
         yield
     finally:
         _set(kept)
+        # Code that came to no backward has left whole ones. What follows would go on with them, and
+        # an update does not change them.
+        for one in sharded:
+            one._to_sharded()
 
 
 def _set(held: list[tuple[Any, bool, bool]]) -> None:
