@@ -38,6 +38,11 @@ READ_AHEAD = 4
 
 UNTRIED = "{} was asked for its first item after the last proof: whose it is has not been shown"
 
+ANEW = (
+    "{} was called anew after the last proof, with arguments of which ranks had different ones "
+    "before: those of another rank are unknown"
+)
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class GivenItem:
@@ -167,6 +172,9 @@ class GeneratorSource(RankAware):
                 if not self._runtime.trusts(self.name):
                     raise NotReplayable(UNTRIED.format(self.name))
                 if self.again is not None and value is None:
+                    own = rank == self._runtime.own_rank
+                    if not (own or self._runtime.knows(self.number, self.name)):
+                        raise NotReplayable(ANEW.format(self.name))
                     return self.again.item(rank, index)
                 return self._resumed(value)
             return self._served(rank, taken)

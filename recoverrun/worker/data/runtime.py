@@ -77,5 +77,10 @@ class GeneratorRuntime(DataRuntime, Protocol):
     def trusts(self, name: str) -> bool:
         """True once a proof has resumed a generator of this function."""
 
+    def knows(self, number: int, name: str) -> bool:
+        """True if generator `number` is proved, or ranks give the function of this name the same
+        arguments, as far as is known.
+        """
+
     def spoil(self, reason: str) -> None:
         """Give up the re-execution at its backward: it is not the lost rank's microbatch."""

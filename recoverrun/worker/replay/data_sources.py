@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,8 @@ class DataSources:
         self._executor = executor
         self.seeding = SeedCheck()
         self._fed = 0
-        self._trusted: set[str] = set()  # generators that a proof has resumed
+        self._trusted: set[str] = set()  # functions of generators that a proof has resumed
+        self._proved: set[int] = set()  # these generators, by number
 
     def iterate(
         self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]
@@ -166,9 +167,9 @@ class DataSources:
     def trust(self) -> None:
         """The present transaction is proved, or is about to be, in a child."""
         held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
-        self._trusted |= {
-            one.name for one in held if isinstance(one, GeneratorSource) and one.asked
-        }
+        asked = [one for one in held if isinstance(one, GeneratorSource) and one.asked]
+        self._trusted |= {one.name for one in asked}
+        self._proved |= {one.number for one in asked}
 
     def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
         ours = self._executor.data_sets.get(id(data))
@@ -176,7 +177,7 @@ class DataSources:
 
     def roots(self) -> dict[str, Any]:
         """Sources that the script need not hold by a variable, and in which ranks may differ."""
-        return {**own_data_sets(self._runtime.sources), **self._makers()}
+        return {**own_data_sets(self._runtime.sources), **_makers(self._runtime.sources)}
 
     def bulk(self) -> dict[str, str]:
         """Marks of large data that iterable data sets hold."""
@@ -186,18 +187,27 @@ class DataSources:
             for name, mark in marks(vars(data), ATTRIBUTE_TENSOR_BYTES).items()
         }
 
-    def _makers(self) -> dict[str, Make]:
-        """The calls that make generators of the script again, by names that all ranks have."""
-        held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
-        found: dict[str, Make] = {}
-        for one in held:
-            if isinstance(one, GeneratorSource) and one.again is not None:
-                name = f"generator_{one.name.rpartition('.')[2]}"
-                found[f"{name}_{sum(known.startswith(name) for known in found)}"] = one.again.make
-        return found
-
     def trusts(self, name: str) -> bool:
         return name in self._trusted
 
+    def knows(self, number: int, name: str) -> bool:
+        return number in self._proved or not self._executor.constants.differ_in(_root(name))
+
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)
+
+
+def _root(function: str) -> str:
+    """The beginning of the name that all ranks have for a call of this generator function."""
+    return f"generator_{function.rpartition('.')[2]}"
+
+
+def _makers(sources: Iterable[Source]) -> dict[str, Make]:
+    """The calls that make generators of the script again, by names that all ranks have."""
+    held = [source.held for source in sources if isinstance(source, WeakSource)]
+    found: dict[str, Make] = {}
+    for one in held:
+        if isinstance(one, GeneratorSource) and one.again is not None:
+            name = _root(one.name)
+            found[f"{name}_{sum(known.startswith(name) for known in found)}"] = one.again.make
+    return found

@@ -37,14 +37,9 @@ from torch import nn
 from recoverrun.worker.context.attached_state import ATTACHED, KINDS
 from recoverrun.worker.context.fingerprints import FEW, mark_of
 from recoverrun.worker.context.iterator_copy import iterator_digest
-from recoverrun.worker.context.member_views import (
-    ModuleVariables,
-)
+from recoverrun.worker.context.member_views import ModuleVariables
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
-from recoverrun.worker.context.object_members import (
-    members,
-    resolve,
-)
+from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
@@ -208,6 +203,10 @@ class RankConstants:
         self._resting = [(mine[name], mine[name].digest) for name in resting]
         self._theirs = {rank: list(map(unpack, held)) for rank, held in theirs}
         return ""
+
+    def differ_in(self, root: str) -> bool:
+        """True if ranks were found to differ in what is called so, or hangs on it."""
+        return any(leaf.name.startswith(root) for leaf, _ in self._own)
 
     def settle(self) -> None:
         """A proof shows, or has shown, what the present transaction depends on."""

@@ -1,0 +1,38 @@
+"""A generator function is called in each epoch, with a seed that is the rank's own."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+torch.set_default_dtype(torch.float64)
+EPOCHS, ROWS, BATCH = 3, 48, 4
+
+
+def batches(xs, seed):
+    order = torch.randperm(len(xs), generator=torch.Generator().manual_seed(seed))
+    for start in range(0, len(xs), BATCH):
+        yield xs[order[start : start + BATCH]]
+
+
+def main(out):
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    xs = torch.randn(ROWS, 8)
+    model = DDP(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for epoch in range(EPOCHS):
+        for x in batches(xs, 10 * epoch + rank):
+            loss = F.mse_loss(model(x), x[:, :2])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.save(model.module.state_dict(), f"{out}/weights{rank}.pt")
+    dist.destroy_process_group()
+
+
+main(*sys.argv[1:])
