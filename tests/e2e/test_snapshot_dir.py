@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from recoverrun.worker.snapshots.taking import UNEQUAL
+from rendezvous.coordinator.snapshots import UNFIT
 from tests.e2e.judge import ended_well, nothing_left
 from tests.e2e.launching import free_port
 from tests.e2e.lost_nodes import HOST, LosingNodes, NodeRun
@@ -85,6 +87,48 @@ def test_sigterm_takes_one_snapshot_more_and_the_next_start_goes_on(
     assert code == 84
     assert restored["step"] == newest["step"] >= 7
     assert f"the snapshot of step {newest['step']} is on the disk, start the job" in end["reason"]
+    _assert_equal(expected, weights)
+
+
+def test_where_the_newest_does_not_fit_the_older_one_is_next(tmp_path: Path) -> None:
+    """No snapshot has what another program has changed between two starts."""
+    case, scale = GoingBack(shape="counting", dies=""), tmp_path / "scale"
+    options = ("--snapshot-every=5", f"--snapshot-dir={tmp_path}/kept")
+    arguments = (f"--scaled={scale}", "--waits=12")
+    scale.write_text("24 1.0")
+    (tmp_path / "first").mkdir()
+    os.mkfifo(tmp_path / "first" / "go")
+    with running(
+        case, tmp_path / "first", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        run.await_record("snapshot.persisted")
+        run.await_file(run.out / "waits0")
+        run.terminate()
+        run.await_record("drain.begin")
+        go = os.open(tmp_path / "first" / "go", os.O_RDWR)
+        code = run.finish()
+        os.close(go)
+        *_, older, newest = [int(one["step"]) for one in run.records("snapshot.persisted")]
+    assert code == 84 and older < newest, (older, newest, run.story())
+
+    scale.write_text(f"{newest} 2.0")
+    with running(
+        case, tmp_path / "second", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        code = run.finish()
+        assert code == 1, run.story()
+        assert UNFIT.format(newest, UNEQUAL) in run.output()
+    with running(
+        case, tmp_path / "third", options=options, arguments=arguments, bound_s=WITHIN_S
+    ) as run:
+        ended_well(run)
+        weights = weights_of(run)
+        [restored] = run.records("snapshot.restored")
+    with running(case, tmp_path / "plain", arguments=arguments, bound_s=WITHIN_S) as run:
+        ended_well(run)
+        expected = weights_of(run)
+
+    assert restored["step"] == older
     _assert_equal(expected, weights)
 
 

@@ -28,6 +28,7 @@ parser.add_argument("--dies", default="", help="RANK@STEP or all@STEP, with comm
 parser.add_argument("--halts", type=int, default=-1, help="all wait in it, if OUT/../halt is there")
 parser.add_argument("--waits", type=int, default=-1, help="until OUT/../go, a pipe, is opened")
 parser.add_argument("--awaits", default="", help="STEP@FILE: wait there until there is that file")
+parser.add_argument("--scaled", default="", help="by the figure in a file, from the step there on")
 parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step takes, at least")
 args = parser.parse_args()
 OUT, STEPS = Path(args.out), args.steps
@@ -108,6 +109,9 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     if args.shape == "thawing" and done == 7:
         inner[0].requires_grad_(True)
         optimizer.add_param_group({"params": list(inner[0].parameters()), "lr": 0.004})
+    if args.scaled:
+        since, figure = Path(args.scaled).read_text().split()
+        x = x * float(figure) if done >= int(since) else x
     optimizer.zero_grad()
     loss = F.mse_loss(model(x + 0.01 * torch.randn_like(x)), y)
     loss.backward()
