@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -23,8 +24,8 @@ from recoverrun.worker.arrival import plain_values
 from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, is_distributed
 from recoverrun.worker.arrival.plain_values import Place
-from recoverrun.worker.context.object_graph import LONG, Holdings
-from recoverrun.worker.context.object_views import PLAIN, is_view, items_in, named_in
+from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_views import array_kinds, named_in
 from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.errors import NotReachable
 
@@ -207,16 +208,12 @@ def _all(
         for name, value in list(variables.items()):
             if not name.startswith("__") and (mark := mark_of(value)):
                 yield (space, name), value, mark
-    for path, holder in there.held:
-        if not path or not is_view(holder):
-            continue
+    for path, holder, _, objects in there.holders:
         if type(holder) in SEQUENCES and len(holder):
             yield (path, None), holder, (len(holder), id(holder[0]), id(holder[-1]))
-        named = items_in(holder)
-        if len(named) > LONG:
-            continue
-        for name, value in named:
-            if type(value) in PLAIN or type(name) not in (str, int):
+        for name, value in objects:
+            kind: Any = type(value)
+            if not _may_change(kind) or type(name) not in (str, int):
                 continue
             mark = mark_of(value)
             if not mark:
@@ -227,6 +224,12 @@ def _all(
         for place, value in enumerate(held if path else ()):
             if mark := mark_of(value):
                 yield (path, place), value, mark
+
+
+@lru_cache(maxsize=1 << 14)
+def _may_change(kind: Any) -> bool:
+    """Asked of each value. Numpy may be imported later, but no value of its kinds is there then."""
+    return issubclass(kind, (torch.Tensor, *array_kinds()))
 
 
 def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:

@@ -31,6 +31,8 @@ DEPTH = 64
 
 _MSGPACK_INTEGERS = range(-(1 << 63), 1 << 64)
 
+_NAMES = frozenset({str, int})  # nothing is in them, and they are never refused
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
 _SEQUENCES: dict[str, Any] = {"tuple": tuple, "torch.Size": torch.Size}
 _SETS: dict[str, Any] = {"set": set, "frozenset": frozenset}
@@ -149,10 +151,10 @@ class Packing:
             return value if value in _MSGPACK_INTEGERS else {"int": f"{value:x}"}
         if kind is list:
             return self._parts(value)
+        if kind in _TENSORS or isinstance(value, torch.Tensor):
+            return self._tensor(value)
         if kind in _MARKS:
             return {_MARKS[kind]: self._contents(value)}
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
         return self._rare(value)
 
     def _text(self, value: str) -> Plain:
@@ -176,7 +178,10 @@ class Packing:
     def _entries(self, entries: dict[Any, Any]) -> list[Plain]:
         """Pack entries as a list: keys may be of any kind that is packed, and have an order."""
         return [
-            [self._within(".keys()", key), self._within((key,), one)]
+            [
+                self._packed(key) if type(key) in _NAMES else self._within(".keys()", key),
+                self._within((key,), one),
+            ]
             for key, one in entries.items()
         ]
 
@@ -216,9 +221,10 @@ class Packing:
         raise self._refused(_kind_of(value))
 
     def _tensor(self, value: Any) -> Plain:
-        if self.is_here(value):
-            return {"here": self._numbers[id(value)]}
-        if is_distributed(value):
+        here = self._numbers.get(id(value))
+        if here is not None:
+            return {"here": here}
+        if type(value) not in _TENSORS and is_distributed(value):
             self.sharded = True
             part = self._tensor(value._local_tensor)
             return {"shard": [part, self._alike(value), list(value.shape), list(value.stride())]}
@@ -249,7 +255,7 @@ class Packing:
 
 def unsendable(tensor: torch.Tensor) -> str:
     """The reason why `tensor` cannot be sent as the bytes of its elements; "" if it can."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in _TENSORS:
         return _kind_of(tensor)
     if tensor.layout is not torch.strided or tensor.is_nested:
         return f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"

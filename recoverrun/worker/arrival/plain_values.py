@@ -23,9 +23,9 @@ import torch
 
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
-from recoverrun.worker.context.object_graph import LONG, Holdings, holdings
+from recoverrun.worker.context.object_graph import HeldObject, Holdings, holdings
 from recoverrun.worker.context.object_members import slots_of
-from recoverrun.worker.context.object_views import PLAIN, is_view, items_in, named_in
+from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
@@ -35,6 +35,8 @@ WHOLE: tuple[type, ...] = (list, deque, set)
 DICTS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
 
 QUICK = (bool, float, type(None))
+LARGE = 1 << 63
+"""These are packed as they are, smaller integers too."""
 
 LONG_CONTAINER = 1 << 14
 MOST_BYTES = 1 << 18
@@ -194,8 +196,9 @@ def _entries(
     there: Holdings, of_process: bool, data: frozenset[int] = frozenset()
 ) -> Iterator[Entry]:
     whole: set[str] = set()  # lists of which all that is in them is told
-    for path, one in there.held:
-        if not path or path in NOT_OURS or _is_within(path, whole):
+    for holder in there.holders:
+        path, one, items, _ = holder
+        if path in NOT_OURS or _is_within(path, whole):
             continue
         if type(one) in WHOLE and holds_part(one, data):
             whole.add(path)
@@ -204,18 +207,15 @@ def _entries(
         if entry is not None:
             whole.add(path)
             yield entry
-        elif is_view(one):
-            owner = there.owners.get(id(one))
-            yield from _values(path, one, owner, of_process, data)
+        elif items:
+            yield from _values(holder, there.owners.get(id(one)), of_process, data)
 
 
 def _values(
-    path: str, holder: Any, owner: Any, of_process: bool, data: frozenset[int]
+    held: HeldObject, owner: Any, of_process: bool, data: frozenset[int]
 ) -> Iterator[Entry]:
-    """`owner` is the class of the object whose attributes `holder` is, if it is that."""
-    named = items_in(holder)
-    if not 0 < len(named) <= LONG:
-        return
+    """`owner` is the class of the object whose attributes this holder is, if it is that."""
+    path, holder, named, _ = held
     kind_of_holder: Holder = DICT if type(holder) in DICTS else ""
     if owner is not None:
         kind_of_holder = owner.__module__, owner.__qualname__, len(named)
@@ -258,7 +258,7 @@ def entry_of(place: Place, value: Any, holder: Holder = "") -> Entry | None:
     kind = type(value)
     if kind in WHOLE and len(value) > LONG_CONTAINER:
         return None
-    if kind in QUICK:  # packed as it is: there are thousands
+    if kind in QUICK or (kind is int and abs(value) < LARGE):  # there are thousands
         return Entry(place, msgpack.packb(value), (), holder)
     tensors: list[torch.Tensor] = []
     packing = Packing(tensors)

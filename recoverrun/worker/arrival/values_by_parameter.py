@@ -64,12 +64,11 @@ def _found(
     own = {id(vars(one).get("state")) for one in made.of("optimizers")}
     for path, one in there.held:
         if path and type(one) in DICTS and id(one) not in own:
-            if any(_is_of_tensor(key, packing) for key in list(one)):
+            kinds = set(map(type, one))
+            if any(issubclass(kind, torch.Tensor) for kind in kinds):
                 yield path, one
-
-
-def _is_of_tensor(key: Any, packing: Packing) -> bool:
-    return isinstance(key, torch.Tensor) or packing.with_id(key) is not None
+            elif int in kinds and any(packing.with_id(key) is not None for key in list(one)):
+                yield path, one
 
 
 def _can_travel(value: Any, trial: Packing) -> bool:

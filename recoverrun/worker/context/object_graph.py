@@ -34,7 +34,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -47,7 +47,15 @@ from recoverrun.worker.context.object_members import (
     is_defined_in,
     slots_of,
 )
-from recoverrun.worker.context.object_views import PLAIN, RAW, Function, Variables, array_kinds
+from recoverrun.worker.context.object_views import (
+    PLAIN,
+    RAW,
+    Function,
+    Variables,
+    array_kinds,
+    is_view,
+    items_in,
+)
 from recoverrun.worker.data.source import RankAware
 
 MOST = 40_000
@@ -68,6 +76,8 @@ HOOKS = "_hooks"
 LONG_PATH = 400
 """The length of the longest name in characters; what lies deeper has none."""
 
+_PLAIN = frozenset(PLAIN)
+
 CONTAINERS = (dict, list, set, deque, tuple, frozenset)
 ITERATORS: tuple[Any, ...] = (
     type(iter(())), type(iter([])), map, filter, zip, enumerate, reversed, itertools.accumulate,
@@ -85,6 +95,20 @@ Way = Callable[[str, Any], None]
 """Takes the name by which an object was found, "" if it has none, and the object."""
 
 
+Items = list[tuple[Any, Any]]
+"""Members of an object, each by its name or place."""
+
+
+class HeldObject(NamedTuple):
+    """An object that has a name, and its members; none where there are more than LONG."""
+
+    path: str
+    one: Any
+    items: Items
+    objects: Items
+    """Those that are no plain values."""
+
+
 @dataclass(slots=True)
 class Holdings:
     """Objects of the script, each with its name, in the order in which a forked copy finds them."""
@@ -97,10 +121,32 @@ class Holdings:
     tuples: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     owners: dict[int, Any] = field(default_factory=dict)
     """Classes of the objects whose attributes are in `held` as a dict, by the id of that dict."""
+    _holders: list[HeldObject] | None = field(default=None, init=False)
+
+    @property
+    def holders(self) -> list[HeldObject]:
+        """Those of `held` that have a name, with their members as they were when this was asked
+        for the first time: many look through them at the same moment.
+        """
+        if self._holders is None:
+            self._holders = [_holder(path, one) for path, one in self.held if path]
+        return self._holders
 
     @property
     def objects(self) -> list[Any]:
         return [one for _, one in self.held]
+
+
+def _holder(path: str, one: Any) -> HeldObject:
+    items: Items = []
+    if type(one) is dict:
+        items = list(one.items()) if len(one) <= LONG else []
+    elif type(one) is list:
+        items = list(enumerate(one)) if len(one) <= LONG else []
+    elif is_view(one) and one is not os.environ:  # that takes long, and holds texts alone
+        items = items_in(one)
+        items = items if len(items) <= LONG else []
+    return HeldObject(path, one, items, [item for item in items if type(item[1]) not in _PLAIN])
 
 
 def holdings(
@@ -112,7 +158,8 @@ def holdings(
     """
     walk = _Walk(own, idle=idle_hooks)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
-    made = {name for name, one in list(sys.modules.items()) if _is_module(one) and _is_made(one)}
+    modules = [item for item in list(sys.modules.items()) if type(item[1]) is ModuleType]
+    made = {name for name, one in modules if _is_made(one)}
     made = {name for name in made if not _is_of_library(name, own)}
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
     spaces = [(name, vars(sys.modules[name])) for name in named]
@@ -124,10 +171,6 @@ def holdings(
                 walk.todo.append((f"{space}.{name}" if space else name, value))
         walk.on()
     return walk.found
-
-
-def _is_module(one: Any) -> bool:
-    return type(one) is ModuleType
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -144,7 +187,8 @@ def _is_of_library(name: str, own: frozenset[str]) -> bool:
     """True of a part of a package that is not the script's, as an extension in C makes it."""
     outer = name.partition(".")[0]
     package = sys.modules.get(outer)
-    return outer not in (name, *own) and _is_module(package) and not _is_made(package)
+    ours = outer in (name, *own) or type(package) is not ModuleType
+    return not ours and not _is_made(package)
 
 
 class _Walk:

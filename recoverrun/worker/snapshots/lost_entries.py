@@ -22,19 +22,20 @@ def keys_of(there: Holdings) -> Keys:
     for path, one in there.held:
         if not path or path in NOT_OURS or path.endswith(HOOKS):
             continue
-        if type(one) in DICTS and len(one) <= LONG:
+        if _is_looked_into(one):
             found.setdefault(path, frozenset(filter(_is_told, list(one))))
     return found
 
 
 def told(there: Holdings, before: Keys) -> list[list[Plain]]:
     """Plain values for msgpack: path and key of each that is missing."""
-    now = keys_of(there)
+    found = reversed(there.held)
+    now = {path: one for path, one in found if path in before and _is_looked_into(one)}
     return [
         [path, key]
         for path, keys in before.items()
-        if path in now
-        for key in sorted(keys - now[path], key=repr)
+        if (one := now.get(path)) is not None
+        for key in sorted((key for key in keys if key not in one), key=repr)
     ]
 
 
@@ -43,6 +44,10 @@ def take_away(told_ones: Iterable[Sequence[Any]], there: Holdings) -> None:
     for path, key in told_ones:
         if type(holders.get(path)) in DICTS:
             named_in(holders[path]).pop(key, None)
+
+
+def _is_looked_into(one: Any) -> bool:
+    return type(one) in DICTS and len(one) <= LONG
 
 
 def _is_told(key: Any) -> bool:

@@ -4,13 +4,13 @@ What such a collective writes to changes after it was copied, and the object tha
 by cannot travel: a process that goes back has neither. There is no snapshot of such a step.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import torch.distributed as dist
 
 from recoverrun.worker.arrival.loose_values import Spaces
-from recoverrun.worker.context.object_graph import LONG, Holdings
-from recoverrun.worker.context.object_views import is_view, named_in
+from recoverrun.worker.context.object_graph import Holdings
 
 
 def under_way(there: Holdings, spaces: Spaces) -> str:
@@ -21,15 +21,19 @@ def under_way(there: Holdings, spaces: Spaces) -> str:
         for name, value in list(variables.items()):
             if _is_open(value):
                 return name
-    for path, holder in there.held:
-        named = named_in(holder) if path and is_view(holder) else {}
-        if len(named) > LONG:
-            continue
-        for name in list(named):
-            if _is_open(named.get(name)):
+    for path, _, _, objects in there.holders:
+        for name, value in objects:
+            if _is_open(value):
                 return f"{path}[{name!r}]"
     return ""
 
 
 def _is_open(value: Any) -> bool:
-    return isinstance(value, dist.Work) and not value.is_completed()
+    kind: Any = type(value)
+    return _is_work(kind) and not value.is_completed()
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_work(kind: Any) -> bool:
+    """Asked of each value."""
+    return issubclass(kind, dist.Work)

@@ -22,9 +22,9 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.arrival.value_kinds import is_value, named
-from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, LONG, Holdings, inside
+from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, Holdings, inside
 from recoverrun.worker.context.object_members import is_defined_in, slots_of
-from recoverrun.worker.context.object_views import PLAIN, is_array, is_view, items_in, named_in
+from recoverrun.worker.context.object_views import PLAIN, is_array, named_in
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
@@ -297,14 +297,11 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
         for name, value in list(variables.items()):
             if type(value) not in NO_OBJECTS and not name.startswith("__"):
                 yield (space, name), value
-    for path, holder in there.held:
-        if not path or path in NOT_OURS or not is_view(holder):
-            continue
-        members = items_in(holder)
-        if len(members) > LONG:
+    for path, _, items, objects in there.holders:
+        if not objects or path in NOT_OURS:
             continue
         hooks = path.endswith(HOOKS)
-        for place, (name, value) in enumerate(members):
+        for place, (name, value) in enumerate(items if hooks else objects):
             if type(value) in NO_OBJECTS:
                 continue
             if type(name) is int or (type(name) is str and not name.startswith("__")):

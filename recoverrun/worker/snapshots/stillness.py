@@ -57,8 +57,13 @@ class Stillness:
 
 def is_candidate(tensor: torch.Tensor) -> bool:
     """True if its elements lie in memory as they are, and copying them is worth a thread."""
-    plain = tensor.is_cpu and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
-    return plain and tensor.nbytes >= SMALL_BYTES
+    return tensor.nbytes >= SMALL_BYTES and lies_as_it_is(tensor)
+
+
+def lies_as_it_is(tensor: torch.Tensor) -> bool:
+    """True if its elements lie in the memory of this process as they are."""
+    plain = tensor.is_cpu and tensor.is_contiguous()
+    return plain and not (tensor.is_conj() or tensor.is_neg())
 
 
 def sum_of(tensor: torch.Tensor) -> int:

@@ -282,8 +282,8 @@ class Taker:
         Raises SnapshotMissed.
         """
         learns = self._stillness.is_due
-        pairs = enumerate(zip(found.names, found.tensors, strict=True))
-        later = {number for number, pair in pairs if not learns and self._stillness.may_wait(*pair)}
+        pairs = () if learns else enumerate(zip(found.names, found.tensors, strict=True))
+        later = {number for number, pair in pairs if self._stillness.may_wait(*pair)}
         places, nbytes, first = placed(found, later)
         table, told = packed_table(places), found.packed()
         notes = len(table) + len(told) + PROOF_BYTES

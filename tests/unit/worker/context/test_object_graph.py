@@ -204,3 +204,19 @@ def test_what_belongs_to_others_is_not_entered(script: Any) -> None:
     assert id(vars(script.thread)) not in found and id(vars(torch)) not in found
     assert id(vars(script.model)) in found, "what a script writes on a module"
     assert id(vars(script.wrapped)) not in found, "a wrapper keeps its own books"
+
+
+def test_holders_have_a_name_and_few_members_as_they_were_at_the_first_look() -> None:
+    named, layer = {"step": 1, "parts": [2]}, torch.nn.Linear(1, 1)
+    there = holdings([{"named": named, "long": [0] * (LONG + 1), "layer": layer}], frozenset())
+
+    found = {path: (items, objects) for path, _, items, objects in there.holders}
+    named["step"] = 2
+
+    assert found["named"] == ([("step", 1), ("parts", [2])], [("parts", [2])])
+    assert found["named.parts"] == ([(0, 2)], [])
+    assert found["long"] == ([], [])
+    assert found["os.environ"] == ([], [])
+    assert [name for name, _ in found["layer.vars._parameters"][1]] == ["weight", "bias"]
+    assert {path: items for path, _, items, _ in there.holders}["named"] == found["named"][0]
+    assert "" not in found
