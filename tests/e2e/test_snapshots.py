@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from recoverrun.worker.snapshots.files_read_back import READ_BACK
 from recoverrun.worker.snapshots.serving import UNASKED_AFTER_S
 from rendezvous.bays import memory
 from rendezvous.snapshots import bay_header
@@ -241,6 +242,15 @@ def test_what_cannot_be_gone_back_to_is_told(
         reasons = [str(record["reason"]) for record in run.records("promise.state")]
 
     assert any(f"snapshots are off: {why}" in one and name in one for one in reasons), reasons
+
+
+def test_a_file_that_the_script_reads_again_is_told(tmp_path: Path) -> None:
+    case = GoingBack(shape="filed", dies="")
+    with running(case, tmp_path / "run", options=("--snapshot-every=5",), bound_s=WITHIN_S) as run:
+        ended_well(run)
+        said = [str(record["reason"]) for record in run.records("notice.give")]
+
+    assert said.count(READ_BACK.format(run.out / "count0")) == 1, said
 
 
 ORDERED = (

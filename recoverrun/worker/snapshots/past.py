@@ -14,6 +14,7 @@ from typing import Any
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.files_read_back import FilesReadBack
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import SHARE
 from recoverrun.worker.snapshots.queue_takes import QUEUES
@@ -39,11 +40,13 @@ class Past:
         self._outer = outer
         self.before: Before | None = None  # until the script is about to train
         self.unseen = ""  # why it is not known
+        self.files = FilesReadBack(lambda: parts.worker.runtime.own_modules)
         self._born, self._looked_s = time.monotonic(), 0.0
 
     def look_around(self) -> None:
         """The script may be about to train."""
         QUEUES.watch()
+        self.files.watch()
         runtime = self._parts.worker.runtime
         unasked = self._parts.worker.env.snapshot_every == IF_ALONE
         began = time.monotonic()

@@ -373,6 +373,8 @@ class Taker:
         them, once it knows.
         """
         self._begun += 1
+        if news := self._past.files.news():
+            self._parts.worker.reporter.notice(news)
         if self._begun == 2 and self._parts.worker.env.rank:
             self._parts.worker.guarantee.tell()
 

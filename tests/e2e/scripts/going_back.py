@@ -112,6 +112,9 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     if args.scaled:
         since, figure = Path(args.scaled).read_text().split()
         x = x * float(figure) if done >= int(since) else x
+    if args.shape == "filed":
+        kept = OUT / f"count{rank}"
+        kept.write_text(str(int(kept.read_text()) + 1 if kept.exists() else 0))
     optimizer.zero_grad()
     loss = F.mse_loss(model(x + 0.01 * torch.randn_like(x)), y)
     loss.backward()
@@ -333,6 +336,7 @@ SHAPES = {
     "given": by_given,
     "counting": by_counting,
     "fading": by_counting,
+    "filed": by_counting,
     "thawing": by_counting,
     "epochs": by_epochs,
     "workers": lambda: by_epochs(2),
