@@ -28,7 +28,7 @@ class LoopStack:
 
     def push(self, loop_frame: LoopFrame, frame: FrameType) -> None:
         """`loop_frame` begins in the call that runs in `frame`."""
-        self._drop_those_left(frame)
+        self.drop_stale(frame)
         again = self.stack and self.stack[-1].frame_id == loop_frame.frame_id
         if again and self.stack[-1].loop is loop_frame.loop:
             self.stack.pop()  # the same loop begins anew after it was left by `break`
@@ -85,7 +85,7 @@ class LoopStack:
         """A loop begins in the call that runs in `frame`, and ends at once: it has trained in other
         processes.
         """
-        self._drop_those_left(frame)
+        self.drop_stale(frame)
         around = self.stack[-1].trained if self.stack else self.trained
         around[self.begun] = passed
         self.begun += 1
@@ -149,11 +149,6 @@ class LoopStack:
             (loop_frame for loop_frame in reversed(self.stack) if loop_frame.loop.id == loop_id),
             None,
         )
-
-    def _drop_those_left(self, frame: FrameType) -> None:
-        """Drop loops of functions that have returned."""
-        while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
-            self._drop()
 
     def _drop(self) -> None:
         loop_frame = self.stack.pop()
