@@ -133,6 +133,18 @@ class Runtime(Protocol):
         """
         ...
 
+    def returns(self, loop_id: str, value: T) -> T:
+        """The function returns `value` from within this loop, its outermost one."""
+        ...
+
+    def returned(self, loop_id: str) -> bool:
+        """True if this loop was passed over, and others have left it by `return`."""
+        ...
+
+    def result(self, loop_id: str) -> object:
+        """The value that they have returned. Asked once."""
+        ...
+
     def first(self, where: str, sense: bool, result: object, rank: object = None) -> object:
         """True if this is rank 0, as the script says by `result` (`sense` on rank 0)."""
         ...

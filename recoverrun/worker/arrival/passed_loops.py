@@ -17,7 +17,7 @@ from recoverrun.worker.context import values
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.loop_frames import LoopStack
-from recoverrun.worker.tracking.trained_loops import TrainedLoop
+from recoverrun.worker.tracking.trained_loops import RETURNED, TrainedLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ def put(one: TrainedLoop, frame: FrameType) -> None:
     of_module = one.loop.global_names
     present: Sequence[str] = (*frame.f_globals, *frame.f_locals)
     left = {**dict.fromkeys(set(one.unlike).difference(present)), **(one.values or {})}
+    left.pop(RETURNED, None)
     local = {name: value for name, value in left.items() if name not in of_module}
     frame.f_globals.update({name: left[name] for name in left.keys() & of_module})
     frame_variables.write(frame, local)

@@ -25,7 +25,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
-from recoverrun.worker.tracking.trained_loops import TrainedLoop
+from recoverrun.worker.tracking.trained_loops import RETURNED, TrainedLoop
 
 HELD = (list, tuple, dict, str, set, frozenset, bytes)
 """Kinds whose items are there: to pass one costs nothing, and does nothing."""
@@ -198,6 +198,8 @@ class Winding:
         self._runtime.loop_stack.pass_over(trained, frame)
         self._runtime.opened = trained.opened
         self._arrives.passes_over(trained, frame)
+        values = trained.values or {}
+        self._runtime.result = (loop_id, values[RETURNED]) if RETURNED in values else None
         return True
 
     def begins(

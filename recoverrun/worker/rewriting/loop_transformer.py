@@ -150,6 +150,7 @@ class _Rewriter(ast.NodeTransformer):
         self.loops: list[Loop] = []
         self.generators = 0
         self.scopes: list[Function | ast.ClassDef] = []
+        self.around = [0]  # of the module and of each scope: instrumented loops around
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Loops are statements, and so is all that they are in."""
@@ -157,10 +158,15 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _visit_scope(self, node: ast.AsyncFunctionDef | ast.ClassDef) -> ast.AST:
-        self.scopes.append(node)
-        self.generic_visit(node)
-        self.scopes.pop()
+        self._visit_within(node)
         return node
+
+    def _visit_within(self, node: Function | ast.ClassDef) -> None:
+        self.scopes.append(node)
+        self.around.append(0)
+        self.generic_visit(node)
+        self.around.pop()
+        self.scopes.pop()
 
     visit_AsyncFunctionDef = visit_ClassDef = _visit_scope
 
@@ -172,9 +178,7 @@ class _Rewriter(ast.NodeTransformer):
             and _is_generator(node)
             and not self.backward_names.reached_by(node.body)  # it trains: it is no source of data
         )
-        self.scopes.append(node)
-        self.generic_visit(node)
-        self.scopes.pop()
+        self._visit_within(node)
         if is_data:
             self.generators += 1
             runtime = ast.copy_location(ast.Name(RUNTIME_NAME, ast.Load()), node)
@@ -188,17 +192,39 @@ class _Rewriter(ast.NodeTransformer):
         loop = self._describe(node)  # before the inner loops are instrumented
         self.loops.append(loop)
         breaks = any(isinstance(one, ast.Break) for one in scope_nodes(node.body))
+        self.around[-1] += 1
         self.generic_visit(node)
+        self.around[-1] -= 1
         where = _header(node)
         loop_id = ast.copy_location(ast.Constant(loop.id), where)
         local, global_ = _namespace("locals", where), _namespace("globals", where)
         node.body.insert(0, _statement(_call("top", where, loop_id, local, global_)))
         leave = _statement(_call("leave", where, loop_id))
+        behind: list[ast.AST] = self._returning(node, loop_id)
         if isinstance(node, ast.For):
             node.iter = _call("iterate", where, loop_id, node.iter)
-            return [node, leave] if breaks else node
+            behind = [leave, *behind] if breaks else behind
+            return [node, *behind] if behind else node
         entered = ast.copy_location(ast.If(_call("enter", where, loop_id), [node], []), where)
-        return [entered, leave]
+        return [entered, leave, *behind]
+
+    def _returning(self, node: AnyLoop, loop_id: ast.Constant) -> list[ast.AST]:
+        """Let each `return` in the outermost loop of a function tell its value. The statement that
+        is to follow the loop returns it where others have left the loop so.
+        """
+        function = self.scopes[-1] if self.scopes else None
+        if self.around[-1] or not isinstance(function, ast.FunctionDef) or _is_generator(function):
+            return []
+        returns = [one for one in scope_nodes(node.body) if isinstance(one, ast.Return)]
+        for one in returns:
+            value = one.value or ast.copy_location(ast.Constant(None), one)
+            one.value = _call("returns", value, loop_id, value)
+        if not returns:
+            return []
+        where = _header(node)
+        result = ast.copy_location(ast.Return(_call("result", where, loop_id)), where)
+        test = _call("returned", where, loop_id)
+        return [ast.copy_location(ast.If(test, [result], []), where)]
 
     visit_For = visit_AsyncFor = visit_While = _visit_loop
 

@@ -6,7 +6,8 @@ that body again (`executor`). Where the script is, `ScriptRuntime` knows.
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from types import FrameType, MappingProxyType
+from typing import Any, TypeVar
 
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Loop
@@ -14,7 +15,11 @@ from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
-from recoverrun.worker.tracking.trained_loops import variables_of
+from recoverrun.worker.tracking.trained_loops import RETURNED, variables_of
+
+T = TypeVar("T")
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class LoopTracker:
@@ -66,6 +71,24 @@ class LoopTracker:
         loop_frame = self.script.loop_stack.turn_in(loop_id, sys._getframe(1))
         if loop_frame is not None:
             self.pop(loop_frame)
+
+    def returns(self, loop_id: str, value: T) -> T:
+        if self.script.quiet:
+            return value
+        frame = sys._getframe(1)
+        loop_frame = self.script.loop_stack.turn_in(loop_id, frame)
+        if loop_frame is not None:
+            self.pop(loop_frame, frame, {RETURNED: value})
+        return value
+
+    def returned(self, loop_id: str) -> bool:
+        result = self.script.result
+        return result is not None and result[0] == loop_id
+
+    def result(self, loop_id: str) -> object:
+        result, self.script.result = self.script.result, None
+        assert result is not None and result[0] == loop_id, "asked behind `returned`"
+        return result[1]
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.script.quiet:
@@ -128,15 +151,24 @@ class LoopTracker:
             return None
         return {k: v for k, v in {**global_, **names}.items() if k not in loop_frame.loop.targets}
 
-    def pop(self, loop_frame: LoopFrame) -> None:
+    def pop(
+        self,
+        loop_frame: LoopFrame,
+        below: FrameType | None = None,
+        returned: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        """A loop has ended, in a call that runs in `below` or around; `returned` is by a `return`
+        in it.
+        """
         self.script.draws.in_header = False  # it may have been the header that ended the loop
         trained = self.script.loop_stack.end(loop_frame)
-        frame = find_frame(loop_frame.frame_id, sys._getframe(1))
+        frame = find_frame(loop_frame.frame_id, below or sys._getframe(1))
         observer = self.script.observer
         if trained is not None and frame is not None and observer is not None:
             bound = variables_of(loop_frame.loop, frame)
-            trained.values, trained.unlike = observer.left(bound)
-            trained.opened = self.script.opened
+            values, unlike = observer.left({**bound, **returned})
+            trained.values = None if returned.keys() & unlike else values
+            trained.unlike, trained.opened = unlike, self.script.opened
 
     def begin_iteration(self, loop_frame: LoopFrame) -> None:
         loop_frame.iteration += 1

@@ -62,6 +62,8 @@ class ScriptRuntime:
         self.adopted = 0  # sources adopted so far
         self.opened = 0  # loader iterators made so far
         self.winds: Winds | None = None  # set while this process is on its way to a place
+        self.result: tuple[str, Any] | None = None
+        """A loop that was passed over, and what others have returned from within it."""
         self.heard = 0  # collectives in which ranks may have said different things
         self.feeding: Callable[[Any, str, Any], Any] | None = None  # None until torch is imported
         self.spoiled = ""  # why the present execution as another rank is wrong, "" if it is not

@@ -8,8 +8,15 @@ from typing import Any
 
 from recoverrun.worker.instrumentation import Loop
 
-SILENT = "the loop at {loop}, which has trained, was left by `return` or an error"
+SILENT = (
+    "the loop at {loop}, which has trained, was left by an error, "
+    "or by `return` with more than figures"
+)
 BRANCHES = "the loop at {loop}, which has trained and is over, has an `else`"
+
+
+RETURNED = "return"
+"""The name of what a `return` in the loop has returned, among its variables: none has it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,8 +25,8 @@ class TrainedLoop:
 
     loop: Loop
     values: dict[str, Any] | None = None
-    """Variables that it binds, once it has ended by itself or by `break`: figures, and lists of
-    them. All others are told by their names alone."""
+    """Variables that it binds, once it has ended by itself, by `break` or by `return`: figures, and
+    lists of them. All others are told by their names alone."""
     unlike: tuple[str, ...] = ()  # variables that it binds to anything else
     opened: int = 0  # iterators of loaders that the process had made by then
 

@@ -98,6 +98,48 @@ for number in range(4):
     batch(0)
     batch(1)
 """,
+    "a `return` in a loop": """
+def fit(part, steps):
+    for epoch in range(3):
+        for x in loader:
+            steps += 1
+            train(part, x)
+            if steps == 5:
+                return steps, 0.5
+    return None
+first = fit("a", 0)
+for step in range(first[0]):  # held
+    train(step, first[1])
+""",
+    "a bare `return` in a `while`, behind which more is done": """
+done = 0
+def fit():
+    global done
+    try:
+        while True:
+            done += 1
+            train(done)
+            if done == 3:
+                return
+    finally:
+        done += 10
+assert fit() is None
+for step in range(done):  # held
+    train(step)
+""",
+    "a method that returns, twice in each epoch": """
+class Trainer:
+    def fit(self, part):
+        for step, x in enumerate(loader):
+            train(part, step)
+            if step == 1:
+                return [step, part]
+trainer = Trainer()
+for epoch in range(3):
+    last = trainer.fit(epoch)
+    for step in range(2):  # held
+        train(epoch, last[1], step)
+""",
     "one that trains nothing, between": """
 def measure():
     found = 0
@@ -179,11 +221,28 @@ def fit():
     for step in range(9):
         train(step)
         if step == 2:
-            return
+            return object()
 fit()
 for step in range(4):  # held
     train(step)
 """
+
+RAISES = """
+try:
+    for step in range(9):
+        train(step)
+        if step == 2:
+            raise ValueError
+except ValueError:
+    pass
+for step in range(4):  # held
+    train(step)
+"""
+
+LEFT = (
+    "the loop at s.py:{}, which has trained, was left by an error, or by `return` with more than "
+    "figures"
+)
 
 BRANCHES = """
 for step in range(9):
@@ -200,7 +259,8 @@ for step in range(4):  # held
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (RETURNS, "the loop at s.py:3, which has trained, was left by `return` or an error"),
+        (RETURNS, LEFT.format(3)),
+        (RAISES, LEFT.format(3)),
         (BRANCHES, "the loop at s.py:2, which has trained and is over, has an `else`"),
     ],
 )
