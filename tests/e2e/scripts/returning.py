@@ -322,10 +322,10 @@ def by_reading_ahead() -> None:
 
 def warm_up() -> object:
     for step in range(3):
-        rows = torch.randint(len(xs), (BATCH,))
-        train(xs[rows], ys[rows])
+        train(*(each[torch.randint(len(xs), (BATCH,))] for each in (xs, ys)))
         if step == 2:
             return iter(()) if KIND == "silent phases" else step
+    return None
 
 
 def by_phases() -> None:
