@@ -14,6 +14,7 @@ QUICK = {
     "transfer": ["--rounds=3"],
     "returns": ["--kills=2", "--pairs=1", "--small"],
     "snapshots": ["--mb=40", "--rounds=1"],
+    "snapshot_steps": ["--layers=4", "--steps=30", "--rounds=1"],
     "machines": [],
     "scale": ["--many", "1000", "--events=3", "--idle=4"],
     "takeover": ["--many", "1000"],
