@@ -189,7 +189,7 @@ BEHIND = tuple(
         ranks=4,
         shards=2,
         contract="exact" if way in ("dict", "deques") else "told",
-        sample=way in ("dict", "context"),
+        sample=way in ("deques", "context"),
     )
     for way in ("dict", "deques", "buffer", "context")
 )

@@ -8,6 +8,7 @@ A list that was found under `feed.windows` is that no more, and what is put into
 import ast
 import re
 import sys
+import threading
 from collections import deque
 from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
@@ -113,6 +114,8 @@ def _attributes(found: Any) -> dict[str, Any] | None:
     """The attributes, without asking the object's class, which may make up what is not there."""
     if isinstance(found, VIEWED):
         return None
+    if isinstance(found, threading.local):  # has a dict for each thread
+        return found.__dict__
     try:
         held = object.__getattribute__(found, "__dict__")
     except AttributeError:

@@ -114,7 +114,7 @@ class MutualProof:
         around = [place.top.names for place in microbatch.places]
         there = holdings([*around, self._sources.roots()], worker.runtime.own_modules)
         if not followed:
-            self._tell_constants(microbatch, there, tell)
+            self._tell_constants(step, microbatch, there, tell)
             self._drift.learn(tops)
         partner = self._partner()
         least = min(one["anew"] for one in others.values())
@@ -246,12 +246,17 @@ class MutualProof:
             level = self._found_together(trial, found, tops, step, generation)
         return found, level
 
-    def _tell_constants(self, microbatch: Microbatch, there: Holdings, tell: Tell) -> None:
+    def _tell_constants(
+        self, step: int, microbatch: Microbatch, there: Holdings, tell: Tell
+    ) -> None:
+        """A member that the microbatch itself has made is in the context of its end alone."""
         seen: set[tuple[int, str]] = set()
+        after = self._executor.captures.at((step, microbatch.index, AFTER, 0))
         for place in microbatch.places:
-            if place.top.context is not None:
-                names = {**place.top.globals, **place.top.names}
-                seen |= seen_by_contexts(place.top.context.attributes, names)
+            names = {**place.top.globals, **place.top.names}
+            for context in (place.top.context, after):
+                if context is not None:
+                    seen |= seen_by_contexts(context.attributes, names)
         worker = self._worker
         self._executor.constants.exchange(there, worker.runtime.own_modules, seen, tell)
 

@@ -1,6 +1,7 @@
 """An object is looked for again where it was found."""
 
 import textwrap
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,15 @@ def test_another_object_is_there_now(
 )
 def test_it_is_there_or_nobody_can_tell(path: str, names: dict[str, Any]) -> None:
     assert not has_moved(path, id(OLD), names)
+
+
+def test_what_a_thread_has_of_its_own_is_where_it_was() -> None:
+    local = threading.local()
+    local.rows = OLD
+    owner = id(local.__dict__)  # what the object graph shows of it
+
+    assert not has_moved("feed.local", owner, {"feed": SimpleNamespace(local=local)})
+    assert has_moved("feed.local", owner, {"feed": SimpleNamespace(local=threading.local())})
 
 
 def test_an_object_is_known_by_its_attributes() -> None:
