@@ -67,14 +67,16 @@ def under_torch(case: Case, folder: Path, plain: Plain) -> Left:
 
 
 def ours(
-    case: Case, folder: Path, inject: str = "", within_s: float = WITHIN_S
+    case: Case, folder: Path, inject: str = "", within_s: float = WITHIN_S, *, ends: bool = False
 ) -> tuple[Left, Trial]:
-    """Raises RecoverrunError where it is not over within `within_s`."""
+    """`ends`: the script ends a rank by itself. Raises RecoverrunError where it is not over within
+    `within_s`.
+    """
     out = folder / "out"
     out.mkdir(parents=True)
     said: list[str] = []
     # What survivors do alone is held against the plain run: nobody comes back.
-    options = (f"--nproc-per-node={case.ranks}", *(["--no-return"] if inject else []))
+    options = (f"--nproc-per-node={case.ranks}", *(["--no-return"] if inject or ends else []))
     trial = launch(
         (*options, str(SCRIPTS / case.script), str(out), *case.arguments),
         run_dir=folder / "run",

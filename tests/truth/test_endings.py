@@ -95,7 +95,7 @@ def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
 ) -> None:
     case = Case(name="C3", script="fatal.py", arguments=(way,), ranks=3)
 
-    left, trial = ours(case, tmp_path)
+    left, trial = ours(case, tmp_path, ends=True)
 
     assert left.code == 0, story(left, trial)
     assert _survivors(left) == [0, 2], story(left, trial)
@@ -108,7 +108,7 @@ def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
 def test_a_microbatch_kills_once(way: str, tmp_path: Path) -> None:
     case = Case(name="C3", script="fatal.py", arguments=(way,), ranks=3)
 
-    left, trial = ours(case, tmp_path)
+    left, trial = ours(case, tmp_path, ends=True)
 
     assert left.code == 0, story(left, trial)
     assert _survivors(left) == [0, 2], story(left, trial)
@@ -120,7 +120,7 @@ def test_a_microbatch_kills_once(way: str, tmp_path: Path) -> None:
 def test_the_last_replica_of_several_ranks_survives_it_too(way: str, tmp_path: Path) -> None:
     case = Case(name="C3", script="fatal.py", arguments=(way, "shards"), ranks=4)
 
-    left, trial = ours(case, tmp_path, within_s=150)
+    left, trial = ours(case, tmp_path, within_s=150, ends=True)
 
     assert left.code == 0, story(left, trial)
     assert sorted(left.weights) == [2, 3], story(left, trial)
