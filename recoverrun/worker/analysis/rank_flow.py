@@ -36,7 +36,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
-class _Flow:
+class Flow:
     """One statement: what it reads, and what it may write with that."""
 
     reads: frozenset[Name]
@@ -44,7 +44,7 @@ class _Flow:
 
 
 @dataclass(slots=True)
-class _Project:
+class Project:
     """All functions of the script's own modules, by bare name."""
 
     functions: dict[str, list[Function]] = field(default_factory=dict)
@@ -144,10 +144,10 @@ def reaches(
 
     `modules` are the syntax trees of the script's own modules, by file name.
     """
-    project = _Project()
+    project = Project()
     for tree in modules.values():
         project.add(tree)
-    around, within = _found(outer, modules), _found(inner, modules)
+    around, within = find_loop(outer, modules), find_loop(inner, modules)
     if around is None or within is None:
         return False
     (home, outer_node), (scope, inner_node) = around, within
@@ -156,70 +156,23 @@ def reaches(
     regions: list[tuple[Function | None, list[ast.stmt]]] = [(home, outer_node.body)]
     if home is not scope:
         regions += [(one, one.body) for one in _on_the_way(project, outer_node.body, scope)]
-    known = _called_so(project, [home], differing)
+    known = called_so(project, [home], differing)
     known |= {name for each in ASKED for name in ((0, each), (ATTRIBUTE, each))}
-    flows = _flows(project, regions, inner_node)
+    flows = flows_up_to(project, regions, inner_node)
     models = [node for one in project.functions.get("forward", []) for node in one.body]
     reads = project.all_read_by(scope, [*children(inner_node), *models]) | {GOAL}
-    return bool((_spread(flows, known) - known) & reads)
+    return bool((spread_of(flows, known) - known) & reads)
 
 
-class Spread:
-    """Names of the whole script that values may come to which variables where `loops` are, modules
-    or attributes call as one of `differing`. `modules` are as for `reaches`.
-    """
-
-    def __init__(
-        self, loops: Iterable[Loop], differing: Iterable[str], modules: Mapping[str, ast.Module]
-    ) -> None:
-        self._modules = modules
-        self._project = project = _Project()
-        for tree in modules.values():
-            project.add(tree)
-        functions = {id(one): one for some in project.functions.values() for one in some}
-        self._everywhere = len(functions) > MOST_FUNCTIONS
-        if self._everywhere:
-            return
-        found = [_found(loop, modules) for loop in loops]
-        known = _called_so(project, [one[0] for one in found if one is not None], differing)
-        regions: list[tuple[Function | None, list[ast.stmt]]] = [
-            *((None, tree.body) for tree in modules.values()),
-            *((one, one.body) for one in functions.values()),
-        ]
-        self._names = _spread(_flows(project, regions, ast.Pass()), known)
-
-    def enters(self, filename: str, line: int) -> bool:
-        """True if a statement at this line may read one of these names."""
-        if self._everywhere:
-            return True
-        return any(
-            self._names & self._project.read_by(scope, _own_parts(node))
-            for scope, node in _scoped(self._modules.get(filename))
-            if isinstance(node, ast.stmt) and _is_at(node, line)
-        )
-
-
-def _called_so(
-    project: _Project, homes: Iterable[Function | None], names: Iterable[str]
+def called_so(
+    project: Project, homes: Iterable[Function | None], names: Iterable[str]
 ) -> set[Name]:
     """Things that may be called so: variables in `homes` and of modules, attributes."""
     several, local = list(homes), {(owner, name) for name in names for owner in (0, ATTRIBUTE)}
     return local | {project.named(home, name) for home in several for _, name in local}
 
 
-def _own_parts(node: ast.stmt) -> list[ast.AST]:
-    """The statement, without statements within it."""
-    parts = [one for one in children(node) if not isinstance(one, ast.stmt)]
-    return [node] if len(parts) == len(children(node)) else parts
-
-
-def _is_at(node: ast.stmt, line: int) -> bool:
-    """True if this statement, and none within it, has code at the line."""
-    here = node.lineno <= line <= (node.end_lineno or node.lineno)
-    return here and not any(isinstance(n, ast.stmt) and _is_at(n, line) for n in children(node))
-
-
-def _scoped(root: ast.AST | None) -> Iterator[tuple[Function | None, ast.AST]]:
+def scoped(root: ast.AST | None) -> Iterator[tuple[Function | None, ast.AST]]:
     """All nodes below `root`, each with the function that it is in."""
     todo: list[tuple[Function | None, ast.AST]] = [] if root is None else [(None, root)]
     while todo:
@@ -229,17 +182,17 @@ def _scoped(root: ast.AST | None) -> Iterator[tuple[Function | None, ast.AST]]:
         todo += [(inside, child) for child in children(node)]
 
 
-def _found(
+def find_loop(
     loop: Loop, modules: Mapping[str, ast.Module]
 ) -> tuple[Function | None, ast.For | ast.AsyncFor | ast.While] | None:
     """The loop and the function that it is in."""
-    for scope, node in _scoped(modules.get(loop.filename)):
+    for scope, node in scoped(modules.get(loop.filename)):
         if isinstance(node, ast.For | ast.AsyncFor | ast.While) and node.lineno == loop.line:
             return scope, node
     return None
 
 
-def _on_the_way(project: _Project, body: list[ast.stmt], scope: Function | None) -> list[Function]:
+def _on_the_way(project: Project, body: list[ast.stmt], scope: Function | None) -> list[Function]:
     """The functions that `body` may call, and that may come to `scope`, which is one of them."""
     reached = project.reached(body)
     callers: dict[int, list[Function]] = {}
@@ -255,11 +208,11 @@ def _on_the_way(project: _Project, body: list[ast.stmt], scope: Function | None)
     return list(found.values())
 
 
-def _flows(
-    project: _Project, regions: list[tuple[Function | None, list[ast.stmt]]], inner: ast.AST
-) -> list[_Flow]:
+def flows_up_to(
+    project: Project, regions: list[tuple[Function | None, list[ast.stmt]]], inner: ast.AST
+) -> list[Flow]:
     """The flows of all regions up to `inner`, and of the functions that they may call."""
-    flows, met = list[_Flow](), list[ast.AST]()
+    flows, met = list[Flow](), list[ast.AST]()
     for scope, body in regions:
         holds = {id(node) for node in _around(body, inner)}
         for node in _before(body, inner):
@@ -268,13 +221,13 @@ def _flows(
                 test = node.subject if isinstance(node, ast.Match) else node.test
                 written = _written(project, scope, _but(node, inner))
                 ends = {GOAL} if id(node) in holds else set[Name]()
-                flows.append(_Flow(project.read_by(scope, [test]), frozenset(written | ends)))
+                flows.append(Flow(project.read_by(scope, [test]), frozenset(written | ends)))
             flows += _flow(project, scope, node)
     ways = {id(scope) for scope, _ in regions}
     calls = [node for node in met if isinstance(node, ast.Call | ast.Attribute)]
     for function in project.reached(calls):
         result = frozenset({(id(function), RESULT)})
-        flows.append(_Flow(project.read_by(function, function.body), result))
+        flows.append(Flow(project.read_by(function, function.body), result))
         if id(function) not in ways:
             for node in walk(function):
                 flows += _flow(project, function, node)
@@ -316,7 +269,7 @@ def _but(node: ast.AST, inner: ast.AST) -> list[ast.AST]:
     ]
 
 
-def _flow(project: _Project, scope: Function | None, node: ast.AST) -> list[_Flow]:
+def _flow(project: Project, scope: Function | None, node: ast.AST) -> list[Flow]:
     """The flows of this node alone."""
     match node:
         case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.NamedExpr():
@@ -334,16 +287,16 @@ def _flow(project: _Project, scope: Function | None, node: ast.AST) -> list[_Flo
 
 
 def _to(
-    project: _Project,
+    project: Project,
     scope: Function | None,
     read: Iterable[ast.AST],
     targets: Iterable[ast.AST],
-) -> _Flow:
+) -> Flow:
     written = _written(project, scope, [node for target in targets for node in walk(target)])
-    return _Flow(project.read_by(scope, read), frozenset(written))
+    return Flow(project.read_by(scope, read), frozenset(written))
 
 
-def _called(project: _Project, scope: Function | None, call: ast.Call) -> _Flow:
+def _called(project: Project, scope: Function | None, call: ast.Call) -> Flow:
     """A call may write to the parameters of what it calls, or to that of which it is a method."""
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     functions = project.called([call])
@@ -354,10 +307,10 @@ def _called(project: _Project, scope: Function | None, call: ast.Call) -> _Flow:
     }
     if isinstance(call.func, ast.Attribute) and not functions:
         entered |= _owner(project, scope, call.func.value)
-    return _Flow(project.read_by(scope, arguments), frozenset(entered))
+    return Flow(project.read_by(scope, arguments), frozenset(entered))
 
 
-def _owner(project: _Project, scope: Function | None, node: ast.AST) -> set[Name]:
+def _owner(project: Project, scope: Function | None, node: ast.AST) -> set[Name]:
     match node:
         case ast.Name() if node.id not in project.imported:
             return {project.named(scope, node.id)}
@@ -369,7 +322,7 @@ def _owner(project: _Project, scope: Function | None, node: ast.AST) -> set[Name
             return set()
 
 
-def _written(project: _Project, scope: Function | None, nodes: Iterable[ast.AST]) -> set[Name]:
+def _written(project: Project, scope: Function | None, nodes: Iterable[ast.AST]) -> set[Name]:
     """The names that these nodes, themselves alone, store to."""
     names = set[Name]()
     for node in nodes:
@@ -385,9 +338,9 @@ def _written(project: _Project, scope: Function | None, nodes: Iterable[ast.AST]
     return names
 
 
-def _spread(flows: list[_Flow], known: set[Name]) -> set[Name]:
+def spread_of(flows: list[Flow], known: set[Name]) -> set[Name]:
     """All names that values called as one of `known` may come to."""
-    readers: dict[Name, list[_Flow]] = {}
+    readers: dict[Name, list[Flow]] = {}
     for flow in flows:
         for name in flow.reads:
             readers.setdefault(name, []).append(flow)

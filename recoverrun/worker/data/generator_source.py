@@ -39,8 +39,8 @@ READ_AHEAD = 4
 UNTRIED = "{} was asked for its first item after the last proof: whose it is has not been shown"
 
 ANEW = (
-    "{} was called anew after the last proof, with arguments of which ranks had different ones "
-    "before: those of another rank are unknown"
+    "{} was called anew after the last proof, with arguments that may be a rank's own: those of "
+    "another rank are unknown"
 )
 
 

@@ -191,7 +191,11 @@ class DataSources:
         return name in self._trusted
 
     def knows(self, number: int, name: str) -> bool:
-        return number in self._proved or not self._executor.constants.differ_in(_root(name))
+        if number in self._proved:
+            return True
+        executor, bare = self._executor, name.rpartition(".")[2]
+        differs = executor.constants.differ_in(_root(name))
+        return not (differs or executor.influence.gives(bare, executor.apart))
 
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)

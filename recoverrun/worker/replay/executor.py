@@ -24,7 +24,7 @@ from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, diges
 from recoverrun.worker.context.module_state import Structure
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
-from recoverrun.worker.context.slot_context import AFTER, Context
+from recoverrun.worker.context.slot_context import AFTER, Context, Key
 from recoverrun.worker.data.own_data_sets import attributes_of
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
@@ -82,6 +82,7 @@ class Executor:
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
         self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before another rank's
+        self.apart: frozenset[Key] = frozenset()  # differs between us and who is executed
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # parameters that this execution may change
         self.lost: dict[int, LostRank] = {}
@@ -198,9 +199,10 @@ class Executor:
         """Run it with all that is the rank's in the place of ours."""
         top, mine = microbatch.top, microbatch.top.context
         assert mine is not None, "captured as it began"
-        names = self._substitution.apply(top, differing(theirs, mine), undo)
+        self.apart = frozenset(apart := differing(theirs, mine))
+        names = self._substitution.apply(top, apart, undo)
         hold(names, top.bulk)
-        self._substitution.find(rank, top, differing(theirs, mine), names, undo)
+        self._substitution.find(rank, top, apart, names, undo)
         self._substitution.share(rank, top, names, undo)
         self._substitution.lend(names, top, undo)
         for source in self.runtime.sources:  # one that the body made had given nothing yet

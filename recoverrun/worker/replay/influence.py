@@ -12,6 +12,7 @@ from recoverrun.worker.analysis.program_slice import (
     Texts,
     slice_before_backward,
 )
+from recoverrun.worker.analysis.rank_spread import Spread
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Context, Key
@@ -36,6 +37,7 @@ class Influence:
         self._texts = Texts()
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
+        self._gives: dict[tuple[str, frozenset[str], frozenset[str]], bool] = {}
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
@@ -81,7 +83,20 @@ class Influence:
     def spread(self, loops: Iterable[Loop], names: Iterable[str]) -> Callable[[str, int], bool]:
         """True of the lines, by file name, that may read what comes of these `names` in `loops`."""
         self._texts.load(self._script.own_modules)
-        return rank_flow.Spread(loops, list(names), self._texts.trees()).enters
+        return Spread(loops, list(names), self._texts.trees()).enters
+
+    def gives(self, function: str, differing: Iterable[Key]) -> bool:
+        """True if a call of what is called `function` may be given what comes of these, or of the
+        rank that is asked for.
+        """
+        modules = self._script.own_modules
+        names = frozenset(key if isinstance(key, str) else identifier(key) for key in differing)
+        asked = function, names, modules
+        if asked not in self._gives:
+            self._texts.load(modules)
+            spread = Spread((), names | rank_flow.ASKED, self._texts.trees())
+            self._gives = {asked: spread.gives(function)}
+        return self._gives[asked]
 
     def renews(
         self,

@@ -1,4 +1,6 @@
-"""A generator function is called in each epoch, with a seed that is the rank's own."""
+"""A generator function is called in each epoch with a seed that is the rank's own, in all of them
+or from the second one on: `called_anew.py OUT WAY`.
+"""
 
 import sys
 
@@ -18,7 +20,7 @@ def batches(xs, seed):
         yield xs[order[start : start + BATCH]]
 
 
-def main(out):
+def main(out, way):
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
@@ -26,7 +28,7 @@ def main(out):
     model = DDP(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for epoch in range(EPOCHS):
-        for x in batches(xs, 10 * epoch + rank):
+        for x in batches(xs, epoch * rank if way == "later" else 10 * epoch + rank):
             loss = F.mse_loss(model(x), x[:, :2])
             loss.backward()
             optimizer.step()

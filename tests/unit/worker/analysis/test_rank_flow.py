@@ -6,7 +6,7 @@ from textwrap import dedent, indent
 import pytest
 
 from recoverrun.worker.analysis import rank_flow
-from recoverrun.worker.analysis.rank_flow import Spread, reaches
+from recoverrun.worker.analysis.rank_flow import reaches
 from recoverrun.worker.rewriting.loop_transformer import instrument
 from tests.unit.call_graphs import graph_of
 
@@ -185,67 +185,3 @@ def test_what_a_model_reads_as_it_is_called() -> None:
     """
     assert _reaches(_script("k = 2\nmodel.scale = 1 + (step > 4 and rank)", more=scaled))
     assert not _reaches(_script("k = 2\nmodel.name = rank", more=scaled))
-
-
-# --------------------------------------------------------------------------- anywhere
-
-METERS = """
-def mean_of(value):
-    return reduced(value)  # value
-
-def reduced(value):
-    return all_reduce(value)  # within
-
-def evaluate(model, loader):
-    total = 0
-    for x in loader:
-        total += model(x)
-    return all_reduce(total)  # evaluated
-
-def main(model, loader, optimizer):
-    for epoch in range(3):
-        total, meter = 0, Meter()
-        for x in loader:
-            loss = model(x)
-            loss.backward()
-            optimizer.step()
-            total += loss.item()
-            all_reduce(loss)  # of one step
-        mean = [total / len(loader)]
-        all_reduce(
-            mean,  # mean
-        )
-        if all_reduce(total):  # test
-            break
-        mean_of(mean[0])
-
-class Meter:
-    def update(self, value):
-        self.sum += value
-
-    def spread(self):
-        return all_reduce([self.sum])  # meter
-"""
-
-
-@pytest.mark.parametrize(
-    ("differing", "lines"), [("total", {"mean", "test", "value", "within"}), ("sum", {"meter"})]
-)
-def test_a_value_comes_to_the_lines_that_read_what_is_made_of_it(
-    differing: str, lines: set[str]
-) -> None:
-    tree = ast.parse(METERS)
-    loops = instrument(ast.parse(METERS), "t.py", graph_of(tree).backward_names()).loops
-    marked = {
-        line.partition("#")[2].strip(): number
-        for number, line in enumerate(METERS.splitlines(), 1)
-        if "#" in line
-    }
-
-    spread = Spread(loops, [differing], {"t.py": tree})
-
-    assert {mark for mark, line in marked.items() if spread.enters("t.py", line)} == lines
-
-
-def test_a_line_of_another_file_reads_none_of_it() -> None:
-    assert not Spread([], ["total"], {"t.py": ast.parse("total")}).enters("other.py", 1)
