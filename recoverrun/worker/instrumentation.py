@@ -56,9 +56,10 @@ NO_CHANGES = Changes()
 class Loop:
     """An instrumented loop, and its body in a form that can be executed once more.
 
-    `body_code` and `item_code` are executed with one plain dict as globals and locals: the globals
-    of the module, overlaid with the locals that `top` was shown. Names are spelled as in `locals()`
-    (private names of a class mangled). All code keeps the line numbers of the source.
+    `body_code`, `header_code` and `item_code` are executed with one plain dict as globals and
+    locals: the globals of the module, overlaid with the locals that `top` was shown. Names are
+    spelled as in `locals()` (private names of a class mangled). All code keeps the line numbers of
+    the source.
     """
 
     id: str  # "<filename>:<lineno>"
@@ -77,6 +78,7 @@ class Loop:
     global_names: frozenset[str]  # those of `assigned` that are variables of the module
 
     item_code: CodeType | None  # binds the target from ITEM_NAME; None unless kind is "for"
+    header_code: CodeType | None = None  # the call that it goes over (`loop_header`)
     body_code: CodeType | None  # the body, its inner loops not instrumented; None if refused
     refusal: str  # "" if the body can be executed again, else a sentence that says why not
     waits: tuple[tuple[int, str], ...] = ()
@@ -85,6 +87,16 @@ class Loop:
     counts: tuple[str, str] | None = None
     """Of a `while step < limit` that counts its turns: the variable and the limit, as written."""
     branches: bool = False  # it has an `else`, which `break` passes over
+
+    @property
+    def header_names(self) -> frozenset[str]:
+        """Names of variables and attributes in the call that it goes over."""
+        return frozenset(() if self.header_code is None else self.header_code.co_names)
+
+    @property
+    def rebinds(self) -> frozenset[str]:
+        """Names that an iteration may bind."""
+        return self.assigned | self.targets
 
 
 class Runtime(Protocol):

@@ -13,6 +13,7 @@ from recoverrun.worker.context.object_members import (
     resolve,
 )
 from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.context.values import FIXED
 from recoverrun.worker.instrumentation import Loop
 
 
@@ -41,11 +42,13 @@ def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> 
     it uses.
 
     Other variables of the function (a stopwatch, say) are nobody's business; what the header of the
-    loop binds comes with its item.
+    loop binds comes with its item. Plain values in a call that it goes over tell whose data these
+    are.
     """
     if loop.module_level:
         return {name: value for name, value in module.items() if name not in loop.targets}
     read = loop.live_in - loop.targets
+    read |= {name for name in loop.header_names if type(local.get(name)) in FIXED}
     return {**module, **{name: local[name] for name in read if name in local}}
 
 

@@ -41,14 +41,15 @@ class GeneratorAgain:
         self._name = name
         self._readers: dict[int, _Reader] = {}
 
-    def item(self, rank: int, index: int) -> Any:
-        """Item `index` of `rank`, as which code runs now. Raises NotReplayable and StopIteration.
+    def item(self, rank: int, index: int, make: Make) -> Any:
+        """Item `index` of `rank`, as which code runs now, and whose generator `make` makes. Raises
+        NotReplayable and StopIteration.
 
         What was begun for a rank and has failed is made anew the next time.
         """
         reader = self._readers.pop(rank, None)
         if reader is None or (index < reader.count and index not in reader.items):
-            reader = _Reader(self.make())
+            reader = _Reader(make())
         if index not in reader.items:
             self._read(reader, index)
         self._readers[rank] = reader

@@ -172,10 +172,7 @@ class GeneratorSource(RankAware):
                 if not self._runtime.trusts(self.name):
                     raise NotReplayable(UNTRIED.format(self.name))
                 if self.again is not None and value is None:
-                    own = rank == self._runtime.own_rank
-                    if not (own or self._runtime.knows(self.number, self.name)):
-                        raise NotReplayable(ANEW.format(self.name))
-                    return self.again.item(rank, index)
+                    return self.again.item(rank, index, self._make_as(rank, self.again.make))
                 return self._resumed(value)
             return self._served(rank, taken)
         except NotReplayable as reason:
@@ -183,6 +180,15 @@ class GeneratorSource(RankAware):
         except StopIteration:
             self._runtime.spoil(f"rank {rank} has no more data where this rank has")
         return taken.item if taken is not None else None
+
+    def _make_as(self, rank: int, own: Make) -> Make:
+        """The call that makes the generator of `rank`. Raises NotReplayable."""
+        if rank == self._runtime.own_rank:
+            return own
+        make = self._runtime.made_as(self.number, self.name, own)
+        if make is None:
+            raise NotReplayable(ANEW.format(self.name))
+        return make
 
     def _fresh(self, rank: int, value: Any) -> Any:
         """Return an item of other data.

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
+from recoverrun.worker.data.generator_wrapper import Make
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.source import Draw, Source
@@ -77,9 +78,9 @@ class GeneratorRuntime(DataRuntime, Protocol):
     def trusts(self, name: str) -> bool:
         """True once a proof has resumed a generator of this function."""
 
-    def knows(self, number: int, name: str) -> bool:
-        """True if generator `number` is proved, or ranks give the function of this name the same
-        arguments, as far as is known.
+    def made_as(self, number: int, name: str, own: Make) -> Make | None:
+        """The call that the executed rank makes where we made generator `number` of the function
+        `name` by our `own`; None if it is not known.
         """
 
     def spoil(self, reason: str) -> None:

@@ -172,7 +172,7 @@ class DataSources:
         self._proved |= {one.number for one in asked}
 
     def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
-        ours = self._executor.data_sets.get(id(data))
+        ours = self._executor.executed.data_sets.get(id(data))
         return {} if ours is None else put_in_place(data, ours, begun)
 
     def roots(self) -> dict[str, Any]:
@@ -190,12 +190,14 @@ class DataSources:
     def trusts(self, name: str) -> bool:
         return name in self._trusted
 
-    def knows(self, number: int, name: str) -> bool:
-        if number in self._proved:
-            return True
+    def made_as(self, number: int, name: str, own: Make) -> Make | None:
         executor, bare = self._executor, name.rpartition(".")[2]
+        if number in self._proved:
+            return own
         differs = executor.constants.differ_in(_root(name))
-        return not (differs or executor.influence.gives(bare, executor.apart))
+        if differs or executor.influence.gives(bare, executor.executed.apart):
+            return executor.executed.headers.made_like(own)
+        return own
 
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)

@@ -24,7 +24,7 @@ from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, diges
 from recoverrun.worker.context.module_state import Structure
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
-from recoverrun.worker.context.slot_context import AFTER, Context, Key
+from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.data.own_data_sets import attributes_of
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
@@ -41,6 +41,7 @@ from recoverrun.worker.replay.executed import (
     NothingReached,
     require_count,
 )
+from recoverrun.worker.replay.executed_rank import ExecutedRank
 from recoverrun.worker.replay.influence import Influence
 from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing, require
 from recoverrun.worker.replay.local_shards import LocalShards
@@ -74,15 +75,13 @@ class Executor:
         self.runtime, self._together = runtime, together
         self.influence = Influence(runtime)
         self.captures = Captures(runtime)
-        self.shares = LocalShards()
-        self.constants = RankConstants()
+        self.shares, self.constants = LocalShards(), RankConstants()
         self._substitution = Substitution(runtime, self.influence, self.shares)
         self.containment = Containment(runtime, leave, others_wait_s)
         self.look_at_the_clock = self.containment.timer.look
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
-        self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before another rank's
-        self.apart: frozenset[Key] = frozenset()  # differs between us and who is executed
+        self.executed = ExecutedRank(self.influence.moves)
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # parameters that this execution may change
         self.lost: dict[int, LostRank] = {}
@@ -178,9 +177,9 @@ class Executor:
         moved, self.influence.top = Moved.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
-        self.data_sets = attributes_of(self.runtime.sources)
-        untold = state.context.streams if state.torch_unknown and moved.torch else None
+        self.executed.begins(top, attributes_of(self.runtime.sources), state.unknown)
         theirs = state.context
+        untold = theirs.streams if state.torch_unknown and moved.torch else None
         kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())
         self._skip = microbatch.place.skip
         try:
@@ -199,7 +198,7 @@ class Executor:
         """Run it with all that is the rank's in the place of ours."""
         top, mine = microbatch.top, microbatch.top.context
         assert mine is not None, "captured as it began"
-        self.apart = frozenset(apart := differing(theirs, mine))
+        apart = differing(theirs, mine)
         names = self._substitution.apply(top, apart, undo)
         hold(names, top.bulk)
         self._substitution.find(rank, top, apart, names, undo)
@@ -211,6 +210,7 @@ class Executor:
             source.seek(rank, count)
         REGISTRY.restore(theirs.generators)
         restore_streams(theirs.streams)
+        self.executed.goes_on(apart, names)
         with as_rank(rank), self.constants.of(rank, self.influence.asked(top)):
             item = self._item(top, rank)
             if top.body is not None:  # what making an iterator draws is not drawn again

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from recoverrun.worker.analysis import rank_flow
+from recoverrun.worker.analysis.later_writes import written_later
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
     Texts,
@@ -97,6 +98,11 @@ class Influence:
             spread = Spread((), names | rank_flow.ASKED, self._texts.trees())
             self._gives = {asked: spread.gives(function)}
         return self._gives[asked]
+
+    def moves(self, names: Collection[str]) -> bool:
+        """True if one of these names is written later than objects are made."""
+        self._texts.load(self._script.own_modules)
+        return written_later(self._texts.trees().values(), frozenset(names))
 
     def renews(
         self,

@@ -28,6 +28,7 @@ from recoverrun.worker.rewriting.loop_body import (
     prepare,
     refusal_of,
 )
+from recoverrun.worker.rewriting.loop_header import call_in
 from recoverrun.worker.rewriting.rank0_shields import shielded
 from recoverrun.worker.rewriting.rank0_transformer import Rank0Blocks, transform
 
@@ -261,6 +262,7 @@ class _Rewriter(ast.NodeTransformer):
             tested=self._tested(node, class_name, first),
             global_names=reads.assigned & self._globals(class_name, reads.assigned),
             item_code=item_code,
+            header_code=self._header_call(node, class_name, first),
             body_code=body_code,
             refusal=refusal,
             waits=tuple((point.line, point.reason) for point in points),
@@ -284,6 +286,16 @@ class _Rewriter(ast.NodeTransformer):
         item = ast.copy_location(ast.Name(ITEM_NAME, ast.Load()), target)
         assign = ast.copy_location(ast.Assign([target], item), target)
         return names, self._compile(ast.Module([assign], []))
+
+    def _header_call(self, node: AnyLoop, class_name: str, first: str) -> CodeType | None:
+        call = call_in(node.iter) if isinstance(node, ast.For) else None
+        if call is None:
+            return None
+        (prepared,) = prepare([call], class_name, first)
+        code: CodeType = compile(
+            ast.Expression(prepared), self.filename, "eval", flags=self.flags, dont_inherit=True
+        )
+        return code
 
     def _compile(self, module: ast.Module) -> CodeType:
         flags = self.flags

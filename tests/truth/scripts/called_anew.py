@@ -1,5 +1,5 @@
 """A generator function is called in each epoch with a seed that is the rank's own, in all of them
-or from the second one on: `called_anew.py OUT WAY`.
+or from the second one on, or that a function makes: `called_anew.py OUT WAY`.
 """
 
 import sys
@@ -20,6 +20,16 @@ def batches(xs, seed):
         yield xs[order[start : start + BATCH]]
 
 
+def step(model, optimizer, x):
+    F.mse_loss(model(x), x[:, :2]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def seed_of(epoch, rank):
+    return 10 * epoch + rank
+
+
 def main(out, way):
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -28,11 +38,12 @@ def main(out, way):
     model = DDP(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for epoch in range(EPOCHS):
-        for x in batches(xs, epoch * rank if way == "later" else 10 * epoch + rank):
-            loss = F.mse_loss(model(x), x[:, :2])
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        if way == "called":
+            for x in batches(xs, seed_of(epoch, rank)):
+                step(model, optimizer, x)
+        else:
+            for x in batches(xs, epoch * rank if way == "later" else 10 * epoch + rank):
+                step(model, optimizer, x)
     torch.save(model.module.state_dict(), f"{out}/weights{rank}.pt")
     dist.destroy_process_group()
 

@@ -53,10 +53,10 @@ def test_a_generator_gives_the_items_of_the_rank_for_which_it_was_made() -> None
 
 def test_items_of_steps_that_are_over_are_read_again() -> None:
     made = again(share, 30)
-    assert [made.item(OTHER, index) for index in (0, 1, 2)] == [0, 3, 6]
+    assert [made.item(OTHER, index, made.make) for index in (0, 1, 2)] == [0, 3, 6]
     made.begin_step(2)
 
-    assert [made.item(OTHER, index) for index in (2, 0, 3)] == [6, 0, 9]
+    assert [made.item(OTHER, index, made.make) for index in (2, 0, 3)] == [6, 0, 9]
 
 
 def test_a_rank_whose_data_end_before_ours_do() -> None:
@@ -86,9 +86,9 @@ def test_one_that_draws_on_the_way_is_not_read(
     made, before = again(drawing, generator), read_streams()
     state = generator.get_state() if generator else None
 
-    made.item(OTHER, 0)
+    made.item(OTHER, 0, made.make)
     with pytest.raises(NotReplayable, match="draws random numbers"):
-        made.item(OTHER, 1)
+        made.item(OTHER, 1, made.make)
 
     assert read_streams() == before
     if generator is not None:
@@ -112,7 +112,8 @@ def failing() -> Iterator[int]:
 
 def test_an_error_is_a_reason() -> None:
     with pytest.raises(NotReplayable, match="no file"):
-        again(failing).item(OTHER, 0)
+        made = again(failing)
+        made.item(OTHER, 0, made.make)
 
 
 def test_what_is_read_already_cannot_be_read_again() -> None:
@@ -124,3 +125,33 @@ def test_what_is_read_already_cannot_be_read_again() -> None:
     assert maker(share, (items,), {}) is None
     assert maker(share, (), {"limit": items}) is None
     assert maker(rest, (), {}) is None
+
+
+@pytest.mark.parametrize("rank", [0, OTHER], ids=["this rank", "another"])
+def test_what_another_rank_gave_a_generator_that_is_called_anew_has_to_be_known(rank: int) -> None:
+    def numbers(start: int) -> Iterator[int]:
+        yield from range(start, 9)
+
+    play = Play(known=False)
+    feed = GeneratorSource(numbers(5), "numbers", play, 0, lambda: numbers(5))
+    next(feed)
+
+    play.acting_rank = rank
+    feed.seek(rank, 0)
+    next(feed)
+
+    assert ("was called anew after the last proof" in play.spoiled) is (rank == OTHER)
+
+
+def test_a_generator_that_is_called_anew_is_made_by_the_call_of_the_other_rank() -> None:
+    def numbers(start: int) -> Iterator[int]:
+        yield from range(start, 9)
+
+    play = Play(known=False, makes=lambda: numbers(7))
+    feed = GeneratorSource(numbers(5), "numbers", play, 0, lambda: numbers(5))
+    next(feed)
+
+    play.acting_rank = OTHER
+    feed.seek(OTHER, 0)
+
+    assert (next(feed), play.spoiled) == (7, "")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.generator_wrapper import Make
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.rng.streams import read_streams, restore_streams
@@ -52,12 +53,13 @@ class Play:
     tens: Tens = field(default_factory=Tens)
     trusted: bool = True
     known: bool = True  # what the generator was given
+    makes: Make | None = None  # the call of the rank that is executed
 
     def trusts(self, name: str) -> bool:
         return self.trusted
 
-    def knows(self, number: int, name: str) -> bool:
-        return self.known
+    def made_as(self, number: int, name: str, own: Make) -> Make | None:
+        return own if self.known else self.makes
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         return None
@@ -379,19 +381,3 @@ def test_a_generator_that_no_proof_has_resumed_is_not_resumed_for_another_rank()
 
     assert play.spoiled.startswith("numbers was asked for its first item after the last proof")
     assert next(feed) == 1, "nothing was taken from the script"
-
-
-@pytest.mark.parametrize("rank", [0, OTHER], ids=["this rank", "another"])
-def test_what_another_rank_gave_a_generator_that_is_called_anew_has_to_be_known(rank: int) -> None:
-    def numbers(start: int) -> Iterator[int]:
-        yield from range(start, 9)
-
-    play = Play(known=False)
-    feed = GeneratorSource(numbers(5), "numbers", play, 0, lambda: numbers(5))
-    next(feed)
-
-    play.acting_rank = rank
-    feed.seek(rank, 0)
-    next(feed)
-
-    assert ("was called anew after the last proof" in play.spoiled) is (rank == OTHER)

@@ -158,7 +158,7 @@ def test_a_block_of_fsdp1_around_the_loop_holds_for_executed_code(outside: bool)
 
 def test_groups_of_fsdp2_are_switched_as_they_were() -> None:
     class Group:
-        reduce_grads = all_reduce_grads = False
+        reduce_grads = all_reduce_grads = is_sharded = False
 
     strategy, group = Fsdp2(cast("StrategyHost", Host())), Group()
     strategy._groups.add(group)

@@ -1,0 +1,118 @@
+"""The rank that is executed, as sources of data ask for it: its calls in the headers of loops.
+
+    for x in batches(rows, rank, world):
+
+A proof shows whose the first generator is. One that is called anew in a later epoch may have been
+given what is a rank's own. Its call is made again with the names of the rank that is executed, if
+it is plain (`loop_header`): if it gives with our names what our generator was given, and nothing
+that it reads is written in the loop, or later than objects are made.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from types import CodeType, MethodType
+from typing import Any, NamedTuple
+
+from recoverrun.worker.context.slot_context import Key, belongs_to_process, last
+from recoverrun.worker.context.values import is_simple, same
+from recoverrun.worker.data.generator_wrapper import Make, maker
+from recoverrun.worker.tracking.microbatches import Top
+
+
+class Call(NamedTuple):
+    """A function of the script, not wrapped, and what it is given."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+class HeaderCalls:
+    """The call in the header of the loop that is executed."""
+
+    def __init__(self, moves: Callable[[Collection[str]], bool]) -> None:
+        """`moves` is true of names that are written later than objects are made."""
+        self._moves = moves
+        self._code: CodeType | None = None
+        self._own: Call | None = None
+        self._names: dict[str, Any] = {}
+
+    def begins(self, top: Top, unknown: Collection[Key]) -> None:
+        """An iteration is about to be executed; names and objects still are ours. What is `unknown`
+        of the rank that is executed is ours then, too.
+        """
+        loop = top.loop
+        self._code, self._own, self._names = loop.header_code, None, {}
+        guessed = {last(key) for key in unknown} | loop.rebinds
+        guessed |= {name for name in loop.header_names if _tells_a_place(name)}
+        if self._code is not None and guessed.isdisjoint(loop.header_names):
+            self._own = _call(self._code, {**top.globals, **top.names})
+
+    def goes_on(self, names: dict[str, Any]) -> None:
+        """Names and objects are those of another rank."""
+        self._names = names
+
+    def made_like(self, own: Make) -> Make | None:
+        """The call that the executed rank makes where we made `own`; None if it is not known."""
+        mine, code = self._own, self._code
+        if mine is None or code is None or not isinstance(own, partial):
+            return None
+        given = Call(own.func, own.args, own.keywords)
+        if not _alike(mine, given):
+            return None
+        theirs = _call(code, self._names)
+        if theirs is None or theirs.function is not given.function or self._moves(code.co_names):
+            return None
+        return maker(theirs.function, theirs.arguments, theirs.keywords)
+
+
+class ExecutedRank:
+    """The rank that is executed, as sources of data ask for it; one after another."""
+
+    def __init__(self, moves: Callable[[Collection[str]], bool]) -> None:
+        """`moves` is that of `HeaderCalls`."""
+        self.headers = HeaderCalls(moves)
+        self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before the rank's
+        self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
+
+    def begins(
+        self, top: Top, data_sets: dict[int, dict[str, Any]], unknown: Collection[Key]
+    ) -> None:
+        """An iteration is about to be executed; names and objects still are ours, also the
+        attributes of `data_sets`.
+        """
+        self.data_sets = data_sets
+        self.headers.begins(top, unknown)
+
+    def goes_on(self, apart: Iterable[Key], names: dict[str, Any]) -> None:
+        """Names and objects are those of the rank, which differs from us in what is `apart`."""
+        self.apart = frozenset(apart)
+        self.headers.goes_on(names)
+
+
+def _tells_a_place(name: str) -> bool:
+    """True of a local rank: contexts leave it to the process that executes."""
+    return belongs_to_process(name) and not any(word in name.lower() for word in ("device", "cuda"))
+
+
+def _call(code: CodeType, names: dict[str, Any]) -> Call | None:
+    try:
+        function, arguments, keywords = eval(code, names)
+    # Protects the survivor: names that the script sets later are not there, or hold other things.
+    except Exception:
+        return None
+    if isinstance(function, MethodType):
+        bound: Any = function
+        function, arguments = bound.__func__, (bound.__self__, *arguments)
+    return Call(getattr(function, "__wrapped__", function), arguments, keywords)
+
+
+def _alike(one: Call, other: Call) -> bool:
+    if one.function is not other.function or one.keywords.keys() != other.keywords.keys():
+        return False
+    pairs = [*zip(one.arguments, other.arguments, strict=False)]
+    pairs += [(value, other.keywords[name]) for name, value in one.keywords.items()]
+    alike = all(
+        mine is theirs or (is_simple(mine) and same(mine, theirs)) for mine, theirs in pairs
+    )
+    return alike and len(one.arguments) == len(other.arguments)

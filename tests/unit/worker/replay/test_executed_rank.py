@@ -1,0 +1,128 @@
+"""The call of a generator function in a loop's header, as another rank makes it."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recoverrun.worker.data.generator_wrapper import Make, maker
+from recoverrun.worker.replay.executed_rank import HeaderCalls
+from tests.unit.contexts import loop
+
+ROWS = [1.0, 2.0, 3.0, 4.0]
+
+
+def plain(rows: list[float], rank: int, world: int = 2) -> Iterator[float]:
+    yield from rows[rank::world]
+
+
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As an instrumented generator function is."""
+
+    @wraps(function)
+    def generator(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the wrapper is not called")
+
+    return generator
+
+
+class Feed:
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    @wrapped
+    def batches(self, rows: list[float]) -> Iterator[float]:
+        raise AssertionError("replaced below")
+
+
+def _feed_batches(self: Feed, rows: list[float]) -> Iterator[float]:
+    yield from rows[self.rank :: 2]
+
+
+Feed.batches = wrapped(_feed_batches)  # type: ignore[method-assign]
+
+
+def _made(
+    header: str,
+    own: Make | None,
+    *,
+    mine: dict[str, Any],
+    theirs: dict[str, Any],
+    unknown: frozenset[str] = frozenset(),
+    moving: frozenset[str] = frozenset(),
+    **more: Any,
+) -> list[float] | None:
+    code = compile(header, "t.py", "eval")
+    calls = HeaderCalls(lambda names: not moving.isdisjoint(names))
+    top: Any = SimpleNamespace(loop=loop(header_code=code, **more), globals={}, names=mine)
+    calls.begins(top, unknown)
+    calls.goes_on(theirs)
+    assert own is not None
+    made = calls.made_like(own)
+    return None if made is None else list(made())
+
+
+CALLED = "(batches, (rows, rank), {})"
+MINE = {"batches": wrapped(plain), "rows": ROWS, "rank": 0}
+THEIRS = {**MINE, "rank": 1}
+OWN = maker(plain, (ROWS, 0), {})
+
+
+def test_the_generator_of_the_other_rank() -> None:
+    assert _made(CALLED, OWN, mine=MINE, theirs=THEIRS) == [2.0, 4.0]
+
+
+def test_a_method_is_called_with_its_object() -> None:
+    feed = Feed(0)
+    mine = {"feed": feed, "rows": ROWS}
+    own = maker(_feed_batches, (feed, ROWS), {})
+    theirs = {"feed": Feed(1), "rows": ROWS}
+
+    assert _made("(feed.batches, (rows,), {})", own, mine=mine, theirs=theirs) == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        maker(plain, (ROWS, 1), {}),  # what gives 0 now gave 1 then
+        maker(plain, (list(ROWS), 0, 2), {}),
+        maker(plain, ([1.0], 0), {}),
+        maker(_feed_batches, (ROWS, 0), {}),
+        lambda: plain(ROWS, 0),
+    ],
+)
+def test_a_header_that_did_not_make_our_generator_says_nothing(own: Make) -> None:
+    assert _made(CALLED, own, mine=MINE, theirs=THEIRS) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"unknown": frozenset({"rank"})},
+        {"moving": frozenset({"rank"})},
+        {"assigned": frozenset({"rank"})},
+        {"targets": frozenset({"rows"})},
+    ],
+)
+def test_what_may_have_been_another_value_as_the_loop_began(more: dict[str, Any]) -> None:
+    assert _made(CALLED, OWN, mine=MINE, theirs=THEIRS, **more) is None
+
+
+def test_a_local_rank_is_no_ranks_own_in_a_context() -> None:
+    names = {"local_rank": 0, "batches": MINE["batches"], "rows": ROWS}
+    header = "(batches, (rows, local_rank), {})"
+
+    assert _made(header, OWN, mine=names, theirs=names) is None
+
+
+def test_names_that_are_not_there() -> None:
+    assert _made(CALLED, OWN, mine={}, theirs=THEIRS) is None
+    assert _made(CALLED, OWN, mine=MINE, theirs={}) is None
+
+
+def test_a_generator_that_reads_from_an_iterator_is_not_made_again() -> None:
+    theirs = {**THEIRS, "rows": iter(ROWS)}
+
+    assert _made(CALLED, OWN, mine=MINE, theirs=theirs) is None
