@@ -17,7 +17,7 @@ CLAIMS = ".job.*"
 """The names of all such files."""
 
 _TRIES = 2
-"""Who held it before may end between a look at the lock and a look at the name."""
+"""The holder may end between a look at the lock and a look at the name."""
 
 _NAME_MOST = 4096
 
