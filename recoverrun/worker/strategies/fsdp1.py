@@ -11,8 +11,9 @@ Under `no_sync` gradients are kept unsharded until the last microbatch: that is 
 re-executed microbatches are each reduced by themselves.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -208,7 +209,17 @@ class Fsdp1(Sharding):
 
     def switches(self) -> Switched:
         outside = self._module is None or bool(self._module._sync_gradients)
-        return nullcontext if outside else self._unheeded
+        return partial(self._as_sharded, nullcontext if outside else self._unheeded)
+
+    @contextmanager
+    def _as_sharded(self, switched: Switched) -> Iterator[None]:
+        sharded = [handle for handle in self._handles() if handle.needs_unshard()]
+        with switched():
+            try:
+                yield
+            finally:
+                # Code that came to no backward has left the whole, which no update changes.
+                _reshard(sharded)
 
     def digest(self) -> int:
         """The digest of unsharded gradients: those that were reduced, and those that wait."""
@@ -266,11 +277,15 @@ class Fsdp1(Sharding):
     def adopt(self, plan: list[Any]) -> None:
         """A forward of the prologue may have left the whole of a parameter that is given now."""
         super().adopt(plan)
-        for handle in self._handles():
-            if hasattr(handle.flat_param, "_local_shard") and not handle.needs_unshard():
-                handle.reshard(True)
+        _reshard(one for one in self._handles() if hasattr(one.flat_param, "_local_shard"))
 
     def _handles(self) -> list[Any]:
         modules = self._module.modules() if self._module is not None else ()
         found = (getattr(module, "_handle", None) for module in modules)
         return [handle for handle in found if handle is not None]
+
+
+def _reshard(handles: Iterable[Any]) -> None:
+    for handle in handles:
+        if not handle.needs_unshard():
+            handle.reshard(True)

@@ -1,7 +1,7 @@
 """Code that is executed again finds all switched as it was when its iteration began."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -146,7 +146,7 @@ def test_no_sync_around_the_backward_alone_says_nothing_of_the_forward() -> None
 @pytest.mark.parametrize("outside", [True, False])
 def test_a_block_of_fsdp1_around_the_loop_holds_for_executed_code(outside: bool) -> None:
     strategy = Fsdp1(cast("StrategyHost", Host()))
-    strategy._module = SimpleNamespace(_sync_gradients=outside)
+    strategy._module = SimpleNamespace(_sync_gradients=outside, modules=list)
     then = strategy.switches()
     strategy._module._sync_gradients = True
 
@@ -154,6 +154,35 @@ def test_a_block_of_fsdp1_around_the_loop_holds_for_executed_code(outside: bool)
         assert strategy._held_back == (0 if outside else 1)
 
     assert strategy._held_back == 0
+
+
+class Handle:
+    """Of a flat parameter of FSDP1."""
+
+    def __init__(self, whole: bool) -> None:
+        self.whole = whole
+
+    def needs_unshard(self) -> bool:
+        return not self.whole
+
+    def reshard(self, free: bool) -> None:
+        assert free
+        self.whole = False
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_flat_parameters_of_fsdp1_are_left_sharded_where_they_were(fails: bool) -> None:
+    strategy, handles = Fsdp1(cast("StrategyHost", Host())), [Handle(False), Handle(True)]
+    modules = [SimpleNamespace(_handle=one) for one in handles]
+    strategy._module = SimpleNamespace(_sync_gradients=True, modules=lambda: modules)
+    then = strategy.switches()
+
+    with suppress(ArithmeticError), then():
+        handles[0].whole = True  # by a forward
+        if fails:
+            raise ArithmeticError
+
+    assert [one.whole for one in handles] == [False, True]
 
 
 def test_groups_of_fsdp2_are_switched_as_they_were() -> None:
