@@ -22,6 +22,12 @@ ITEM_NAME = "__recoverrun_item__"
 EXIT_NAME = "__recoverrun_exit__"
 
 
+WITHOUT_EFFECT = frozenset(
+    {"len", "int", "float", "str", "min", "max", "abs", "range", "get_rank", "get_world_size"}
+)
+"""Functions that a loop's header may call for its call to be made once more."""
+
+
 class Making(NamedTuple):
     """The place where rank 0 makes, before it trains, something that it alone has."""
 

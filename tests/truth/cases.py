@@ -116,9 +116,11 @@ STREAMS = (
     ),
     case("B7-asked", "own_batches.py", "r1@step:5:forward", ranks=3, sample=False),
     case("B7-ahead", "own_batches.py", "r1@step:5:forward", "r0@step:3:vote"),
-    case("B9-seeds", "called_anew.py", "r1@step:2:forward", "r0@step:5:reduce", sample=False),
-    case("B9-later", "called_anew.py", "r1@step:2:forward"),
-    case("B9-called", "called_anew.py", "r1@step:2:forward", contract="told", told="called anew"),
+    *(case(f"B9-{way}", "called_anew.py", "r1@step:2:forward") for way in ("seeds", "later")),
+    *(
+        case(f"B9-{way}", "called_anew.py", "r1@step:2:forward", contract="told", told="anew")
+        for way in ("called", "shares")
+    ),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),

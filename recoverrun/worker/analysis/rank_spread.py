@@ -63,6 +63,15 @@ class Spread:
             if isinstance(node, ast.stmt) and _is_at(node, line)
         )
 
+    def reaches(self, loop: Loop, names: Iterable[str]) -> bool:
+        """True if one of these is a variable where `loop` is, or an attribute, called as one of
+        `names`.
+        """
+        found = find_loop(loop, self._modules)
+        if self._everywhere or found is None:
+            return True
+        return not self._names.isdisjoint(called_so(self._project, [found[0]], names))
+
     def gives(self, function: str) -> bool:
         """True if a call of `function` may be given one of these names, or none is found that calls
         it so.

@@ -4,18 +4,20 @@
 
 A proof shows whose the first generator is. One that is called anew in a later epoch may have been
 given what is a rank's own. Its call is made again with the names of the rank that is executed, if
-it is plain (`loop_header`): if it gives with our names what our generator was given, and nothing
-that it reads is written in the loop, or later than objects are made.
+it is plain (`loop_header`): if it gives with our names what our generator was given, nothing that
+it reads is written in the loop, or later than objects are made, and what no context holds of the
+rank (rows) is no rank's own.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from types import CodeType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from recoverrun.worker.context.slot_context import Key, belongs_to_process, last
-from recoverrun.worker.context.values import is_simple, same
+from recoverrun.worker.context.values import FIXED, is_simple, same
 from recoverrun.worker.data.generator_wrapper import Make, maker
+from recoverrun.worker.instrumentation import WITHOUT_EFFECT, Loop
 from recoverrun.worker.tracking.microbatches import Top
 
 
@@ -27,51 +29,70 @@ class Call(NamedTuple):
     keywords: dict[str, Any]
 
 
+class Text(Protocol):
+    """Knows the script's own text."""
+
+    def moves(self, names: Collection[str]) -> bool:
+        """True if one of these names is written later than objects are made."""
+
+    def are_of_ranks(self, loop: Loop, names: Collection[str], differing: Iterable[Key]) -> bool:
+        """True if what is called as one of `names` at `loop` may come of these, or of the rank that
+        is asked for.
+        """
+
+
 class HeaderCalls:
     """The call in the header of the loop that is executed."""
 
-    def __init__(self, moves: Callable[[Collection[str]], bool]) -> None:
-        """`moves` is true of names that are written later than objects are made."""
-        self._moves = moves
-        self._code: CodeType | None = None
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        self._loop: Loop | None = None
         self._own: Call | None = None
         self._names: dict[str, Any] = {}
+        self._apart: frozenset[Key] = frozenset()
 
     def begins(self, top: Top, unknown: Collection[Key]) -> None:
         """An iteration is about to be executed; names and objects still are ours. What is `unknown`
         of the rank that is executed is ours then, too.
         """
-        loop = top.loop
-        self._code, self._own, self._names = loop.header_code, None, {}
+        self._loop, self._own, self._names = (loop := top.loop), None, {}
         guessed = {last(key) for key in unknown} | loop.rebinds
         guessed |= {name for name in loop.header_names if _tells_a_place(name)}
-        if self._code is not None and guessed.isdisjoint(loop.header_names):
-            self._own = _call(self._code, {**top.globals, **top.names})
+        if loop.header_code is not None and guessed.isdisjoint(loop.header_names):
+            self._own = _call(loop.header_code, {**top.globals, **top.names})
 
-    def goes_on(self, names: dict[str, Any]) -> None:
-        """Names and objects are those of another rank."""
-        self._names = names
+    def goes_on(self, apart: frozenset[Key], names: dict[str, Any]) -> None:
+        """Names and objects are those of another rank, as far as it differs in what is `apart`."""
+        self._apart, self._names = apart, names
 
     def made_like(self, own: Make) -> Make | None:
         """The call that the executed rank makes where we made `own`; None if it is not known."""
-        mine, code = self._own, self._code
-        if mine is None or code is None or not isinstance(own, partial):
+        mine, loop, text = self._own, self._loop, self._text
+        if mine is None or loop is None or not isinstance(own, partial):
             return None
+        assert loop.header_code is not None, "it gave our call"
         given = Call(own.func, own.args, own.keywords)
         if not _alike(mine, given):
             return None
-        theirs = _call(code, self._names)
-        if theirs is None or theirs.function is not given.function or self._moves(code.co_names):
+        theirs = _call(loop.header_code, self._names)
+        if theirs is None or theirs.function is not given.function:
+            return None
+        ours = self._held_by_nobody(loop.header_names)
+        if text.moves(loop.header_names) or text.are_of_ranks(loop, ours, self._apart):
             return None
         return maker(theirs.function, theirs.arguments, theirs.keywords)
+
+    def _held_by_nobody(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the names whose values no context holds, so that they still are ours."""
+        held = {name for name in names if type(self._names.get(name, ...)) in FIXED}
+        return names - held - {last(key) for key in self._apart} - WITHOUT_EFFECT
 
 
 class ExecutedRank:
     """The rank that is executed, as sources of data ask for it; one after another."""
 
-    def __init__(self, moves: Callable[[Collection[str]], bool]) -> None:
-        """`moves` is that of `HeaderCalls`."""
-        self.headers = HeaderCalls(moves)
+    def __init__(self, text: Text) -> None:
+        self.headers = HeaderCalls(text)
         self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before the rank's
         self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
 
@@ -87,7 +108,7 @@ class ExecutedRank:
     def goes_on(self, apart: Iterable[Key], names: dict[str, Any]) -> None:
         """Names and objects are those of the rank, which differs from us in what is `apart`."""
         self.apart = frozenset(apart)
-        self.headers.goes_on(names)
+        self.headers.goes_on(self.apart, names)
 
 
 def _tells_a_place(name: str) -> bool:

@@ -81,7 +81,7 @@ class Executor:
         self.look_at_the_clock = self.containment.timer.look
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
-        self.executed = ExecutedRank(self.influence.moves)
+        self.executed = ExecutedRank(self.influence)
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # parameters that this execution may change
         self.lost: dict[int, LostRank] = {}

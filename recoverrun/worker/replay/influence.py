@@ -38,7 +38,8 @@ class Influence:
         self._texts = Texts()
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
-        self._gives: dict[tuple[str, frozenset[str], frozenset[str]], bool] = {}
+        self._gives: dict[tuple[str, int], bool] = {}
+        self._spreads: dict[tuple[frozenset[str], frozenset[str]], Spread] = {}
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
@@ -90,14 +91,27 @@ class Influence:
         """True if a call of what is called `function` may be given what comes of these, or of the
         rank that is asked for.
         """
-        modules = self._script.own_modules
-        names = frozenset(key if isinstance(key, str) else identifier(key) for key in differing)
-        asked = function, names, modules
+        spread = self._spread_of(differing)
+        asked = function, id(spread)
         if asked not in self._gives:
-            self._texts.load(modules)
-            spread = Spread((), names | rank_flow.ASKED, self._texts.trees())
             self._gives = {asked: spread.gives(function)}
         return self._gives[asked]
+
+    def are_of_ranks(self, loop: Loop, names: Collection[str], differing: Iterable[Key]) -> bool:
+        """True if what is called as one of `names` at `loop` may come of these, or of the rank that
+        is asked for.
+        """
+        return self._spread_of(differing).reaches(loop, names)
+
+    def _spread_of(self, differing: Iterable[Key]) -> Spread:
+        modules = self._script.own_modules
+        names = frozenset(key if isinstance(key, str) else identifier(key) for key in differing)
+        asked = names, modules
+        if asked not in self._spreads:
+            self._texts.load(modules)
+            self._gives.clear()
+            self._spreads = {asked: Spread((), names | rank_flow.ASKED, self._texts.trees())}
+        return self._spreads[asked]
 
     def moves(self, names: Collection[str]) -> bool:
         """True if one of these names is written later than objects are made."""

@@ -10,10 +10,7 @@ import ast
 import builtins
 
 from recoverrun.worker.analysis.call_graph import name_of
-
-WITHOUT_EFFECT = frozenset(
-    {"len", "int", "float", "str", "min", "max", "abs", "range", "get_rank", "get_world_size"}
-)
+from recoverrun.worker.instrumentation import WITHOUT_EFFECT
 
 PLAIN = (
     ast.Attribute, ast.BinOp, ast.BoolOp, ast.Compare, ast.Constant, ast.IfExp, ast.List, ast.Name,

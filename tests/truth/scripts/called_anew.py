@@ -1,5 +1,5 @@
 """A generator function is called in each epoch with a seed that is the rank's own, in all of them
-or from the second one on, or that a function makes: `called_anew.py OUT WAY`.
+or from the second one on, or that a function makes, or with its rows: `called_anew.py OUT WAY`.
 """
 
 import sys
@@ -35,10 +35,14 @@ def main(out, way):
     rank = dist.get_rank()
     torch.manual_seed(0)
     xs = torch.randn(ROWS, 8)
+    mine = xs[rank::2].clone()
     model = DDP(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for epoch in range(EPOCHS):
-        if way == "called":
+        if way == "shares":
+            for x in batches(mine, epoch):
+                step(model, optimizer, x)
+        elif way == "called":
             for x in batches(xs, seed_of(epoch, rank)):
                 step(model, optimizer, x)
         else:

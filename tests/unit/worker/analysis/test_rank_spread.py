@@ -133,3 +133,26 @@ def test_of_too_many_functions_all_is_taken_for_granted(monkeypatch: pytest.Monk
     monkeypatch.setattr(rank_spread, "MOST_FUNCTIONS", 1)
 
     assert _gives("batches(rows, epoch)")
+
+
+FED = """
+def batches(rows, rank):
+    yield rows[rank]
+
+def main(rows, model):
+    rank = dist.get_rank()
+    mine = rows[rank::2]
+    others = rows
+    for x in batches(rows, rank):
+        model(x).backward()
+"""
+
+
+def test_a_variable_where_a_loop_is_may_come_of_the_rank() -> None:
+    tree = ast.parse(FED)
+    (loop,) = instrument(ast.parse(FED), "t.py", graph_of(tree).backward_names()).loops
+    spread = Spread((), ASKED, {"t.py": tree})
+
+    found = [name for name in ("mine", "rank", "others", "rows") if spread.reaches(loop, [name])]
+
+    assert found == ["mine", "rank"]  # not the parameters of `batches`

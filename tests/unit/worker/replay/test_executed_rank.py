@@ -52,13 +52,19 @@ def _made(
     theirs: dict[str, Any],
     unknown: frozenset[str] = frozenset(),
     moving: frozenset[str] = frozenset(),
+    of_ranks: frozenset[str] = frozenset(),
     **more: Any,
 ) -> list[float] | None:
     code = compile(header, "t.py", "eval")
-    calls = HeaderCalls(lambda names: not moving.isdisjoint(names))
+    text: Any = SimpleNamespace(
+        moves=lambda names: not moving.isdisjoint(names),
+        are_of_ranks=lambda loop, names, differing: not of_ranks.isdisjoint(names),
+    )
+    calls = HeaderCalls(text)
     top: Any = SimpleNamespace(loop=loop(header_code=code, **more), globals={}, names=mine)
     calls.begins(top, unknown)
-    calls.goes_on(theirs)
+    apart = {name for name in mine if theirs.get(name) is not mine[name]}
+    calls.goes_on(frozenset(apart - {"rows"}), theirs)
     assert own is not None
     made = calls.made_like(own)
     return None if made is None else list(made())
@@ -104,6 +110,7 @@ def test_a_header_that_did_not_make_our_generator_says_nothing(own: Make) -> Non
         {"moving": frozenset({"rank"})},
         {"assigned": frozenset({"rank"})},
         {"targets": frozenset({"rows"})},
+        {"of_ranks": frozenset({"rows"})},
     ],
 )
 def test_what_may_have_been_another_value_as_the_loop_began(more: dict[str, Any]) -> None:
@@ -126,3 +133,10 @@ def test_a_generator_that_reads_from_an_iterator_is_not_made_again() -> None:
     theirs = {**THEIRS, "rows": iter(ROWS)}
 
     assert _made(CALLED, OWN, mine=MINE, theirs=theirs) is None
+
+
+def test_plain_values_and_what_contexts_hold_of_the_rank_are_its_own() -> None:
+    of_ranks = frozenset({"rank", "place"})
+    mine, theirs = {**MINE, "place": ["a"]}, {**THEIRS, "place": ["b"]}
+
+    assert _made(CALLED, OWN, mine=mine, theirs=theirs, of_ranks=of_ranks) == [2.0, 4.0]
