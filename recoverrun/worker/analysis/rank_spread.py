@@ -24,7 +24,7 @@ from recoverrun.worker.analysis.rank_flow import (
 from recoverrun.worker.analysis.syntax_trees import children
 from recoverrun.worker.instrumentation import Loop
 
-HARDWARE = ("device", "gpu", "cuda")
+HARDWARE = ("device", "cuda")
 """A variable with such a word in its name tells where a rank computes, and not what."""
 
 

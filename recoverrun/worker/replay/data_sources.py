@@ -196,7 +196,7 @@ class DataSources:
             return own
         differs = executor.constants.differ_in(_root(name))
         if differs or executor.influence.gives(bare, executor.executed.apart):
-            return executor.executed.headers.made_like(own)
+            return executor.executed.made_like(own)
         return own
 
     def spoil(self, reason: str) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from types import CodeType, MethodType
 from typing import Any, NamedTuple, Protocol
 
+from recoverrun.worker.analysis.rank_spread import HARDWARE
 from recoverrun.worker.context.slot_context import Key, belongs_to_process, last
 from recoverrun.worker.context.values import FIXED, is_simple, same
 from recoverrun.worker.data.generator_wrapper import Make, maker
@@ -41,32 +42,36 @@ class Text(Protocol):
         """
 
 
-class HeaderCalls:
-    """The call in the header of the loop that is executed."""
+class ExecutedRank:
+    """One rank after another."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
+        self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before the rank's
+        self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
         self._loop: Loop | None = None
-        self._own: Call | None = None
+        self._own: Call | None = None  # in its header
         self._names: dict[str, Any] = {}
-        self._apart: frozenset[Key] = frozenset()
 
-    def begins(self, top: Top, unknown: Collection[Key]) -> None:
-        """An iteration is about to be executed; names and objects still are ours. What is `unknown`
-        of the rank that is executed is ours then, too.
+    def begins(
+        self, top: Top, data_sets: dict[int, dict[str, Any]], unknown: Collection[Key]
+    ) -> None:
+        """An iteration is about to be executed; names and objects still are ours, also the
+        attributes of `data_sets`. What is `unknown` of the rank is ours then, too.
         """
+        self.data_sets = data_sets
         self._loop, self._own, self._names = (loop := top.loop), None, {}
         guessed = {last(key) for key in unknown} | loop.rebinds
         guessed |= {name for name in loop.header_names if _tells_a_place(name)}
         if loop.header_code is not None and guessed.isdisjoint(loop.header_names):
             self._own = _call(loop.header_code, {**top.globals, **top.names})
 
-    def goes_on(self, apart: frozenset[Key], names: dict[str, Any]) -> None:
-        """Names and objects are those of another rank, as far as it differs in what is `apart`."""
-        self._apart, self._names = apart, names
+    def goes_on(self, apart: Iterable[Key], names: dict[str, Any]) -> None:
+        """Names and objects are those of the rank, which differs from us in what is `apart`."""
+        self.apart, self._names = frozenset(apart), names
 
     def made_like(self, own: Make) -> Make | None:
-        """The call that the executed rank makes where we made `own`; None if it is not known."""
+        """The call that the rank makes where we made `own`; None if it is not known."""
         mine, loop, text = self._own, self._loop, self._text
         if mine is None or loop is None or not isinstance(own, partial):
             return None
@@ -78,45 +83,23 @@ class HeaderCalls:
         if theirs is None or theirs.function is not given.function:
             return None
         ours = self._held_by_nobody(loop.header_names)
-        if text.moves(loop.header_names) or text.are_of_ranks(loop, ours, self._apart):
+        if text.moves(loop.header_names) or text.are_of_ranks(loop, ours, self.apart):
             return None
         return maker(theirs.function, theirs.arguments, theirs.keywords)
 
     def _held_by_nobody(self, names: frozenset[str]) -> frozenset[str]:
         """Those of the names whose values no context holds, so that they still are ours."""
         held = {name for name in names if type(self._names.get(name, ...)) in FIXED}
-        return names - held - {last(key) for key in self._apart} - WITHOUT_EFFECT
-
-
-class ExecutedRank:
-    """The rank that is executed, as sources of data ask for it; one after another."""
-
-    def __init__(self, text: Text) -> None:
-        self.headers = HeaderCalls(text)
-        self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before the rank's
-        self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
-
-    def begins(
-        self, top: Top, data_sets: dict[int, dict[str, Any]], unknown: Collection[Key]
-    ) -> None:
-        """An iteration is about to be executed; names and objects still are ours, also the
-        attributes of `data_sets`.
-        """
-        self.data_sets = data_sets
-        self.headers.begins(top, unknown)
-
-    def goes_on(self, apart: Iterable[Key], names: dict[str, Any]) -> None:
-        """Names and objects are those of the rank, which differs from us in what is `apart`."""
-        self.apart = frozenset(apart)
-        self.headers.goes_on(self.apart, names)
+        return names - held - {last(key) for key in self.apart} - WITHOUT_EFFECT
 
 
 def _tells_a_place(name: str) -> bool:
     """True of a local rank: contexts leave it to the process that executes."""
-    return belongs_to_process(name) and not any(word in name.lower() for word in ("device", "cuda"))
+    return belongs_to_process(name) and not any(word in name.lower() for word in HARDWARE)
 
 
 def _call(code: CodeType, names: dict[str, Any]) -> Call | None:
+    """The call as the script's own header makes it with these names; None if it does not."""
     try:
         function, arguments, keywords = eval(code, names)
     # Protects the survivor: names that the script sets later are not there, or hold other things.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.data.generator_wrapper import Make, maker
-from recoverrun.worker.replay.executed_rank import HeaderCalls
+from recoverrun.worker.replay.executed_rank import ExecutedRank
 from tests.unit.contexts import loop
 
 ROWS = [1.0, 2.0, 3.0, 4.0]
@@ -28,20 +28,15 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     return generator
 
 
-class Feed:
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-
-    @wrapped
-    def batches(self, rows: list[float]) -> Iterator[float]:
-        raise AssertionError("replaced below")
-
-
-def _feed_batches(self: Feed, rows: list[float]) -> Iterator[float]:
+def _feed_batches(self: "Feed", rows: list[float]) -> Iterator[float]:
     yield from rows[self.rank :: 2]
 
 
-Feed.batches = wrapped(_feed_batches)  # type: ignore[method-assign]
+class Feed:
+    batches = wrapped(_feed_batches)
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
 
 
 def _made(
@@ -60,13 +55,13 @@ def _made(
         moves=lambda names: not moving.isdisjoint(names),
         are_of_ranks=lambda loop, names, differing: not of_ranks.isdisjoint(names),
     )
-    calls = HeaderCalls(text)
+    executed = ExecutedRank(text)
     top: Any = SimpleNamespace(loop=loop(header_code=code, **more), globals={}, names=mine)
-    calls.begins(top, unknown)
+    executed.begins(top, {}, unknown)
     apart = {name for name in mine if theirs.get(name) is not mine[name]}
-    calls.goes_on(frozenset(apart - {"rows"}), theirs)
+    executed.goes_on(apart - {"rows"}, theirs)
     assert own is not None
-    made = calls.made_like(own)
+    made = executed.made_like(own)
     return None if made is None else list(made())
 
 
