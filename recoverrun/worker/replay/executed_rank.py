@@ -11,7 +11,7 @@ rank (rows) is no rank's own.
 
 from collections.abc import Collection, Iterable
 from functools import partial
-from types import CodeType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, Protocol
 
 from recoverrun.worker.analysis.rank_spread import HARDWARE
@@ -101,7 +101,7 @@ def _tells_a_place(name: str) -> bool:
 def _call(code: CodeType, names: dict[str, Any]) -> Call | None:
     """The call as the script's own header makes it with these names; None if it does not."""
     try:
-        function, arguments, keywords = eval(code, names)
+        function, arguments, keywords = FunctionType(code, names)()
     # Protects the survivor: names that the script sets later are not there, or hold other things.
     except Exception:
         return None
