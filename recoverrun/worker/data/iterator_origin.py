@@ -179,11 +179,14 @@ class OriginPairs:
         )
 
     def _places_like(self, own: Origin) -> tuple[RankPlace, ...] | None:
-        """A loader that is made anew carries the ranks that the loaders before it carried."""
+        """A loader that is made anew carries the ranks that the loaders before it carried, and as
+        the rank is executed its samplers may carry these already.
+        """
         mine = own.rank_places or ()
-        if not all(place in self._places for place in mine):
+        theirs = {(count, rank): rank for (count, _), rank in self._places.items()} | self._places
+        if not all(place in theirs for place in mine):
             return None
-        return tuple((place[0], self._places[place]) for place in mine)
+        return tuple((place[0], theirs[place]) for place in mine)
 
     def _generators(self, own: Origin) -> tuple[bytes, ...] | None:
         """Ranks with different numbers of rows draw different numbers in a pass."""

@@ -256,6 +256,17 @@ def test_a_loader_made_after_the_loss_carries_what_those_before_it_did() -> None
     assert other.rank_places is None and other.places_for(origin(striding(2, count=5))) == {}
 
 
+def test_a_sampler_that_is_given_the_ranks_attributes_as_it_is_executed_carries_its_place() -> None:
+    pairs = OriginPairs()
+    pairs.learn({1: origin(striding(1))}, {1: origin(striding(2))})
+
+    executed = pairs.derive(origin(striding(1)), None)
+
+    assert executed.rank_places == ((4, 1),)
+    executed.require_rank_places(origin(striding(1)), 2)
+    assert pairs.derive(origin(striding(3)), None).rank_places is None
+
+
 @pytest.mark.parametrize("wrong", [7, [[1]], [[1, "2"]], [[True, 1]]])
 def test_places_that_are_none_are_not_taken(wrong: Any) -> None:
     packed = [*origin(striding(1)).pack()[:-1], wrong]
