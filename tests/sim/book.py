@@ -265,8 +265,8 @@ class Book:
         self.early = not self.topology_told or not self._able(set(self.plan.world) - lost)
 
     def _able(self, ranks: Collection[int]) -> bool:
-        """Nobody is behind who has voted in a step, or has said what it promises."""
-        return self.committed > 0 or self.promising.issuperset(ranks)
+        """Nobody is behind who has voted in a step, has said what it promises, or has ended."""
+        return self.committed > 0 or (self.promising | self.ended).issuperset(ranks)
 
     def _finished(self, left: Sequence[int]) -> None:
         whole = any(set(ranks) <= self.ended for ranks in self.plan.layout)
