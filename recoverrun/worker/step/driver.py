@@ -171,8 +171,8 @@ class Driver:
             if worker.failpoints.pace_s:
                 worker.failpoints.keep_pace(away=worker.lost)
         wanted = self._verifier.wants(top) or self._returns.wants(top)
-        attempt = worker.runtime.loop_stack.attempt()
-        context = self.replayer.capture_top(worker.step, index, attempt, top, wanted=wanted)
+        at = worker.transaction, index, worker.runtime.loop_stack.attempt()
+        context = self.replayer.capture_top(*at, top, wanted=wanted)
         if worker.protected and context is not None:
             if not index:
                 tops = [one.top for one in worker.runtime.under_way() if one.top is not None]
@@ -306,7 +306,7 @@ class Driver:
         microbatch = worker.runtime.note_backward()
         worker.runtime.loop_stack.begin_counts()
         if microbatch is not None:
-            self.replayer.ran(worker.step, microbatch, strategy)
+            self.replayer.ran(worker.transaction, microbatch, strategy)
         if strategy is None:
             return
         if not worker.protected:

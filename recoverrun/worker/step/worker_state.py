@@ -97,13 +97,16 @@ class WorkerState:
         return self._protection.machine if self._protection is not None else None
 
     @property
+    def transaction(self) -> int:
+        """The number of the present one; 0 is the one that torch reduces, and all before it."""
+        return self._protection.machine.step_index if self._protection is not None else 0
+
+    @property
     def step(self) -> int:
-        """The present transaction; 0 is the one that torch reduces."""
-        if self._protection is not None:
-            return self._protection.machine.step_index
-        if self.strategy is not None:
-            return 0
-        return self.unvoted.index if self.unvoted is not None else 0
+        """The present transaction, or the step of a script that has none."""
+        if self.protected or self.strategy is not None or self.unvoted is None:
+            return self.transaction
+        return self.unvoted.index
 
     @property
     def lost(self) -> bool:
