@@ -16,6 +16,9 @@ WEAKEST_FIRST: tuple[Promise, ...] = (
     "exact-samples",
 )
 
+WITHOUT_SURVIVORS = frozenset[Promise]({"unprotected", "rollback"})
+"""No step outlives a loss."""
+
 
 @dataclass(slots=True)
 class Promises:
@@ -26,9 +29,9 @@ class Promises:
     def hear(self, verdict: Verdict) -> None:
         before = self.verdicts.get(verdict.rank)
         self.verdicts[verdict.rank] = verdict
-        if "unprotected" in (verdict.promise, before.promise if before is not None else ""):
-            found = (one.promise == "unprotected" for one in self.verdicts.values())
-            self.refused = any(found)
+        said = {verdict.promise, before.promise if before is not None else verdict.promise}
+        if said & WITHOUT_SURVIVORS:
+            self.refused = any(one.promise in WITHOUT_SURVIVORS for one in self.verdicts.values())
 
     def statement(self, live_ranks: Collection[int]) -> Record | None:
         """The journal's line, once every live rank has spoken; None if there is nothing to say."""

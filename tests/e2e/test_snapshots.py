@@ -139,6 +139,38 @@ def test_a_replica_survives_and_once_none_is_left_all_go_back(tmp_path: Path) ->
             assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
 
 
+@pytest.mark.parametrize(
+    ("layout", "dies", "promises"),
+    [
+        ("by-hand", "all@13", ["exact-samples", "exact-samples"]),
+        ("divided", "1@13", ["rollback", "rollback"]),  # of several replicas, none is whole
+    ],
+)
+def test_the_promise_is_the_same_once_all_have_gone_back(
+    layout: str, dies: str, promises: list[str], tmp_path: Path
+) -> None:
+    case = GoingBack(shape="epochs", layout=layout, ranks=2, dies=dies)
+    expected = undisturbed(case, tmp_path / "plain")
+    with running(
+        case,
+        tmp_path / "back",
+        options=("--snapshot-every=5",),
+        arguments=(f"--dies={dies}",),
+        bound_s=WITHIN_S,
+    ) as run:
+        ended_well(run)
+        nothing_left(run)
+        weights = weights_of(run)
+        order = ("promise.state", "snapshot.restored")
+        happened = [record.get("promise", "back") for record in run.records(*order)]
+
+    back = happened.index("back")
+    assert [happened[back - 1], happened[-1]] == promises
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
 def test_snapshots_go_on_once_a_lost_replica_is_back(tmp_path: Path) -> None:
     """It comes back before all go back to a snapshot, of which it has its part, and after that."""
     case = GoingBack(shape="epochs", layout="ddp", ranks=2, dies="1@8,all@90,1@95", steps=180)

@@ -141,7 +141,7 @@ class Taker:
             worker.roll_back(ONE_PROCESS)
         begins = self._steps.begins(top)
         if begins:
-            if worker.strategy is None:  # else transactions are what is counted there
+            if not worker.transacts:
                 worker.progress.at(worker.progress.phase, self._steps.index)
             self._past.step_begins(stack_of(runtime.stack, top))
         self._past.note(top)

@@ -250,8 +250,8 @@ class Driver:
         worker = self.worker
         self._hooked = True
         if worker.strategy is not None and worker.strategy.early:
-            worker.refuse(IN_BACKWARD)
-            worker.runtime.mode.retire()  # torch reduces by itself from now on
+            worker.refuse(IN_BACKWARD, snapshots=not worker.protected)
+            worker.give_back()
 
     def backward_begins(self, losses: Any) -> None:
         """A backward begins, from these losses."""
@@ -314,7 +314,7 @@ class Driver:
                 self.begin()
         else:
             if microbatch is None:
-                worker.refuse(worker.runtime.why_no_loop())
+                worker.refuse(worker.runtime.why_no_loop(), snapshots=False)
             self._accumulated()
             if strategy.synced:
                 self.settle()

@@ -4,7 +4,7 @@
 |---|---|
 | exact-samples | a lost rank's microbatches are made up with its own samples and random numbers |
 | equal-count | with other samples of the same data |
-| rollback | there is one replica: all ranks go back to the newest snapshot |
+| rollback | no step outlives a loss: all ranks go back to the newest snapshot |
 | unprotected | not at all: a loss ends the run, as under torchrun |
 """
 

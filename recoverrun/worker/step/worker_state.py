@@ -27,6 +27,7 @@ from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.loop_extent import extent
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Promise
 from rendezvous.protocol.views import View
 from rendezvous.protocol.worker_env import IF_ALONE, WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
@@ -102,9 +103,14 @@ class WorkerState:
         return self._protection.machine.step_index if self._protection is not None else 0
 
     @property
+    def transacts(self) -> bool:
+        """True if steps are transactions, or will be: they end with a vote."""
+        return self.protected or (self.strategy is not None and not self.refusal)
+
+    @property
     def step(self) -> int:
         """The present transaction, or the step of a script that has none."""
-        if self.protected or self.strategy is not None or self.unvoted is None:
+        if self.transacts or self.unvoted is None:
             return self.transaction
         return self.unvoted.index
 
@@ -178,8 +184,15 @@ class WorkerState:
         """The reason why nothing is protected, "" if something is or may be."""
         return self.guarantee.refusal
 
-    def refuse(self, reason: str) -> None:
-        """No protection for this script, for this reason; it runs as under torchrun.
+    @property
+    def without_survivors(self) -> Promise:
+        """The promise of this run where no step outlives a loss."""
+        asked = self.unvoted is not None and self.env.snapshot_every != IF_ALONE
+        return "rollback" if asked else "unprotected"
+
+    def refuse(self, reason: str, *, snapshots: bool = True) -> None:
+        """No step of this script outlives a loss, for this reason. All ranks go back to `snapshots`
+        if these were asked for and can be taken; else it runs as under torchrun.
 
         Raises RanksDiffer where somebody is lost already: then the run is over.
         """
@@ -187,11 +200,20 @@ class WorkerState:
             sentence = TOO_LATE.format(reason)
             self.reporter.discord(sentence)
             raise RanksDiffer(sentence)
-        if not self.refusal:
-            if not self.protected:
-                self.runtime.mode.retire()
-            self.guarantee.state("unprotected", reason)
-            self.take_no_snapshots("the script is not served")
+        if self.refusal:
+            return
+        if snapshots and self.without_survivors == "rollback":
+            self.guarantee.state("rollback", reason)
+            return
+        if not self.protected:
+            self.runtime.mode.retire()
+        self.guarantee.state("unprotected", reason)
+        self.take_no_snapshots("the script is not served")
+
+    def give_back(self) -> None:
+        """Let torch reduce by itself from now on, if gradients are ours to reduce."""
+        if self.protected:
+            self.runtime.mode.retire()
 
     def roll_back(self, reason: str) -> None:
         """There is one replica, for this reason: a loss costs steps if snapshots are taken, and
@@ -209,10 +231,11 @@ class WorkerState:
         of all replicas where there are several.
         """
         self._forget_snapshots(reason)
-        if self.strategy is not None:
+        if self.transacts and not self.refusal:
             self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")
             return
-        self.runtime.mode.retire()
+        if not self.protected:
+            self.runtime.mode.retire()
         self.guarantee.state("unprotected", f"{NO_SNAPSHOTS} {reason}")
 
     def take_no_snapshots(self, reason: str) -> None:

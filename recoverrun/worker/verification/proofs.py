@@ -264,6 +264,9 @@ class Proofs:
         worker, own = self._worker, proved.promise
         self._waited = 0
         why = proved.reason if own == weakest else UNSAID
+        if weakest == "unprotected":
+            weakest = worker.without_survivors
+            own = weakest if own == "unprotected" else own
         if weakest == "equal-count" and exact_mode.gives_way(worker):
             worker.guarantee.weaken(why)
         elif worker.guarantee.promise is None or weakest != "exact-samples":

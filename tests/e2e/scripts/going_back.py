@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+import divided
 import fading
 import given
 import numpy as np
@@ -47,7 +48,7 @@ inner = nn.Sequential(
 model: nn.Module = inner
 if args.shape == "thawing":
     inner[0].requires_grad_(False)
-if args.layout == "ddp":
+if args.layout in ("ddp", "divided"):
     model = nn.parallel.DistributedDataParallel(inner)
 elif args.layout == "fsdp2":
     from torch.distributed.fsdp import fully_shard
@@ -60,7 +61,8 @@ elif args.layout.startswith("fsdp1"):
 
     original = args.layout == "fsdp1-original"
     model = FSDP(inner, use_orig_params=original, device_id=torch.device("cpu"))
-optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+kind = divided.Divided if args.layout == "divided" else torch.optim.AdamW
+optimizer = kind([p for p in model.parameters() if p.requires_grad], lr=0.01)
 schedule: torch.optim.lr_scheduler.LRScheduler
 if args.shape == "thawing":
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4)
@@ -120,6 +122,10 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     loss.backward()
     end_here()
     halt_here()
+    if args.layout == "by-hand":
+        for param in model.parameters():
+            dist.all_reduce(param.grad)
+            param.grad.div_(dist.get_world_size())
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     if args.shape == "fading":
         fading.fade(model.parameters())

@@ -12,6 +12,7 @@ from rendezvous.protocol.messages import (
     Farewell,
     Overdue,
     PeerFault,
+    Promise,
     Report,
     Verdict,
 )
@@ -86,14 +87,13 @@ def test_unequal_microbatches_are_not_dealt_out_but_told_with_their_ranks() -> N
     assert "rank 0: 1 microbatch; rank 1: 2 microbatches" in reason(effects)
 
 
+@pytest.mark.parametrize("promise", ["unprotected", "rollback"])
 @pytest.mark.parametrize("lost", [True, False])
 def test_where_nothing_can_be_made_good_any_more_a_loss_that_is_gathered_ends_the_job(
-    lost: bool,
+    lost: bool, promise: Promise
 ) -> None:
     """Two ranks differ in a step from which one has gone on, and another one is lost."""
-    uneven = Verdict(
-        rank=0, generation=1, promise="unprotected", microbatches=1, reason="ranks differ"
-    )
+    uneven = Verdict(rank=0, generation=1, promise=promise, microbatches=1, reason="ranks differ")
     job = Job()
     if lost:
         job.end(2)

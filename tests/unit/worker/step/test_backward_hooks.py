@@ -9,6 +9,7 @@ import torch
 from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
+from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.mode import ExecutionMode
 from rendezvous.protocol.progress_page import Phase
 
@@ -21,6 +22,7 @@ class Told:
         self.strategy = None if by_hand else SimpleNamespace(early=early)
         self._hooked = False
         self.unvoted = None
+        self.protected = True
         self.refusals: list[str] = []
         self.runtime = SimpleNamespace(mode=ExecutionMode())
         self.replayer = SimpleNamespace(skips=lambda: False)
@@ -37,8 +39,12 @@ class Told:
     def hooks_gradients(self) -> None:
         Driver.hooks_gradients(cast("Driver", self))
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, *, snapshots: bool) -> None:
+        assert not snapshots, "gradients are ours to reduce"
         self.refusals.append(reason)
+
+    def give_back(self) -> None:
+        WorkerState.give_back(cast("WorkerState", self))
 
 
 def test_the_end_is_told_before_the_script_goes_on() -> None:

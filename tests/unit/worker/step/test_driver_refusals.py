@@ -8,13 +8,14 @@ import pytest
 from ft_collectives.communicators.errors import RanksDiffer
 from recoverrun.worker.step.worker_state import TOO_LATE, WorkerState
 from recoverrun.worker.tracking.mode import ExecutionMode
-from rendezvous.protocol.messages import Discord
+from rendezvous.protocol.messages import Discord, Promise
+from rendezvous.protocol.worker_env import IF_ALONE
 
 
 class Refusing:
     """As much of a session as refusing needs."""
 
-    def __init__(self, *, lost: bool, acting: bool = False) -> None:
+    def __init__(self, *, lost: bool, acting: bool = False, every: str = IF_ALONE) -> None:
         from recoverrun.worker.step.guarantee import Guarantee
         from recoverrun.worker.step.reporter import Reporter
 
@@ -24,18 +25,25 @@ class Refusing:
         self.guarantee = Guarantee(self.reporter, lambda: 1)
         self.lost, self.acting = lost, acting
         self.protected = True
-        self.unvoted = None
+        self.unvoted = object()  # snapshots can be taken
+        self.env = SimpleNamespace(snapshot_every=every, rank=1)
+        self.ended: list[str] = []  # snapshots
         self.runtime = SimpleNamespace(mode=ExecutionMode())
 
     @property
     def refusal(self) -> str:
         return self.guarantee.refusal
 
-    def take_no_snapshots(self, reason: str) -> None:
-        WorkerState.take_no_snapshots(cast("WorkerState", self), reason)
+    @property
+    def without_survivors(self) -> Promise:
+        getter: Any = WorkerState.without_survivors
+        return cast("Promise", getter.fget(self))
 
-    def refuse(self) -> None:
-        WorkerState.refuse(cast("WorkerState", self), "two models")
+    def take_no_snapshots(self, reason: str) -> None:
+        self.ended.append(reason)
+
+    def refuse(self, *, snapshots: bool = True) -> None:
+        WorkerState.refuse(cast("WorkerState", self), "two models", snapshots=snapshots)
 
 
 def test_while_a_replica_is_lost_a_refusal_ends_the_run_and_the_launcher_is_told() -> None:
@@ -57,3 +65,25 @@ def test_before_that_and_in_another_rank_s_code_nothing_ends(lost: bool, acting:
 
     assert session.refusal == "two models"
     assert not any(isinstance(one, Discord) for one in session.sent)
+
+
+@pytest.mark.parametrize(
+    ("every", "snapshots", "promise"),
+    [
+        ("auto", True, "rollback"),
+        ("5", True, "rollback"),
+        ("5", False, "unprotected"),
+        (IF_ALONE, True, "unprotected"),
+    ],
+)
+def test_who_asked_for_snapshots_goes_back_to_them(
+    every: str, snapshots: bool, promise: str
+) -> None:
+    session = Refusing(lost=False, every=every)
+    session.protected = False
+
+    session.refuse(snapshots=snapshots)
+
+    assert (session.guarantee.promise, session.refusal) == (promise, "two models")
+    goes_back = promise == "rollback"
+    assert session.runtime.mode.active is goes_back and bool(session.ended) is not goes_back

@@ -57,6 +57,7 @@ class Play:
 
     def __init__(self, *microbatches: Microbatch) -> None:
         self.refusal = ""
+        self.without_survivors: Promise = "unprotected"
         self.heard: list[dict[str, Any]] = []  # what the other rank answers, in order
         self.said: list[dict[str, Any]] = []
         self.promises: list[tuple[Promise, str]] = []
@@ -185,18 +186,20 @@ def test_unequal_numbers_of_microbatches_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "promise"),
+    ("own", "other", "promise", "snapshots"),
     [
-        ("exact-samples", "exact-samples", "exact-samples"),
-        ("exact-samples", "equal-count", "equal-count"),
-        ("equal-count", "exact-samples", "equal-count"),
-        ("equal-count", "unprotected", "unprotected"),
+        ("exact-samples", "exact-samples", "exact-samples", False),
+        ("exact-samples", "equal-count", "equal-count", False),
+        ("equal-count", "exact-samples", "equal-count", True),
+        ("equal-count", "unprotected", "unprotected", False),
+        ("equal-count", "unprotected", "rollback", True),
     ],
 )
 def test_the_weakest_promise_of_any_rank_holds(
-    own: Promise, other: Promise, promise: Promise
+    own: Promise, other: Promise, promise: Promise, snapshots: bool
 ) -> None:
     play = Play()
+    play.without_survivors = "rollback" if snapshots else "unprotected"
     play.least_of_others = WEAKEST_FIRST.index(other)
 
     weakest = play.verification._everybody(GENERATION, own)
@@ -204,6 +207,15 @@ def test_the_weakest_promise_of_any_rank_holds(
 
     assert play.guarantee.promise == promise
     assert play.promises == [(own, "what was found")]
+
+
+def test_who_finds_that_nothing_can_be_made_good_says_what_the_run_goes_back_to() -> None:
+    play = Play()
+    play.without_survivors = "rollback"
+
+    play.verification._conclude("unprotected", Proved("unprotected", "it leaves a trace"))
+
+    assert play.promises == [("rollback", "it leaves a trace")]
 
 
 def test_a_second_proof_that_holds_says_nothing_anew() -> None:
