@@ -56,7 +56,7 @@ class Serving:
         def updated(optimizer: Any, *_: object) -> None:
             if worker.acting:
                 return
-            steps.updated = True
+            taker.updated()
             if env.finals:
                 steps.trains(optimizer)
 

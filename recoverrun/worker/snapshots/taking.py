@@ -65,7 +65,7 @@ KEEPER_WITHIN_S = 60.0
 """So long a keeper that nobody has asked for may take to begin. Nobody waits for it."""
 
 TOGETHER_WITHIN = 10
-"""Steps: a script may warm something up before its processes meet."""
+"""Updates: a script may warm something up before its processes meet, or its loop begins."""
 
 
 class Taker:
@@ -106,6 +106,7 @@ class Taker:
         self._unasked = parts.worker.env.snapshot_every == IF_ALONE
         self._begun = 0  # snapshots
         self._apart = 0  # updates of a process that has met no other one
+        self._loopless = 0  # updates that no loop of the script's was seen around
         self._paused = parts.worker.env.birth > 0  # a replica is lost; this process came later
 
     def resumes(self, of: SnapshotId, before: Before, proof: int | None) -> None:
@@ -198,6 +199,15 @@ class Taker:
         self._uses_gradients = any(bool(one.any()) for one in held)
         if self._uses_gradients and taking is not None and not taking.gradients:
             self._give_up(GRADIENTS)
+
+    def updated(self) -> None:
+        """An optimizer has made an update."""
+        worker = self._parts.worker
+        self._steps.updated = True
+        if not worker.runtime.training_loops:
+            self._loopless += 1
+            if self._loopless == TOGETHER_WITHIN:
+                worker.take_no_snapshots(worker.runtime.why_no_loop())
 
     def fence(self) -> None:
         """An optimizer is about to write: wait for the thread, and seal what it has copied."""

@@ -133,7 +133,7 @@ class Driver:
         try:
             refusal = self._verifier.fitness(fabric, vote_group)
             if refusal:
-                worker.refuse(refusal)
+                worker.refuse(refusal, snapshots=bool(worker.runtime.microbatches))
                 return
             exact_mode.require(worker.env, worker.strategy)
             self.replayer.transaction_ends()

@@ -10,7 +10,7 @@ from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import AutoPace, Pace
-from recoverrun.worker.snapshots.taking import AWAY, Taker
+from recoverrun.worker.snapshots.taking import AWAY, TOGETHER_WITHIN, Taker
 from rendezvous.bays.client import SnapshotMissed
 from rendezvous.protocol.worker_env import IF_ALONE
 
@@ -61,6 +61,27 @@ def test_memory_is_taken_for_a_model_on_the_cpu_and_where_somebody_asked(
 
     assert not reasons
     assert keeper.asked
+
+
+@pytest.mark.parametrize("loops", [set[str](), {"train.py:5"}])
+def test_a_script_that_trains_in_no_loop_has_none_and_says_so(loops: set[str]) -> None:
+    reasons: list[str] = []
+    runtime = SimpleNamespace(training_loops=loops, why_no_loop=lambda: "it is in no loop")
+    env = SimpleNamespace(snapshot_every="5", birth=0)
+    worker = SimpleNamespace(env=env, runtime=runtime, take_no_snapshots=reasons.append)
+    parts, steps = SimpleNamespace(worker=worker), SimpleNamespace(updated=False)
+    taker = Taker(
+        cast(Any, parts), cast(Any, steps), cast(Any, Keeper()), pace=AutoPace(None, lambda _: 0),
+        attempt=0, past=cast(Any, None),
+    )  # fmt: skip
+
+    for _ in range(TOGETHER_WITHIN - 1):
+        taker.updated()
+    assert steps.updated and not reasons
+    taker.updated()
+    taker.updated()
+
+    assert reasons == ([] if loops else ["it is in no loop"])
 
 
 def test_both_bays_are_made_ready_before_they_are_needed_and_each_once() -> None:
