@@ -21,7 +21,7 @@ from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import LocalShard, is_distributed, unpack
 from recoverrun.worker.arrival.plain_values import Place
-from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Context, Key, belongs_to_process, key_of, last
@@ -83,7 +83,7 @@ def put_states(made: MadeObjects, packed: PackedState) -> None:
             if name == "optimizers":
                 _require_groups(one, state.get("param_groups", one.param_groups))
                 state = _distributed(one, state)
-            one.load_state_dict({**one.state_dict(), **state})
+            one.load_state_dict({**state_of(one), **state})
     _keep(held)
 
 

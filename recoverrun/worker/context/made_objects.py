@@ -3,9 +3,10 @@
 All ranks run the same code, so the n-th of a kind is the same one on each of them.
 """
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -50,3 +51,19 @@ def _watch(kind: Any, made: list[weakref.ref[Any]]) -> None:
         return one
 
     kind.__new__ = new
+
+
+def is_divided(optimizer: Any) -> bool:
+    """True if each rank holds a part of its state alone: ZeRO stage 1."""
+    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
+
+
+def state_of(one: Any) -> dict[str, Any]:
+    """The state of an optimizer, a scheduler or a scaler.
+
+    One that is divided gives its own only after all ranks have gathered it. The optimizer within,
+    which holds this rank's part, is packed for itself.
+    """
+    state = torch.optim.Optimizer.state_dict(one) if is_divided(one) else one.state_dict()
+    return cast("dict[str, Any]", state)

@@ -5,7 +5,6 @@ An update needs gradients that were reduced. Before it the ones that a script re
 optimizer exchanges what ranks computed.
 """
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
@@ -29,12 +28,13 @@ WRAPPED_WITHIN = 10
 
 def knowing(parts: "Parts", original: Any) -> Any:
     """`Optimizer.add_param_group`, by which every optimizer comes to know its parameters."""
+    from recoverrun.worker.context.made_objects import is_divided
 
     def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
         parts.executor.optimizers.add(optimizer)
         parts.made.note_optimizer(optimizer)
-        if _is_divided(optimizer):
+        if is_divided(optimizer):
             parts.worker.refuse(DIVIDED)
 
     return wrapper
@@ -73,12 +73,6 @@ def _stepping(parts: "Parts", manual: "ManualAllReduce", optimizer: Any) -> None
     manual.stepping()
     if parts.worker.strategy is None and not parts.worker.refusal and _trains_together():
         _unwrapped_step(parts)
-
-
-def _is_divided(optimizer: Any) -> bool:
-    """True if a loss would take a part of its state along: ZeRO stage 1."""
-    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
-    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
 
 def unserved_backward(parts: "Parts", manual: "ManualAllReduce") -> None:

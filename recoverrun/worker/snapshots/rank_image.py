@@ -24,6 +24,7 @@ from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.winding import standing
+from recoverrun.worker.context.made_objects import state_of
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import lost_entries, moved_sources, trained_parameters
@@ -185,7 +186,7 @@ def _states(packing: Packing, kind: str, objects: Sequence[Any]) -> list[Plain]:
     told: list[Plain] = []
     for number, one in enumerate(objects):
         entries: list[Plain] = []
-        for key, value in one.state_dict().items():
+        for key, value in state_of(one).items():
             try:
                 entries.append([key, packing.pack(value, f"{kind}[{number}].{key}")])
             except CannotTravel:

@@ -48,7 +48,7 @@ inner = nn.Sequential(
 model: nn.Module = inner
 if args.shape == "thawing":
     inner[0].requires_grad_(False)
-if args.layout in ("ddp", "divided"):
+if args.layout in ("ddp", "divided", "zero"):
     model = nn.parallel.DistributedDataParallel(inner)
 elif args.layout == "fsdp2":
     from torch.distributed.fsdp import fully_shard
@@ -61,10 +61,17 @@ elif args.layout.startswith("fsdp1"):
 
     original = args.layout == "fsdp1-original"
     model = FSDP(inner, use_orig_params=original, device_id=torch.device("cpu"))
-kind = divided.Divided if args.layout == "divided" else torch.optim.AdamW
-optimizer = kind([p for p in model.parameters() if p.requires_grad], lr=0.01)
+trained = [p for p in model.parameters() if p.requires_grad]
+optimizer: torch.optim.Optimizer
+if args.layout == "zero":
+    from torch.distributed.optim import ZeroRedundancyOptimizer as Zero
+
+    optimizer = Zero(trained, torch.optim.AdamW, lr=0.01)
+else:
+    kind = divided.Divided if args.layout == "divided" else torch.optim.AdamW
+    optimizer = kind(trained, lr=0.01)
 schedule: torch.optim.lr_scheduler.LRScheduler
-if args.shape == "thawing":
+if args.shape == "thawing" or args.layout == "zero":
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4)
 else:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1)

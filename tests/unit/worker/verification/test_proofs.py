@@ -100,9 +100,7 @@ class Play:
             items=SimpleNamespace(fed={}),
             shares=SimpleNamespace(own=lambda keys, visible: []),
             influence=influence, lost={}, rewrites=False, optimizers=[], moved=[],
-            constants=SimpleNamespace(
-                exchange=lambda there, own, seen, tell: None, settle=lambda: None
-            ),
+            constants=SimpleNamespace(exchange=lambda *_: None, settle=lambda: None),
         )  # fmt: skip
         self.trusts = 0
         self.sources = SimpleNamespace(trust=self._trust, roots=dict, bulk=dict)
