@@ -56,7 +56,6 @@ class LoaderIterator(RankAware):
     positions: dict[int, int] = field(default_factory=dict)
     traces: dict[int, GeneratorTrace] = field(default_factory=dict)  # of each rank the last one
     extra: Iterator[Any] | None = None
-    extra_passes: int = 0
     ended: bool = False
     by_rows: bool = True  # no item has drawn random numbers in a worker process
     floor: int = 0  # items before this one belong to steps that are over
@@ -117,8 +116,7 @@ class LoaderIterator(RankAware):
         """
         for _ in range(2):
             if self.extra is None:
-                self.extra_passes += 1
-                self.extra = self.opening.extra(self.extra_passes)
+                self.extra = self.opening.extra()
             try:
                 return next_item(self.extra, self.loader.dataset)
             except StopIteration:

@@ -77,6 +77,7 @@ class LoaderOpening:
     snapshot: IterableSnapshot | None = None  # of an iterable data set that is read in this process
     started: LoaderState | None = None  # as the first item was asked for, without workers
     within: tuple[Streams, Streams] | None = None  # before and after, if a generator made it
+    beside: "DataLoader[Any] | None" = None  # the copy that gives extra data
 
     def __post_init__(self) -> None:
         self.created = LoaderState.of(self.loader)
@@ -102,8 +103,20 @@ class LoaderOpening:
         if not self.loader.num_workers:
             self.started = LoaderState.of(self.loader)
 
-    def extra(self, passes: int) -> Iterator[Any]:
-        """Return an iterator over the data of pass number `passes` beside the script's own."""
+    def extra(self) -> Iterator[Any]:
+        """Return an iterator over another pass of the data, beside the script's own passes.
+
+        All are over one copy of the loader: samplers that hold their place begin anew only after
+        the end of a pass, and the script's own may stand there.
+        """
+        if self.beside is None:
+            self.beside = self._beside()
+        for sampler in samplers_of(self.beside):
+            if type(getattr(sampler, "epoch", None)) is int:
+                sampler.epoch += SPARE_EPOCHS
+        return unreported(self.make(self.beside))
+
+    def _beside(self) -> "DataLoader[Any]":
         clone = without_workers(self.loader, copied_samplers(self.loader, None))
         data = self.loader.dataset
         if not (
@@ -115,9 +128,7 @@ class LoaderOpening:
             if isinstance(getattr(sampler, "generator", None), torch.Generator):
                 seed = int(torch.empty((), dtype=torch.int64).random_())
                 sampler.generator = torch.Generator().manual_seed(seed)
-            if type(getattr(sampler, "epoch", None)) is int:
-                sampler.epoch += passes * SPARE_EPOCHS
-        return unreported(self.make(clone))
+        return clone
 
     def draw_order(self, theirs: RankIterator) -> None:
         """Move the streams on by what the first item of `theirs` draws beside the item itself.

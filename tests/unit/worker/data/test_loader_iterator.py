@@ -1,11 +1,12 @@
 """Another rank's data, bit for bit what a real process of that rank draws, without a trace here."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from recoverrun.worker.data.batch_substitution import pairs_for_rank
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -190,6 +191,27 @@ def test_an_empty_data_set_has_no_fresh_data() -> None:
 
     with pytest.raises(NotReplayable, match="empty"):
         next(iterator)
+
+
+def test_a_sampler_that_stands_at_its_end_has_fresh_data() -> None:
+    class Resumable(Sampler[int]):
+        done = 0
+
+        def __iter__(self) -> Iterator[int]:
+            for index in range(self.done, 4):
+                self.done = index + 1
+                yield index
+            self.done = 0
+
+    play = Play()
+    loader: DataLoader[Any] = DataLoader(Numbers(), sampler=Resumable())
+    iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
+    own = [next(iterator) for _ in range(4)]
+    play.fresh = True
+
+    extra = [next(iterator) for _ in range(4)]
+
+    assert all(torch.equal(*pair) for pair in zip(extra, own, strict=True))
 
 
 def test_an_iterator_that_the_script_drops_is_gone() -> None:
