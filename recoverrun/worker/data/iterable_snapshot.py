@@ -39,10 +39,10 @@ class IterableSnapshot:
         elif first[0] != now:
             self._reason = MOVES_BY_ITSELF
 
-    def holds(self, name: str, value: Any) -> bool:
-        """True if the attribute `name` was then, as far as it is compared, what `value` is."""
-        attributes = {} if self._reason else vars(self._copy)
-        return name in attributes and position_digest(attributes[name]) == position_digest(value)
+    @property
+    def attributes(self) -> dict[str, Any] | None:
+        """Its attributes then; None if that is unknown."""
+        return None if self._reason else vars(self._copy)
 
     def restored(self) -> Any:
         """Return a data set in that state. Raises NotReplayable."""

@@ -94,8 +94,8 @@ def position_digest(owner: Any) -> bytes:
             todo += value
         elif isinstance(value, list | tuple | collections.deque):
             digest.update(str(len(value)).encode())
-        elif not _is_foreign(kind) and _root(kind) not in RESTARTING:
-            held = _attributes(value) or {}
+        elif not is_foreign(kind) and _root(kind) not in RESTARTING:
+            held = attributes_of(value) or {}
             todo += [part for name, part in sorted(held.items()) if name not in EPOCH_NAMES]
         known.add(id(value))
     return digest.digest()
@@ -159,7 +159,7 @@ class Copier:
             return _refuse
         if kind is torch.Tensor or _is_array(value):
             return self._simply(_array)
-        if kind.__flags__ & _HEAP and not _is_foreign(kind):
+        if kind.__flags__ & _HEAP and not is_foreign(kind):
             return self._object
         return None
 
@@ -233,9 +233,9 @@ class Copier:
         except TypeError:  # made by C code, in part
             return value
         self._made[id(value)] = clone
-        held = _attributes(value)
+        held = attributes_of(value)
         if held is not None:
-            attributes = _attributes(clone)
+            attributes = attributes_of(clone)
             assert attributes is not None, "of the same class"
             attributes.update({name: self.of(part) for name, part in held.items()})
         for slot in _slots(type(value)):
@@ -251,7 +251,8 @@ _HEAP = 1 << 9
 """`Py_TPFLAGS_HEAPTYPE`: the class is made by Python code."""
 
 
-def _attributes(value: Any) -> dict[str, Any] | None:
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """The `__dict__` of an object itself; None if it has none."""
     try:
         attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -273,7 +274,7 @@ def _root(kind: type) -> str:
     return str(kind.__module__).partition(".")[0]
 
 
-def _is_foreign(kind: type) -> bool:
+def is_foreign(kind: type) -> bool:
     """True for classes of the standard library, or with a `__del__`, which must run once."""
     root = _root(kind)
     standard = root in sys.stdlib_module_names and root != "__main__"

@@ -4,11 +4,14 @@
         def __init__(self, files, rank, world):
             self.files = files[rank::world]
 
-While code is executed as another rank, attributes in which ranks differ hold that rank's values
-(`rank_constants`). A snapshot from the beginning of a pass has ours, and gets these, but for what
-has moved in the pass: tokens that were read and not given yet, a counter.
+While code is executed as another rank, what ranks told each other of such shares is in the place of
+ours (`rank_constants`): an attribute, or one entry of a list of lists that an attribute holds. A
+snapshot from the beginning of a pass has ours, and gets these, but for what has moved in the pass:
+tokens that were read and not given yet, a counter.
 """
 
+import copy
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,8 +19,16 @@ from torch.utils.data import IterableDataset
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.object_copy import attributes_of, is_foreign, position_digest
+from recoverrun.worker.data.shallow_copy import shallow_copy
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
+
+DEEPEST, LOOKED_INTO, LONGEST = 5, 1_024, 1_000
+"""Levels, containers in all, and entries of each, that are looked into."""
+
+Contents = dict[int, dict[Any, Any]]
+"""The entries of containers and objects, by their identities."""
 
 
 def own_data_sets(sources: Iterable[Source]) -> dict[str, Any]:
@@ -31,17 +42,63 @@ def own_data_sets(sources: Iterable[Source]) -> dict[str, Any]:
     return found
 
 
-def attributes_of(sources: Iterable[Source]) -> dict[int, dict[str, Any]]:
-    """Their attributes, by their identities."""
-    return {id(one): dict(vars(one)) for one in own_data_sets(sources).values()}
+def contents_of(sources: Iterable[Source]) -> Contents:
+    """The contents of these data sets, and of containers and objects in them."""
+    found: Contents = {}
+    inner: list[Any] = list(own_data_sets(sources).values())
+    for _ in range(DEEPEST):
+        over, inner = inner, []
+        for one in over:
+            held = _held(one)
+            if held is None or id(one) in found or len(found) == LOOKED_INTO:
+                continue
+            found[id(one)] = dict(held)
+            inner += held.values()
+    return found
 
 
-def put_in_place(data: Any, ours: Mapping[str, Any], begun: IterableSnapshot) -> dict[str, Any]:
-    """The attributes of a data set that are others now than `ours` were, and that had not moved
-    since it was `begun`.
+def put_in_place(data: Any, ours: Contents, begun: IterableSnapshot) -> dict[str, Any]:
+    """The attributes of a data set in which there is something else now than in `ours`, as they
+    were when it was `begun`. What had moved by then stays as it was.
     """
-    return {
-        name: value
-        for name, value in vars(data).items()
-        if ours.get(name) is not value and begun.holds(name, ours.get(name))
+    then = begun.attributes
+    if then is None:
+        return {}
+    replaced = ((name, _replaced(data, name, ours, then)) for name in then)
+    return {name: value for name, value in replaced if value is not then[name]}
+
+
+def _replaced(owner: Any, key: Any, ours: Contents, then: Mapping[Any, Any]) -> Any:
+    """The entry `key` of `owner` for what was `then`: theirs, if another one is there now."""
+    known, now, old = ours.get(id(owner), {}), _held(owner) or {}, then[key]
+    if key not in known or key not in now:
+        return old
+    mine, there = known[key], now[key]
+    if there is not mine:
+        return there if position_digest(mine) == position_digest(old) else old
+    entries = _held(old)
+    if id(mine) not in ours or entries is None or type(mine) is not type(old):
+        return old
+    changes = {
+        inner: value
+        for inner in entries
+        if (value := _replaced(mine, inner, ours, entries)) is not entries[inner]
     }
+    return _with(old, changes) if changes else old
+
+
+def _held(one: Any) -> Mapping[Any, Any] | None:
+    """The entries of a container or a plain object; None for all else, and what is long."""
+    if isinstance(one, list | deque):
+        return dict(enumerate(one)) if len(one) <= LONGEST else None
+    held = one if isinstance(one, dict) else None if is_foreign(type(one)) else attributes_of(one)
+    return held if held is not None and len(held) <= LONGEST else None
+
+
+def _with(old: Any, changes: Mapping[Any, Any]) -> Any:
+    plain = isinstance(old, list | deque | dict)
+    made = copy.copy(old) if plain else shallow_copy(old)
+    held = made if plain else vars(made)
+    for key, value in changes.items():
+        held[key] = value
+    return made

@@ -172,8 +172,7 @@ class DataSources:
         self._proved |= {one.number for one in asked}
 
     def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
-        ours = self._executor.executed.data_sets.get(id(data))
-        return {} if ours is None else put_in_place(data, ours, begun)
+        return put_in_place(data, self._executor.executed.data_sets, begun)
 
     def roots(self) -> dict[str, Any]:
         """Sources that the script need not hold by a variable, and in which ranks may differ."""

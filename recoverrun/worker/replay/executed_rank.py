@@ -47,17 +47,17 @@ class ExecutedRank:
 
     def __init__(self, text: Text) -> None:
         self._text = text
-        self.data_sets: dict[int, dict[str, Any]] = {}  # our attributes, before the rank's
+        self.data_sets: dict[int, dict[Any, Any]] = {}  # ours, before the rank's
         self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
         self._loop: Loop | None = None
         self._own: Call | None = None  # in its header
         self._names: dict[str, Any] = {}
 
     def begins(
-        self, top: Top, data_sets: dict[int, dict[str, Any]], unknown: Collection[Key]
+        self, top: Top, data_sets: dict[int, dict[Any, Any]], unknown: Collection[Key]
     ) -> None:
         """An iteration is about to be executed; names and objects still are ours, also the
-        attributes of `data_sets`. What is `unknown` of the rank is ours then, too.
+        contents of `data_sets`. What is `unknown` of the rank is ours then, too.
         """
         self.data_sets = data_sets
         self._loop, self._own, self._names = (loop := top.loop), None, {}

@@ -25,7 +25,7 @@ from recoverrun.worker.context.module_state import Structure
 from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
-from recoverrun.worker.data.own_data_sets import attributes_of
+from recoverrun.worker.data.own_data_sets import contents_of
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
 from recoverrun.worker.replay import surroundings
@@ -177,7 +177,7 @@ class Executor:
         moved, self.influence.top = Moved.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
-        self.executed.begins(top, attributes_of(self.runtime.sources), state.unknown)
+        self.executed.begins(top, contents_of(self.runtime.sources), state.unknown)
         theirs = state.context
         untold = theirs.streams if state.torch_unknown and moved.torch else None
         kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())
