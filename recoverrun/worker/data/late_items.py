@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data import generator_source
+from recoverrun.worker.data.handed_items import gives_on
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import keeps_workers, with_workers, without_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -75,6 +76,7 @@ class Passing:
 
     def __init__(self, code: CodeType) -> None:
         self._code = code
+        self._give_on: dict[tuple[CodeType, int], bool] = {}
         self.under_way = False
 
     def only_counts(self, frame: FrameType | None, ends: bool) -> bool:
@@ -83,9 +85,16 @@ class Passing:
         """
         if not self.under_way:
             return False
-        while frame is not None and (_hands_on(frame) or (ends and _yields_from(frame))):
+        while frame is not None and (_hands_on(frame) or (ends and self._gives_on(frame))):
             frame = frame.f_back
         return frame is not None and frame.f_code is self._code
+
+    def _gives_on(self, frame: FrameType) -> bool:
+        """True if the item that is asked for in `frame` is not looked at there."""
+        place = frame.f_code, frame.f_lasti
+        if place not in self._give_on:
+            self._give_on[place] = _yields_from(frame) or gives_on(*place)
+        return self._give_on[place]
 
 
 def _hands_on(frame: FrameType) -> bool:
