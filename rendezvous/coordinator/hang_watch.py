@@ -231,6 +231,8 @@ def sentence(found: Suspected | Cleared | Condemned | Stuck | Parted | AllQuiet)
             return f"the ranks wait for each other in different operations: {_places(found)}"
         case AllQuiet():
             at = f" ({found.words})" if found.words else ""
+            if not found.started:
+                return f"no script has come to its training for {found.quiet_s:.0f} s{at}"
             return (
                 f"no rank has moved for {found.quiet_s:.0f} s, in step {found.step}, "
                 f"{PHASES[found.phase]}{at}"

@@ -109,7 +109,9 @@ class Parted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllQuiet:
-    """Nobody moves, and nobody waits for others. `over`: longer than the user allows."""
+    """Nobody moves, and nobody waits for others. `over`: longer than the user allows; `started`: a
+    rank has come to its first loop or forward.
+    """
 
     hang: int
     quiet_s: float
@@ -117,6 +119,7 @@ class AllQuiet:
     step: int
     words: str
     over: bool
+    started: bool = True
 
 
 Effect = LookAt | Suspected | Cleared | Condemned | Stuck | Parted | AllQuiet

@@ -119,6 +119,12 @@ class Looks:
         states = {look.evidence.state for look in last}
         return "still" if not states & UNSURE and self._idle(last) else "none"
 
+    @property
+    def busy(self) -> bool:
+        """True if it was at work between its last two looks: it computed, or waited for a disk."""
+        last = _apart([self.taken[number] for number in sorted(self.taken)])[-2:]
+        return bool({look.evidence.state for look in last} & UNSURE) or not self._idle(last)
+
     def _idle(self, looks: list[Look]) -> bool:
         for before, after in zip(looks, looks[1:], strict=False):
             spent_ms = after.evidence.cpu_ms - before.evidence.cpu_ms

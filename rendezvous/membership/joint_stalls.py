@@ -22,6 +22,11 @@ from rendezvous.membership.hang_limits import TIMES, UNSEEN_S
 QUIET_TIMES = 5.0
 """All may be quiet so many times as long as they were before."""
 
+START_S = 300.0
+"""Ranks that compute or read may import for so long before their script begins, unsaid: packages on
+a network file system that thousands read at once, or a machine with too few CPUs.
+"""
+
 MEETINGS = 2
 """So often members meet anew where an operation is stuck, before the job stops."""
 
@@ -70,6 +75,7 @@ class JointStalls:
         self._look, self._looked_at = 0, float("-inf")
         self._quiet, self._wait = _Lasting(), _Lasting()
         self._quiet_said = self._wait_said = False
+        self._busy_until_s = 0.0  # quiet of ranks that are at work, before their scripts have begun
         self._meetings = 0
         self._renewed_at = float("-inf")
 
@@ -144,17 +150,20 @@ class JointStalls:
         """No rank moves, and none waits. `hang` returns the number of a suspicion."""
         self._wait.over()
         if self._quiet.on(max(still.since for still in quiet.values()), now):
-            self._quiet_said, self._look = False, 0
+            self._quiet_said, self._look, self._busy_until_s = False, 0, 0.0
         quiet_s = self._quiet.lasts_s
         started = any(still.mark.serial > 1 for still in quiet.values())  # some mark was made
         over = started and 0 < self._hang_limit_s <= quiet_s
-        due = quiet_s >= max(UNSEEN_S, QUIET_TIMES * self._quiet.longest_s)
+        due = quiet_s >= max(UNSEEN_S, QUIET_TIMES * self._quiet.longest_s, self._busy_until_s)
         if not over and (self._quiet_said or not due):
             return []
         asked = self._look_at(quiet, hang(), now)
         if not self._looked(quiet):
             return asked
         self._look = 0
+        if not started and quiet_s < START_S and any(s.looks.busy for s in quiet.values()):
+            self._busy_until_s = min(quiet_s + UNSEEN_S, START_S)
+            return asked
         self._quiet_said = True
         first = quiet[min(quiet)]
         told = AllQuiet(
@@ -164,6 +173,7 @@ class JointStalls:
             step=first.mark.step,
             words=first.looks.words,
             over=over,
+            started=started,
         )
         return [told]
 

@@ -1,5 +1,7 @@
 """The words about hangs: sentences for people, and fields that the journal's table names."""
 
+from dataclasses import replace
+
 import pytest
 
 from rendezvous.coordinator.hang_watch import NAMED, PHASES, HangWatch, sentence
@@ -63,6 +65,12 @@ def test_one_that_is_proved_to_hang_is_said_to_hang_and_others_are_late() -> Non
 
 def test_places_are_said_once_for_all_ranks_that_are_there() -> None:
     assert sentence(PARTED).endswith("ranks 0, 1 in the vote (a.py:1); rank 2 in x")
+
+
+def test_before_any_script_has_come_to_its_training_no_step_is_named() -> None:
+    starting = replace(QUIET, phase=Phase.FIRST, step=0, started=False)
+
+    assert sentence(starting) == "no script has come to its training for 61 s (at e.py:4 f)"
 
 
 def test_of_many_ranks_the_number_is_said() -> None:

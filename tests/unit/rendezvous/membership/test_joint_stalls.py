@@ -1,8 +1,10 @@
 """All ranks stand still together: stuck, parted, or quiet."""
 
+import pytest
+
 from rendezvous.membership.hang_events import AllQuiet, LookAt, Members, Parted, Stepped, Stuck
 from rendezvous.membership.hang_limits import LEAST_S, TIMES, UNSEEN_S
-from rendezvous.membership.joint_stalls import QUIET_TIMES
+from rendezvous.membership.joint_stalls import QUIET_TIMES, START_S
 from rendezvous.protocol.progress_page import Phase
 from tests.unit.still_ranks import FOUR, Job
 
@@ -171,6 +173,25 @@ def test_that_all_are_quiet_is_said_once_after_a_minute_and_ends_nothing() -> No
 
     assert UNSEEN_S - 1.5 <= at <= UNSEEN_S + 2.0
     assert isinstance(found, AllQuiet) and not found.over and found.phase is Phase.BETWEEN
+
+
+@pytest.mark.parametrize(
+    ("state", "cpu_ms_per_s", "said_after_s"),
+    [("S", 900.0, START_S), ("D", 0.0, START_S), ("S", 0.0, UNSEEN_S)],
+)
+def test_of_ranks_that_are_at_work_before_their_scripts_have_begun_nothing_is_said_for_minutes(
+    state: str, cpu_ms_per_s: float, said_after_s: float
+) -> None:
+    job = Job(*FOUR)
+    for rank in range(4):
+        job.stands(rank, Phase.FIRST, serial=1)
+    job.state[2], job.cpu_ms_per_s[2] = state, cpu_ms_per_s
+    job.run(2 * START_S)
+
+    ((at, found),) = job.of(AllQuiet)
+
+    assert said_after_s - 1.5 <= at <= said_after_s + 2.0
+    assert isinstance(found, AllQuiet) and not found.started
 
 
 def test_quiet_as_long_as_before_is_not_worth_a_word() -> None:
