@@ -94,6 +94,19 @@ def test_row_58_an_unknown_name_is_named(names: Names) -> None:
     assert "node rank 0 running" in unanswered(places[1:], 5.0)
 
 
+def test_row_58_a_program_that_listens_and_says_nothing_is_not_taken_for_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = Endpoint(host="127.0.0.1", port=other.getsockname()[1])
+        free = Endpoint(host="127.0.0.1", port=free_port())
+
+        sentence = unanswered((free, taken), 5.0)
+
+    assert sentence == (
+        f"what listens at {taken} has not answered as a launcher does within 5 s: is the port "
+        "right, or does another program have it?"
+    )
+
+
 def test_row_58_a_host_with_several_addresses_listens_at_the_one_that_is_here(
     names: Names,
 ) -> None:

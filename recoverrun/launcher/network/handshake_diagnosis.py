@@ -79,13 +79,27 @@ def is_rendezvous(endpoint: Endpoint) -> bool:
 
 def has_ended(endpoint: Endpoint) -> bool:
     """True if its host refuses connections: nobody listens there any more."""
+    return _takes_calls(endpoint) is False
+
+
+def mute(endpoints: Sequence[Endpoint]) -> str:
+    """Those of `endpoints`, for people, that take connections; "" for none.
+
+    For a launcher that none has answered: another program listens there that waits to be spoken to
+    in its own way (a web server), or a launcher that stands still.
+    """
+    return written([endpoint for endpoint in endpoints if _takes_calls(endpoint)])
+
+
+def _takes_calls(endpoint: Endpoint) -> bool | None:
+    """True if a connection was made, False if it was refused; None: no way leads to that host."""
     try:
         socket.create_connection((endpoint.host, endpoint.port), PATIENCE_S).close()
     except ConnectionRefusedError:
-        return True
+        return False
     except OSError:
-        pass  # No way leads to that host: its launcher may live.
-    return False
+        return None  # Its launcher may live.
+    return True
 
 
 def _is_zmtp(greeting: bytes) -> bool:
@@ -114,6 +128,11 @@ def unanswered(endpoints: Sequence[Endpoint], patience_s: float) -> str:
     hint = "is the launcher with node rank 0 running, and is this its address?"
     if unknown:
         hint = f"no address is known here for {', '.join(unknown)}: is the name right?"
+    elif listening := mute(endpoints):
+        return (
+            f"what listens at {listening} has not answered as a launcher does within "
+            f"{patience_s:g} s: is the port right, or does another program have it?"
+        )
     return f"nobody answered at {written(endpoints)} within {patience_s:g} s: {hint}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.connections import Connections
-from recoverrun.launcher.network.handshake_diagnosis import has_ended, hopeless
+from recoverrun.launcher.network.handshake_diagnosis import has_ended, hopeless, mute
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.network.name_lookup import NameLookup, names_may_come
 from recoverrun.launcher.output.announcements import spare, still_waiting, unknown_name
@@ -88,7 +88,9 @@ class JobWait:
             if self.left_out and not known:
                 self._say(f"none of the others answers yet, {left_s:.0f} s left")
             else:
-                self._say(still_waiting(self._config, known=known, left_s=left_s))
+                silent = "" if known else mute(self._config.endpoints)
+                words = still_waiting(self._config, known=known, mute=silent, left_s=left_s)
+                self._say(words)
 
     def _ended(self, now: float) -> str:
         """The sentence for a user where the hosts of all who went on say that they have ended."""

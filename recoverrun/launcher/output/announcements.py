@@ -32,11 +32,15 @@ def waiting(config: RunConfig) -> str:
     return f"recoverrun {__version__} · {config.nnodes} nodes meet at {config.endpoint}"
 
 
-def still_waiting(config: RunConfig, *, known: bool, left_s: float) -> str:
-    """For a launcher that waits; `known`: somebody at the endpoint answers, and waits for more."""
+def still_waiting(config: RunConfig, *, known: bool, mute: str, left_s: float) -> str:
+    """For a launcher that waits; `known`: somebody at the endpoint answers, and waits for more;
+    `mute`: what listens there, "" if nobody does.
+    """
     where, left = config.endpoint, f"{left_s:.0f} s left"
     if known:
         return f"joined at {where}, which waits for the other nodes, {left}"
+    if mute:
+        return f"waiting for the first node: what listens at {mute} says nothing yet, {left}"
     return f"waiting for the first node: nobody answers at {where} yet, {left}"
 
 

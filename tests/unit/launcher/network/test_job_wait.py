@@ -12,6 +12,7 @@ from recoverrun.launcher.network import job_wait
 from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
+from rendezvous.membership.formation import TELL_AFTER_S
 
 
 class Unknown:
@@ -83,6 +84,26 @@ class Unanswered:
 
     def new_strangers(self) -> int:
         return 0
+
+
+@pytest.mark.parametrize(
+    ("mute", "words"),
+    [
+        ("", "nobody answers at head:29500 yet"),
+        ("head:29500", "what listens at head:29500 says nothing yet"),
+    ],
+)
+def test_who_waits_is_told_whether_anything_listens_there(
+    mute: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_wait, "mute", lambda _endpoints: mute)
+    said: list[str] = []
+
+    JobWait(_config(1), said.append, 0.0).give_up(
+        cast(Connections, Unanswered()), Keyring(), 2 * TELL_AFTER_S
+    )
+
+    assert said == [f"waiting for the first node: {words}, {600 - 2 * TELL_AFTER_S:.0f} s left"]
 
 
 LEFT_OUT = "node b was silent for so long"
