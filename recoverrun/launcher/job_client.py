@@ -318,9 +318,9 @@ class JobClient:
                 case Inquire(serial=serial, call=call, job=job):
                     assert self._etcd is not None, "nobody else makes requests"
                     self._etcd.ask(serial, call, job)
-                case Departed(gone=gone, came=came):
-                    if self._coordinator_host is not None:
-                        self._send(self._coordinator_host.depart(gone, now, came=came), now)
+                case Departed(gone=gone, came=came, silent_s=silent_s):
+                    if (host := self._coordinator_host) is not None:
+                        self._send(host.depart(gone, now, came=came, silent_s=silent_s), now)
                 case CutOff(reason=reason):
                     # Others decide now: the end of our workers is no loss.
                     self._coordinator_host = None

@@ -267,7 +267,7 @@ def _node_lost(facts: History, entry: Entry) -> None:
             ours=False,
             attempt=facts.attempt,
             incarnation=0,
-            failed_at=entry.ts,
+            failed_at=entry.ts - max(0.0, entry.number("silent_s")),
         )
     )
 

@@ -1,6 +1,6 @@
 """The launchers that one of them hears, knows to be dead, leaving, or asking to be let in."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rendezvous.consensus import timeouts
 from rendezvous.consensus.configuration import EVEN, Configuration
@@ -12,6 +12,7 @@ class Peers:
 
     def __init__(self, members: Iterable[str], now: float) -> None:
         self.heard_at: dict[str, float] = dict.fromkeys(members, now)
+        self.silences: dict[str, float] = {}  # seconds, of those left out for nothing else
         self.dead: set[str] = set()
         self.parted: set[str] = set()
         self.admitted: list[str] = []
@@ -44,8 +45,10 @@ class Peers:
         if node not in self.admitted:
             self.admitted.append(node)
 
-    def enroll(self, members: Iterable[str]) -> None:
+    def enroll(self, members: Collection[str]) -> None:
         """These are the ones that count now."""
+        known = self.dead | self.parted | set(members)
+        self.silences = {n: self._now - at for n, at in self.heard_at.items() if n not in known}
         self.heard_at = {node: self.heard_at.get(node, self._now) for node in members}
         self.heartbeat, self._look_at = heartbeat(len(self.heard_at)), self._now
         self.admitted = [node for node in self.admitted if node not in self.heard_at]
@@ -55,9 +58,10 @@ class Peers:
 
         But for the leader whose lease has `lapsed`, "" if none.
         """
+        heard_at = self.heard_at.get(lapsed, self._now)
         self.heard_at = dict.fromkeys(members, self._now)
         if lapsed:
-            self.heard_at[lapsed] = self._now - self.heartbeat.silent_s
+            self.heard_at[lapsed] = min(heard_at, self._now - self.heartbeat.silent_s)
         self._look_at, self.deaf_at = self._now, float("-inf")
 
     def heard_lately(self, own: str, witness: str) -> set[str]:

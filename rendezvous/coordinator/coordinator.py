@@ -77,8 +77,8 @@ class Coordinator(Generations):
         match event:
             case Received(message=message):
                 effects = self._receive(message)
-            case NodeLost(node=node, ranks=ranks, reason=reason):
-                effects = self._lose_node(node, ranks, reason)
+            case NodeLost():
+                effects = self._lose_node(event)
             case PlaceTaken(ranks=ranks):
                 effects = self.arrivals.revivals.take_place(ranks)
             case Resumed(reason=reason):
@@ -243,14 +243,21 @@ class Coordinator(Generations):
             return self._stop(code_of(loss), loss.reason, rank)
         return self._lose([loss.caused_by(self.members.ended_mates(rank))])
 
-    def _lose_node(self, node: str, ranks: tuple[int, ...], reason: str) -> list[Effect]:
-        fields: dict[str, Json] = {"name": node, "ranks": list(ranks)}
-        record = Record("node.lost", f"{node}: {reason}", fields)
+    def _lose_node(self, lost: NodeLost) -> list[Effect]:
+        ranks = lost.ranks
+        fields: dict[str, Json] = {"name": lost.node, "ranks": list(ranks)}
+        if lost.silent_s:
+            fields["silent_s"] = round(lost.silent_s, 3)
+        record = Record("node.lost", f"{lost.node}: {lost.reason}", fields)
         self.members.gone |= set(ranks)
-        layout, generation = self.members.layout, self.generation + 1
-        words = f"node {node} is lost: {reason}"
-        struck = [rank for rank in self.members.running if rank in ranks]
-        losses = Loss.of_node(struck, words, layout=layout, generation=generation, now=self.now)
+        losses = Loss.of_node(
+            [rank for rank in self.members.running if rank in ranks],
+            f"node {lost.node} is lost: {lost.reason}",
+            layout=self.members.layout,
+            generation=self.generation + 1,
+            now=self.now,
+            silent_s=lost.silent_s,
+        )
         came = self.arrivals.lose_node(ranks)
         if losses:
             return [record, *came.effects, *self._lose(losses)]

@@ -12,11 +12,15 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost:
-    """A launcher is silent or gone, and with it the workers it hosted."""
+    """A launcher is silent or gone, and with it the workers it hosted.
+
+    `silent_s`: how long ago it was heard last, 0 if it is gone for another reason than its silence.
+    """
 
     node: str
     ranks: tuple[int, ...]
     reason: str
+    silent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

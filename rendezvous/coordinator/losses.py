@@ -64,8 +64,11 @@ class Loss:
         layout: Layout | None,
         generation: int,
         now: float,
+        silent_s: float = 0.0,
     ) -> "list[Loss]":
-        """Their launcher is gone: nobody knows how they ended, and they may never be reaped."""
+        """Their launcher is gone, or was heard last `silent_s` ago: nobody knows how they ended,
+        and they may never be reaped.
+        """
         return [
             cls(
                 slot=-1 if layout is None else layout.slot(rank),
@@ -73,8 +76,8 @@ class Loss:
                 code=-9,
                 generation=generation,
                 lost_at=now,
-                failed_at=now,
-                detected_s=0.0,
+                failed_at=now - silent_s,
+                detected_s=silent_s,
                 error="",
                 reason=reason,
             )

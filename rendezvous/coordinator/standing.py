@@ -3,7 +3,8 @@
 It is what its workers have said about themselves and the newest that they were told.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.arrival_messages import Ready, StartAgain
@@ -131,3 +132,4 @@ class Vacancy:
     # Nodes not in the configuration: name, ranks, why.
     lost: tuple[tuple[str, tuple[int, ...], str], ...]
     reason: str  # for a new generation where nobody is lost
+    silent_s: Mapping[str, float] = field(default_factory=dict)  # of lost nodes, by name

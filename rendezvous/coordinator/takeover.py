@@ -75,7 +75,8 @@ def new_coordinator(
     for name, ranks, why in vacancy.lost:
         # Those whom the predecessor has missed already are in no view any more.
         if coordinator.members.live_ranks.intersection(ranks):
-            node = NodeLost(node=name, ranks=ranks, reason=why)
+            silent_s = vacancy.silent_s.get(name, 0.0)
+            node = NodeLost(node=name, ranks=ranks, reason=why, silent_s=silent_s)
             effects += coordinator.step(node, now)
     if coordinator.generation == before:
         effects += coordinator.step(Resumed(reason=vacancy.reason), now)

@@ -40,7 +40,7 @@ EVENTS: Mapping[str, Event] = {
     "leader.elect": Event("A quorum of launchers follows this one.", ("round",)),
     "leader.succeed": Event("The coordinator is here now.", ("tenure",), ("place",)),
     "roll.decide": Event("These launchers take part, in this order.", ("number", "nodes")),
-    "node.lost": Event("A node is silent or gone.", (), ("name", "ranks")),
+    "node.lost": Event("A node is silent or gone.", (), ("name", "ranks", "silent_s")),
     "worker.spawn": Event("A worker process was started.", ("rank", "pid", "incarnation")),
     "keeper.spawn": Event("A keeper of snapshots was started.", ("pid",)),
     "keeper.exit": Event("The kernel said that the keeper is gone.", ("pid", "code")),

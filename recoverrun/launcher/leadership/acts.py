@@ -1,5 +1,6 @@
 """The acts that the leadership of one launcher orders."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recoverrun.launcher.network.frames import Envelope
@@ -12,6 +13,12 @@ from rendezvous.protocol.store_messages import StoreAnswer
 
 Held = tuple[tuple[str, Holding], ...]
 """Launchers, and the snapshots of their nodes."""
+
+Gone = Iterable[tuple[str, str]]
+"""Launchers that take no part any more, and why."""
+
+Silences = Iterable[tuple[str, float]]
+"""Launchers that were left out for their silence, and its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +42,12 @@ class Follow:
 @dataclass(frozen=True, slots=True)
 class Departed:
     """We coordinate, and these launchers do not take part any more: (launcher, why). These `came`
-    to take part.
+    to take part. `silent_s`: those that were silent, and for how long.
     """
 
     gone: tuple[tuple[str, str], ...]
     came: tuple[str, ...] = ()
+    silent_s: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
-from recoverrun.launcher.leadership.acts import TakeOver
+from recoverrun.launcher.leadership.acts import Gone, Silences, TakeOver
 from recoverrun.launcher.leadership.attempts import Attempts, survives
 from recoverrun.launcher.leadership.first_failure import FirstFailure
 from recoverrun.launcher.leadership.host_messages import HostMessages
@@ -342,12 +342,13 @@ class CoordinatorHost(HostMessages):
     # --------------------------------------------------------------------------- losing
 
     def depart(
-        self, gone: Iterable[tuple[str, str]], now: float, *, came: Iterable[str] = ()
+        self, gone: Gone, now: float, *, came: Iterable[str] = (), silent_s: Silences = ()
     ) -> list[Envelope]:
         """The launchers agreed that these take no part any more, (launcher, why), and who does."""
         for name in came:
             self._newcomers.placed.discard(name)
             self._detector.step(failure_detector.Forget(name.encode()), now)
+        self._members.silent_s |= dict(silent_s)
         return [envelope for sender, reason in gone for envelope in self._lose(sender, reason, now)]
 
     def _lose(self, sender: str, reason: str, now: float) -> list[Envelope]:
@@ -372,7 +373,7 @@ class CoordinatorHost(HostMessages):
             event = first_failure.Lost(min(member.ranks, default=-1), words)
             return self._concluded(self._first_failure.step(event, now), now)
         self._changing = True
-        envelopes = self._coordinate(member.loss(reason), now)
+        envelopes = self._coordinate(self._members.loss(member, reason), now)
         self._changing = False
         return envelopes
 
@@ -390,7 +391,7 @@ class CoordinatorHost(HostMessages):
                 self._members.evicted.add(sender)
                 self._detector.step(failure_detector.Forget(sender.encode()), now)
             if survived:
-                return self._coordinate(member.loss(leave.reason), now)
+                return self._coordinate(self._members.loss(member, leave.reason), now)
             if enough:
                 reason = f"node {member.name} leaves ({leave.reason})"
                 return self._begin_again(reason, -1, now, counts=False)

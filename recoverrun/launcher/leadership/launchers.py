@@ -45,10 +45,6 @@ class Member:
         fields: dict[str, Json] = {"nproc": nproc, "name": self.name}
         return Record("node.join", f"node {self.name} joins with {nproc} workers{how}", fields)
 
-    def loss(self, reason: str) -> NodeLost:
-        """The event that tells the coordinator of it."""
-        return NodeLost(node=self.name, ranks=tuple(self.ranks), reason=reason)
-
     def lost(self, reason: str) -> Record:
         """The journal's line of its loss."""
         return Record("node.lost", reason, {"name": self.name, "ranks": list(self.ranks)})
@@ -69,6 +65,7 @@ class AttemptMembers:
     def __init__(self) -> None:
         self.known: dict[str, Member] = {}
         self.evicted: set[str] = set()  # members that were silent for too long, or have left
+        self.silent_s: dict[str, float] = {}  # for how long those given up for it had been silent
         self.uninformed: set[str] = set()  # those that have not confirmed the stop
         self.start: Start | None = None  # as it is now
         self.changed = False  # places may have been taken since it formed
@@ -114,6 +111,15 @@ class AttemptMembers:
     def present(self) -> set[str]:
         """The launchers that were not given up."""
         return self.known.keys() - self.evicted
+
+    def loss(self, member: Member, reason: str) -> NodeLost:
+        """The event that tells the coordinator that a member is lost."""
+        return NodeLost(
+            node=member.name,
+            ranks=tuple(member.ranks),
+            reason=reason,
+            silent_s=self.silent_s.get(member.incarnation, 0.0),
+        )
 
     def host(self, rank: int, *, evicted: bool = False) -> Member | None:
         """Return the member of this rank; None if it was evicted, unless asked for."""

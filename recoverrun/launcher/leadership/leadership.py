@@ -29,6 +29,7 @@ from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import job_of, witness_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.register_events import (
     Admit,
     Cut,
@@ -254,7 +255,7 @@ class Leadership:
                 case Request(serial=serial, call=call):
                     acts.append(Inquire(serial, call, job_of(register.configuration)))
                 case Enrolled(configuration=configuration):
-                    acts += self._enrolled(configuration, register.peers.dead, now)
+                    acts += self._enrolled(configuration, register.peers, now)
                 case Elected(ballot=ballot):
                     acts.append(
                         records.elected(self.attempt.name(self.own), ballot[0], etcd=self._etcd)
@@ -269,14 +270,16 @@ class Leadership:
             acts.append(Departed(tuple((name, why_lost(True)) for name in sorted(gone))))
         return acts
 
-    def _enrolled(self, configuration: Configuration, dead: Iterable[str], now: float) -> list[Act]:
+    def _enrolled(self, configuration: Configuration, peers: Peers, now: float) -> list[Act]:
         if self.own not in configuration.members:
             self.close()
             words = "this node was silent for so long that the job went on without it"
             return [CutOff(words)]
         self._outside_until = float("inf")
         newly_gone = self._present.difference(configuration.members)
-        why = {name: why_lost(name in dead) for name in sorted(newly_gone)}
+        why = {name: why_lost(name in peers.dead) for name in sorted(newly_gone)}
+        silent_s = {name: s for name, s in peers.silences.items() if name in newly_gone}
+        self.attempt.silent_s |= silent_s
         self._present -= newly_gone
         self.attempt.members = configuration.members
         came = self.attempt.nodes.keys() & set(configuration.members) - self._present
@@ -293,7 +296,8 @@ class Leadership:
             acts += count_losses(self.flapping_nodes, why, others, now)
             acts += tell_losses(self.flapping_nodes, came, now)
             if not self._handover.pending and (why or came):
-                acts.append(Departed(tuple(why.items()), tuple(sorted(came))))
+                silences = tuple(silent_s.items())
+                acts.append(Departed(tuple(why.items()), tuple(sorted(came)), silences))
         return [*acts, *self._complete()]
 
     def _warnings(self) -> list[Act]:

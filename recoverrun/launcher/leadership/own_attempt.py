@@ -26,6 +26,7 @@ class OwnAttempt:
         self.nodes: dict[str, Member] = {}  # those of it
         self.members: tuple[str, ...] = ()  # as the register has it
         self.memory = Memory()
+        self.silent_s: dict[str, float] = {}  # for how long those left out for it were silent
         self.number = 0
         self._begun = False
         self._moved_at = float("-inf")  # when the register was told so last
@@ -35,6 +36,7 @@ class OwnAttempt:
         self.start, self.number, self._begun = start, start.attempt, True
         self.nodes = members_of(start)
         self.memory = Memory()
+        self.silent_s = {}
 
     def learn(self, start: Start) -> list[str]:
         """Others have places of this attempt now; returns launchers that were not known."""
@@ -126,7 +128,7 @@ class OwnAttempt:
     ) -> Vacancy:
         """The state that the launcher `own` finds as the coordinator of `members`."""
         assert self.start is not None, "who never had a place has not begun"
-        gone = ((name, node) for name, node in self.nodes.items() if name not in members)
+        gone = [(name, node) for name, node in self.nodes.items() if name not in members]
         return Vacancy(
             term=term,
             world=tuple(range(self.start.world_size)),
@@ -135,6 +137,7 @@ class OwnAttempt:
                 (node.name, tuple(node.ranks), why_lost(name in dead)) for name, node in gone
             ),
             reason=f"{self.name(own)} coordinates now",
+            silent_s={node.name: self.silent_s.get(name, 0.0) for name, node in gone},
         )
 
 

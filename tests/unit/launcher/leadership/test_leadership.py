@@ -102,6 +102,33 @@ def test_a_member_that_is_gone_is_told_to_the_coordinator_host_of_a_leader_that_
     assert job.machines["b"].leader == "a"
 
 
+def test_with_a_silent_member_it_is_told_for_how_long_it_was_not_heard() -> None:
+    job = Launchers()
+    job.run(2.0)
+
+    job.alive["c"] = False
+    job.run(QUICK.silent_s + 2.0)
+
+    (departed,) = [act for act in job.acts["a"] if isinstance(act, Departed)]
+    assert departed.gone == (("c", "its launcher was silent for too long"),)
+    ((name, silent_s),) = departed.silent_s
+    assert name == "c" and QUICK.silent_s <= silent_s <= QUICK.silent_s + 1.0
+
+
+def test_a_successor_is_told_for_how_long_its_leader_was_not_heard() -> None:
+    job = Launchers()
+    job.run(2.0)
+    silent_at = job.now
+
+    job.alive["a"] = False
+    job.run(timeouts.FENCE_S)
+
+    ((takeover,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert takeover.vacancy is not None
+    silent_s = takeover.vacancy.silent_s["node-a"]
+    assert QUICK.silent_s <= silent_s <= job.now - silent_at + 1.0
+
+
 def test_two_of_four_silent_at_once_leave_nobody_who_may_go_on() -> None:
     job = Launchers()
     job.alive["a"] = job.alive["b"] = False

@@ -156,6 +156,18 @@ def test_a_lost_node_takes_several_replicas_out_in_one_generation() -> None:
     assert job.machine.view.live == (2,)
 
 
+def test_a_silent_node_was_lost_when_it_was_heard_last() -> None:
+    job = Job(PAIRS)
+    job.now += 60.0
+
+    effects = job.feed(NodeLost(node="b", ranks=(2, 3), reason="silent", silent_s=5.5))
+
+    assert fields_of(effects, "node.lost")["silent_s"] == 5.5
+    (recovery,) = job.machine.book.recoveries
+    assert recovery.loss.failed_at == job.now - 5.5
+    assert recovery.loss.detected_s == 5.5
+
+
 def test_a_node_lost_after_its_scripts_had_ended_ends_the_job_well() -> None:
     job = Job()
     job.tell(*(Farewell(rank=rank, generation=1, step=3) for rank in range(3)))
