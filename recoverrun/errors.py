@@ -4,7 +4,7 @@ All nodes of a job leave with the same code. A worker's own code passes through 
 it would be mistaken for one of ours, so it becomes 1 and the report tells the true one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 
@@ -24,6 +24,18 @@ class ExitCode(IntEnum):
     DO_NOT_REQUEUE = 93
     INTERRUPTED = 130
     TERMINATED = 143
+
+
+LEFT_OUT = frozenset({ExitCode.PARTITIONED, ExitCode.NEVER_FORMED})
+"""Codes of its own with which a launcher leaves where the job goes on without its node."""
+
+
+def code_of_job(codes: Sequence[int]) -> int | None:
+    """The job's exit code, by those with which its launchers left; None of none. Where others have
+    left in another way, those that were left out are not asked.
+    """
+    stayed = [code for code in codes if code not in LEFT_OUT] or codes
+    return next(iter(stayed if all(stayed) else [0]), None)
 
 
 MEANINGS: Mapping[ExitCode, str] = {

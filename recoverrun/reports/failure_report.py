@@ -110,7 +110,8 @@ def where_from(traceback: Sequence[str]) -> list[str]:
 
 def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
     """Line 1: what happened, to whom."""
-    reason = next((end.reason for end in facts.ends if end.code and end.reason), "")
+    reasons = {end.code: end.reason for end in reversed(facts.ends) if end.code and end.reason}
+    reason = reasons.get(exit_code) or next(reversed(reasons.values()), "")
     broken = facts.breaks[0] if facts.breaks else None
     if exit_code == ExitCode.INVARIANT and broken is not None:
         return f"FAILED: {broken.text('invariant', 'an invariant')} is broken: {broken.reason}"

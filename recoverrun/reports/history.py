@@ -7,6 +7,7 @@ is gone and the job is started anew, after which steps may count from an older s
 
 from dataclasses import dataclass, field
 
+from recoverrun.errors import code_of_job
 from recoverrun.reports.commits import Commit, commit_of
 from recoverrun.reports.happenings import Death, DeathKind, End, Loss, Recovery, ViewChange
 from recoverrun.reports.joined_account import enter, take
@@ -68,8 +69,7 @@ class History:
     @property
     def exit_code(self) -> int | None:
         """The job's; None while no node has recorded an end. A node that had left is not asked."""
-        codes = [end.code for end in self.ends]
-        return next(iter(codes if all(codes) else [0]), None)
+        return code_of_job([end.code for end in self.ends])
 
     @property
     def attempt(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recoverrun.errors import code_of_job
 from recoverrun.reports.find_run import PATTERN, has_journal
 from recoverrun.reports.postmortem import STOPPED, meaning
 from recoverrun.text import plural, run_title, sanitize
@@ -210,7 +211,7 @@ def _exit_code(files: Sequence[Lines]) -> int | None:
             codes.append(code)
         elif _node(lines) not in gone:
             return None
-    return next((code for code in codes if code), 0) if codes else None
+    return code_of_job(codes)
 
 
 def _gone(files: Sequence[Lines]) -> set[str]:

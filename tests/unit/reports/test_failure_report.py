@@ -127,6 +127,25 @@ def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> Non
     assert text.startswith("STOPPED: ")
 
 
+@pytest.mark.parametrize("left", [86, 80])
+def test_how_a_node_left_that_was_left_out_is_not_how_the_run_ended(
+    tmp_path: Path, left: int
+) -> None:
+    story, stopped = Story(tmp_path), 128 + signal.SIGINT
+    known = {"run_id": "r", "nnodes": 2, "version": "1", "inject": "", "folder": "x/1"}
+    for node in ("gpu-01", "gpu-02"):
+        story.write("run.start", "", node, argv=["x.py"], world_size=2, **known)
+    story.write("run.end", "cut off", "gpu-02", exit_code=left, root_rank=-1)
+    story.wait(1)
+    story.write("run.end", "SIGINT was sent", "gpu-01", exit_code=stopped, root_rank=-1)
+    log = read_run(story.close())
+
+    found = postmortem(log)
+    assert (found.exit_code, found.end_reason) == (stopped, "SIGINT was sent")
+    assert failure_report(log, stopped, tmp_path).startswith("STOPPED: SIGINT was sent")
+    assert failure_report(log, left, tmp_path).splitlines()[0].endswith(": cut off")
+
+
 def test_how_a_node_left_that_came_back_is_not_how_the_run_ended(tmp_path: Path) -> None:
     story, stopped = Story(tmp_path), 128 + signal.SIGINT
     known = {"run_id": "r", "nnodes": 2, "version": "1", "inject": "", "folder": "x/1"}

@@ -82,6 +82,18 @@ def test_a_run_that_a_launcher_holds_lives(tmp_path: Path) -> None:
     assert (run.verdict, run.removable) == ("running", False)
 
 
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_node_that_was_left_out_does_not_say_how_the_run_ended(tmp_path: Path, code: int) -> None:
+    (tmp_path / "1").mkdir()
+    story = Story(tmp_path / "1")
+    story.start(nodes=2)
+    for node, ended in (("gpu-02", 86), ("gpu-01", code)):
+        story.write("run.end", "", node, exit_code=ended, root_rank=-1)
+    story.close()
+
+    assert _runs(tmp_path)["1"].exit_code == code
+
+
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_run_has_ended_when_all_of_its_nodes_have(tmp_path: Path, lost: bool) -> None:
     (tmp_path / "1").mkdir()
