@@ -6,7 +6,12 @@ from collections.abc import Callable
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.connections import Connections
-from recoverrun.launcher.network.handshake_diagnosis import has_ended, hopeless, mute
+from recoverrun.launcher.network.handshake_diagnosis import (
+    has_ended,
+    hopeless,
+    is_rendezvous,
+    mute,
+)
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.network.name_lookup import NameLookup, names_may_come
 from recoverrun.launcher.output.announcements import spare, still_waiting, unknown_name
@@ -38,7 +43,8 @@ class JobWait:
     def look_up(self) -> None:
         """See that the endpoints' names are known. Raises RecoverrunError if they cannot be."""
         if self._config.must_host:
-            return  # The name leads here, but perhaps only from outside.
+            self._look_for_another()  # The name leads here, but perhaps only from outside.
+            return
         unknown = NameLookup(self._config.endpoints).wait()
         if len(unknown) < len(self._config.endpoints):
             return
@@ -46,6 +52,16 @@ class JobWait:
             raise RecoverrunError(unknown_name(unknown), ExitCode.NEVER_FORMED)
         self._tell_at += TELL_AGAIN_S
         self._say(unknown_name(unknown, yet_s=self._config.join_timeout_s))
+
+    def _look_for_another(self) -> None:
+        """We are to listen at the endpoint, and do not yet: whoever answers there is not us. Where
+        the endpoint is on another machine both would wait for the other nodes, each as the first.
+        """
+        for endpoint in filter(is_rendezvous, self._config.endpoints):
+            self._say(
+                f"! another launcher answers at {endpoint} already: does another node have node "
+                "rank 0, too, or has another job this endpoint?"
+            )
 
     def begin(self, now: float) -> None:
         """We have asked for a place, or were told to wait for one."""

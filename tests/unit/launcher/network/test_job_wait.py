@@ -65,10 +65,21 @@ def test_one_known_name_of_several_is_enough(monkeypatch: pytest.MonkeyPatch) ->
     assert _waits(_config(1, "head:29500,other:29500")) == []
 
 
+def test_who_must_serve_is_told_of_another_one_that_serves_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_wait, "is_rendezvous", lambda place: place.host == "head")
+
+    (line,) = _waits(_config(0, "other:29500,head:29500"))
+
+    assert line.startswith("! another launcher answers at head:29500 already: does another node")
+
+
 def test_the_node_that_must_serve_need_not_know_its_own_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(job_wait, "NameLookup", Unknown)
+    monkeypatch.setattr(job_wait, "is_rendezvous", lambda _place: False)
 
     assert _waits(_config(0)) == []
 
