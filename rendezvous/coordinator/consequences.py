@@ -17,6 +17,7 @@ _CONSEQUENCE = re.compile(
 
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
+_OWN_PIPE = re.compile(rf"BrokenPipeError: \[Errno {errno.EPIPE:d}\]")
 _NUMBER = re.compile(r"\[Errno (\d{1,4})\]")
 
 
@@ -27,5 +28,9 @@ def tells_of_a_disk(error: str) -> bool:
 
 
 def tells_of_another(error: str) -> bool:
-    """True if an exception's line is about the end of another process, and not its own cause."""
-    return _CONSEQUENCE.search(error) is not None
+    """True if an exception's line is about the end of another process, and not its own cause.
+
+    Python's own BrokenPipeError is about a pipe of the script's: what read its output has gone. It
+    is no rank; ranks are connected by torch, whose exceptions have other names.
+    """
+    return _CONSEQUENCE.search(error) is not None and not _OWN_PIPE.match(error)

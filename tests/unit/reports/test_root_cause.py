@@ -313,6 +313,7 @@ def test_a_slot_that_is_lost_twice_has_two_causes(tmp_path: Path) -> None:
         ("DistNetworkError: Broken pipe", True),
         ("RuntimeError: ProcessGroupNCCL work was aborted", True),
         ("ValueError: bad shard 8812", False),
+        ("BrokenPipeError: [Errno 32] Broken pipe", False),
         ("torch.OutOfMemoryError: CUDA out of memory", False),
     ],
 )
