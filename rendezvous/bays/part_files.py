@@ -27,6 +27,9 @@ _FOLDER = re.compile(r"start-(\d{6,12})-step-(\d{12})", re.ASCII)
 _PART = re.compile(r"rank-(\d{6,})\.part")
 _ONLY_OURS = 0o600
 
+Name = tuple[int, int]
+"""Of a snapshot on the disk: the start that wrote it, and the step. Newer ones are greater."""
+
 
 class Damaged(Exception):
     """A file is not what was written; the text is a sentence for the user."""
@@ -43,6 +46,10 @@ class Written:
     script: str
     arguments: str  # a digest
     parts: Mapping[int, int]  # ranks, and the bytes of their bays
+
+    @property
+    def name(self) -> Name:
+        return self.start, self.step
 
     @property
     def is_whole(self) -> bool:

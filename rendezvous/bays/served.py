@@ -7,7 +7,7 @@ not read is let go. Checksums are made in slices between messages.
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -178,8 +178,7 @@ class KeptBays:
                 unfit = {SnapshotId(*one) for one in message.unfit}
                 for number in self._holdings.keep(order, unfit):
                     memory.take_header(self._fds[number])  # nor does the next keeper take it
-                for number in self._shares.keep(order, unfit):
-                    self._drop(number)
+                self._drop(self._shares.keep(order, unfit))
                 self._announce()
             case Heartbeat():
                 packets.say(caller.line, message)
@@ -187,6 +186,7 @@ class KeptBays:
                 tell = self._tell_launchers
                 disk_orders.write(message, self._holdings, self._fds, self._disk, tell)
             case Load():
+                self._drop(self._holdings.surplus(message.rank, more=1))
                 disk_orders.load(message, self._loading, self._disk, self._refusal, self._loaded)
             case SetAside(paths=paths):
                 disk_orders.set_aside(paths, self._disk)
@@ -205,8 +205,7 @@ class KeptBays:
         if room is None:
             packets.say(caller.line, Unavailable(reason="the one before is not safe yet"))
             return
-        for dropped in room.dropped:
-            self._drop(dropped)
+        self._drop(room.dropped)
         if (number := room.number) is None:
             nbytes = with_slack(nbytes)
             if words := self._refusal(nbytes):
@@ -228,7 +227,7 @@ class KeptBays:
         packets.say(caller.line, room_made, self._fds[number])
 
     def _refusal(self, nbytes: int) -> str:
-        held = sum(os.fstat(fd).st_size for fd in self._fds.values())
+        held = sum(os.fstat(fd).st_size for fd in tuple(self._fds.values()))
         return too_much(nbytes, held, self._allowance)
 
     def _make(self, caller: Caller, nbytes: int) -> int:
@@ -240,10 +239,11 @@ class KeptBays:
         self._tell_launchers(_made(bay), fd)
         return number
 
-    def _drop(self, number: int) -> None:
-        os.close(self._fds.pop(number))
-        self._unsummed.pop(number, None)
-        self._tell_launchers(BayDropped(bay=number))
+    def _drop(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            os.close(self._fds.pop(number))
+            self._unsummed.pop(number, None)
+            self._tell_launchers(BayDropped(bay=number))
 
     def _take_over(self, giver: Caller, rank: int, owner: int, fd: int) -> None:
         """A launcher hands over what an earlier keeper had, or an exchange what it has made."""
@@ -258,13 +258,11 @@ class KeptBays:
         # First: who counts on it holds it, should this process end now.
         self._tell_launchers(made, fd, beside=giver)
         if share is not None:
-            for dropped in self._shares.add(number, share.plan.id):
-                self._drop(dropped)
+            self._drop(self._shares.add(number, share.plan.id))
             self._announce()
             return
         self._adopt(rank, owner, fd)
-        for dropped in self._holdings.surplus(rank):
-            self._drop(dropped)
+        self._drop(self._holdings.surplus(rank))
         self.go_on()
 
     def _adopt(self, rank: int, owner: int, fd: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rendezvous.coordinator.parity_circle import ParityCircle, ToExchanges
+from rendezvous.coordinator.snapshot_records import LOST, REPLACED, degraded, identity, in_vain
 from rendezvous.coordinator.unfit_snapshots import without
 from rendezvous.protocol.records import Json, Record, notice
 from rendezvous.protocol.snapshot_messages import (
@@ -27,7 +28,7 @@ from rendezvous.protocol.snapshot_messages import (
     Order,
     Restored,
 )
-from rendezvous.snapshots.identity import NONE, SnapshotId
+from rendezvous.snapshots.identity import NONE, SnapshotId, on_disk
 from rendezvous.snapshots.restore_plan import Node, plan
 
 PARITY_S = 600.0
@@ -39,8 +40,6 @@ BARREN = 3
 ALIKE = 2
 """So many attempts in a row that end alike are followed by another one."""
 
-REPLACED = "a node that had a part of it was lost"
-LOST = "the snapshot of step {} cannot be gone back to: {}"
 UNFIT = "the snapshot of step {} is not gone back to again: {}"
 
 
@@ -90,15 +89,23 @@ class SnapshotBook:
         self._end: tuple[int, int, int] | None = None  # the newest: rank, exit code, step
         self._alike = 0  # attempts in a row that ended so
         self._origin = NONE  # the snapshot that this attempt has begun with
+        self._wrote = -1  # the start that has written it to disks, if it comes from there
         self.spoilt = False  # a part of what all went back to could not be had
         self.unfit: set[SnapshotId] = set()
 
     # --------------------------------------------------------------------------- attempts
 
     def begin(
-        self, attempt: int, ranks: Mapping[str, range], restored: SnapshotId | None, now: float
+        self,
+        attempt: int,
+        ranks: Mapping[str, range],
+        restored: SnapshotId | None,
+        now: float,
+        *,
+        wrote: int = -1,
     ) -> list[Record]:
-        """An attempt has formed, and its ranks begin from `restored`, None: from line 1.
+        """An attempt has formed, and its ranks begin from `restored`, None: from line 1. `wrote`:
+        the start that has written it to the disks where it comes from, -1 if it was in memory.
 
         Launchers tell their keepers so themselves.
         """
@@ -112,11 +119,11 @@ class SnapshotBook:
         self.safe, self.next, self._number = restored or NONE, NONE, 0
         self._circle.begin(attempt, ranks, restored)
         self._begun_at, self._kept_at, self.spoilt = now, -1.0, False
-        self._origin = restored or NONE
+        self._origin, self._wrote = restored or NONE, wrote
         self._steps.clear()
         if restored is None:
             self._return = None
-            return [] if former == NONE else [_in_vain(former, of, self._world)]
+            return [] if former == NONE else [in_vain(former, of, self._world)]
         going = self._return = self._return or _Return(now)
         going.formed_at, going.restored = now, restored
         fields: dict[str, Json] = {
@@ -142,7 +149,7 @@ class SnapshotBook:
             self._circle.give_up()
             self.safe, self.next, self._kept_at = self.newest or NONE, NONE, -1.0
             if self.safe != NONE:
-                effects.append(_degraded(self.safe, REPLACED))
+                effects.append(degraded(self.safe, REPLACED))
             effects.append(self._give_order())
         return [*effects, *self._circle.due("", self._present())]
 
@@ -253,8 +260,8 @@ class SnapshotBook:
             return []
         self._circle.exposed = False
         words = f"the parity of the snapshot of step {self.safe.step} stands on all nodes again"
-        record = Record("snapshot.parity", words, _identity(self.safe)) if stands else None
-        return [record or _degraded(self.safe, why), self._give_order()]
+        record = Record("snapshot.parity", words, identity(self.safe)) if stands else None
+        return [record or degraded(self.safe, why), self._give_order()]
 
     def _no_parity(self, of: SnapshotId, since: float, now: float) -> str:
         """The reason why there will be none, or not soon enough; "" if it is waited for."""
@@ -279,13 +286,13 @@ class SnapshotBook:
             why = self._no_parity(self.next, self._kept_at, now)
             if not why:
                 return []
-        effects: list[Effect] = [] if stands else [_degraded(self.next, why)]
+        effects: list[Effect] = [] if stands else [degraded(self.next, why)]
         parity = self._circle.level if stands else 0
         self.safe, self.next, self._kept_at = self.next, NONE, -1.0
         if self.safe.step > self._reached:  # not one that was taken before, and is taken again
             self._reached, self._barren = self.safe.step, 0
         words = f"the snapshot of step {self.safe.step} is safe"
-        fields = {**_identity(self.safe), "parity": parity}
+        fields = {**identity(self.safe), "parity": parity}
         return [*effects, Record("snapshot.safe", words, fields), self._give_order()]
 
     def _obeyed(self, launcher: str) -> bool | None:
@@ -305,7 +312,7 @@ class SnapshotBook:
         if newest <= max(self.safe, self.next) or newest.attempt != self.attempt:
             return []
         self.next, self._kept_at = newest, -1.0
-        fields = {**_identity(newest), "bytes": self._bytes[newest]}
+        fields = {**identity(newest), "bytes": self._bytes[newest]}
         words = f"the snapshot of step {newest.step} is whole"
         return [Record("snapshot.whole", words, fields), self._give_order()]
 
@@ -339,11 +346,15 @@ class SnapshotBook:
         return [Record("snapshot.restored", words, fields)]
 
     def _fail(self, found: SnapshotId, restored: Restored) -> list[Effect]:
-        """Drop the part of one rank, or, from keepers as well, all parts of an unfit snapshot."""
-        told = restored.unfit and found not in self.unfit
-        self.spoilt, part = True, (*found, self._world, restored.rank)
+        """Drop the part of one rank, or, from keepers as well, all parts of an unfit snapshot; and
+        those on disks, of one that cannot be had from there.
+        """
+        before, self.spoilt = len(self.unfit), True
+        part = (*found, self._world, restored.rank)
         if restored.unfit:
             self.unfit.add(found)
+        if self._wrote >= 0:
+            self.unfit.add(on_disk(self._wrote, found.step))
         for launcher, holding in list(self._holdings.items()):
             held = holding.held
             if restored.rank in self._ranks[launcher]:
@@ -352,6 +363,7 @@ class SnapshotBook:
             self._holdings[launcher] = without(self.unfit, replace(holding, held=held))
             self._add(launcher, 1)
         keep = ToKeepers(Keep(order=self._order, unfit=tuple(sorted(self.unfit))))
+        told = len(self.unfit) > before
         return [notice(UNFIT.format(found.step, restored.failed)), keep] if told else []
 
     # --------------------------------------------------------------------------- what is known
@@ -380,20 +392,6 @@ class SnapshotBook:
         if sign < 0:
             self._parts += Counter()  # those that nobody has are none
             self._bytes += Counter()
-
-
-def _identity(found: SnapshotId) -> dict[str, Json]:
-    return {"attempt": found.attempt, "step": found.step}
-
-
-def _in_vain(found: SnapshotId, of: int, world: int) -> Record:
-    words = "parts of it are lost" if of == world else f"it is for {of} ranks, and {world} came"
-    return notice(LOST.format(found.step, words))
-
-
-def _degraded(found: SnapshotId, why: str) -> Record:
-    words = f"no loss of a node is survived by the snapshot of step {found.step}: {why}"
-    return Record("snapshot.degraded", words, _identity(found))
 
 
 def _age(holding: Holding) -> tuple[int, int]:

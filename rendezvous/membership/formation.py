@@ -23,7 +23,7 @@ EXIT_NEVER_FORMED = 80
 NPROC_MOST = 4096
 
 Nodes = Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]
-Restore = Callable[[Nodes], str]
+Restore = Callable[[Nodes, int], str]
 Arrange = Callable[[Nodes], Sequence[int]]
 """What all ranks begin from, and in which order nodes that had none get their ranks: by how many
 ranks each has, and what it has of snapshots."""
@@ -115,7 +115,7 @@ class Formation:
         leader: str = "",
         folder: str = "",
         over: bool = False,
-        restore: Restore = lambda _nodes: "",
+        restore: Restore = lambda _nodes, _attempt: "",
         arrange: Arrange = lambda nodes: range(len(nodes)),
         former: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -303,7 +303,7 @@ class Formation:
         world_size = sum(join.nproc for join in joins)
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
-        restore = self._restore(_nodes(joins))
+        restore = self._restore(_nodes(joins), self._attempt)
         number = 1 + max(join.starts for join in joins)
         starts = []
         first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()

@@ -171,13 +171,13 @@ class Holdings:
         bay.world = world
         bay.content, bay.unsummed = (found, None) if summed else (None, found)
 
-    def surplus(self, rank: int) -> tuple[int, ...]:
-        """One was handed over beside those that this rank has: which of them are not here any more,
-        so that it has no more than it may.
+    def surplus(self, rank: int, more: int = 0) -> tuple[int, ...]:
+        """One was handed over beside those that this rank has, or `more` are to come: which of them
+        are not here any more, so that it has no more than it may.
         """
         mine = self._of(rank)
         spare = sorted((bay for bay in mine if self._is_free(bay)), key=_age)
-        gone = tuple(bay.number for bay in spare[: max(0, len(mine) - BAYS)])
+        gone = tuple(bay.number for bay in spare[: max(0, len(mine) + more - BAYS)])
         for number in gone:
             del self._bays[number]
         return gone

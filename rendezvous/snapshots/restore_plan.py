@@ -91,23 +91,22 @@ def _first(having: Sequence[set[int]], wanted: range) -> int:
     return next((node for node, has in enumerate(having) if has.issuperset(wanted)), -1)
 
 
-def planned(nodes: Sequence[Node]) -> str:
-    """The same, as `Start.restore` has it."""
-    return written(plan(nodes))
+def planned(nodes: Sequence[Node], attempt: int) -> str:
+    """The same, as `Start.restore` of this attempt has it."""
+    return written(plan(nodes), attempt)
 
-
-FIRST = 0
-"""As one of this attempt a snapshot is kept that was had from a directory."""
 
 _TEXT = re.compile(r"([0-9]{1,12}):([0-9]{1,12})(?:@([0-9]{1,12}))?", re.ASCII)
 
 
-def written(found: SnapshotId | None) -> str:
-    """The name of a snapshot in `Start.restore`."""
+def written(found: SnapshotId | None, attempt: int) -> str:
+    """The name of a snapshot in `Start.restore`. One from a directory is kept as one of this
+    `attempt`, which begins with it: older than all that the attempt takes, and newer than others.
+    """
     if found is None:
         return ""
     start = start_of(found)
-    return f"{found.attempt}:{found.step}" if start < 0 else f"{FIRST}:{found.step}@{start}"
+    return f"{found.attempt}:{found.step}" if start < 0 else f"{attempt}:{found.step}@{start}"
 
 
 def read(text: str) -> SnapshotId | None:

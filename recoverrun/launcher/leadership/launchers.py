@@ -196,13 +196,13 @@ def verdict(stop: Stop, tries: Sequence[str]) -> Stop:
     return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
 
 
-def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> str:
-    """The snapshot from which all ranks begin, if any is held."""
+def _planned(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]], attempt: int) -> str:
+    """The snapshot from which all ranks begin this attempt, if any is held."""
     if not any(held for _, held, _ in nodes):
         return ""
     from rendezvous.snapshots.restore_plan import planned  # what only snapshots need
 
-    return planned(nodes)
+    return planned(nodes, attempt)
 
 
 def _arranged(nodes: Sequence[tuple[int, tuple[Held, ...], tuple[Share, ...]]]) -> Sequence[int]:

@@ -60,10 +60,11 @@ class Rollbacks:
         self._start = start
         if self._book is None and not start.restore:
             return
-        from rendezvous.snapshots.restore_plan import read  # what only snapshots need
+        from rendezvous.snapshots.restore_plan import read, start_in  # what only snapshots need
 
-        restored = read(start.restore)
-        effects = self._opened(now).begin(start.attempt, self._ranks(), restored, now)
+        restored, wrote = read(start.restore), start_in(start.restore)
+        book, ranks = self._opened(now), self._ranks()
+        effects = book.begin(start.attempt, ranks, restored, now, wrote=wrote)
         self._done(effects if not known else ())
 
     def set_ranks(self) -> list[Envelope]:

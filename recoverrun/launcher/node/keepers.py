@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from recoverrun.errors import RecoverrunError
@@ -96,7 +97,7 @@ class NodeKeeper:
         self._order: Order = NO_ORDER
         self._child: Child | None = None
         self._number = 0
-        self.holding = Holding(keeper=0, serial=0, order=NO_ORDER, held=())
+        self._kept = Holding(keeper=0, serial=0, order=NO_ORDER, held=())  # in memory
         self._listener = packets.make_socket()
         self._listener.bind(path)
         self._listener.listen(CALLERS)
@@ -113,15 +114,22 @@ class NodeKeeper:
         return frozenset() if self._child is None else frozenset({self._child.pid})
 
     @property
+    def holding(self) -> Holding:
+        """The newest statement of the keeper, and what is in the directory of this node's ranks."""
+        if self._directory is None:
+            return self._kept
+        return replace(self._kept, held=self._kept.held + self._directory.held_of(self._ranks))
+
+    @property
     def held(self) -> tuple[Held, ...]:
-        """All that is whole here, as far as the keeper has told."""
+        """All that is whole here, as far as the keeper has told, and all in the directory."""
         self._listen(time.monotonic())
-        return self.holding.held
+        return self._kept.held + (() if self._directory is None else self._directory.held)
 
     @property
     def is_used(self) -> bool:
         """True if there is a snapshot, or a part of one."""
-        return self._order[2] != NONE or bool(self.holding.held)
+        return self._order[2] != NONE or bool(self._kept.held)
 
     # --------------------------------------------------------------------------- events
 
@@ -141,7 +149,7 @@ class NodeKeeper:
         """Time passed. What the coordinator may not have heard is told again."""
         if self._child is None or self._line is None:
             return []
-        again = now >= self._ask_at and not is_settled(self.holding)
+        again = now >= self._ask_at and not is_settled(self._kept)
         if now > self._heard_at + SILENT_S:
             self._record(notice(f"the keeper has not answered for {SILENT_S:g} s: it is replaced"))
             self._heard_at = now
@@ -162,14 +170,14 @@ class NodeKeeper:
         """
         self._world, self._loads = start.world_size, []
         restored = read(start.restore) or NONE
-        self.keep(order_of_start(self.holding, start.attempt, restored, parity=parity))
+        self.keep(order_of_start(self._kept, start.attempt, restored, parity=parity))
         if self._directory is not None:
             self._ranks = range(start.first_rank, start.first_rank + start.nproc)
-            self._loads = self._directory.loads(start.attempt, start.restore, self._ranks)
+            self._loads = self._directory.loads(start.restore, self._ranks)
             self._have_loaded()
 
     def _have_loaded(self) -> None:
-        here = {held[3] for held in self.holding.held if held[:2] == self._order[2]}
+        here = {held[3] for held in self._kept.held if held[:2] == self._order[2]}
         for load in self._loads:
             if load.rank not in here:
                 self._say(load)
@@ -179,7 +187,9 @@ class NodeKeeper:
         if self._directory is None or self._line is None:
             words = "it is not asked for on this node" if self._line else "it has no keeper"
             return [_unwritten(order, words)]
-        self._say(self._directory.order(order, self._world))
+        wanted = order.attempt, order.step
+        parts = {held[3]: held[4] for held in self._kept.held if held[:2] == wanted}
+        self._say(self._directory.order(order, self._world, parts))
         return []
 
     def keep(self, order: Order, unfit: tuple[tuple[int, int], ...] = ()) -> None:
@@ -187,7 +197,7 @@ class NodeKeeper:
         self._order = max(self._order, order)
         self._say(Keep(order=order, unfit=unfit))
         if self._directory is not None and unfit:
-            files = self._directory.files_of(unfit, self._ranks)
+            files = self._directory.without(unfit, self._ranks)
             self._set_aside = SetAside(paths=tuple(files))
             self._say(self._set_aside)
 
@@ -311,8 +321,10 @@ class NodeKeeper:
             case BayDropped(bay=number) if number in self._bays:
                 os.close(self._bays.pop(number)[1])
             case Holding():
-                self.holding = message
+                self._kept = message
             case WrittenOut():
+                if self._directory is not None:
+                    self._directory.hear(message)
                 self._told.append(
                     Persisted(
                         attempt=message.attempt,

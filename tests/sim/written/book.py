@@ -1,7 +1,8 @@
 """The invariants of snapshots on disks, checked by a book of its own.
 
 DISK-1 once it was said that a snapshot is on the disk, that one or a newer one is gone on from
-after a power cut, unless a disk is lost. DISK-2 what all ranks go on from is one state.
+after a power cut, and in the same run where what is in memory does not fit, unless a disk is lost.
+DISK-2 what all ranks go on from is one state.
 DRAIN a job that ends with "start it again" has on the disk what was safe when it was told to end.
 DISK-L as long as steps are done snapshots get onto the disk.
 """
@@ -20,17 +21,25 @@ NOTHING: State = -1
 class Book:
     def __init__(self) -> None:
         self.newest = NOTHING  # on the disk, as was said
+        self._older = NOTHING  # beside it
         self._drained = NOTHING  # safe as a job was told to end
         self.persisted = 0
 
     def wrote(self, state: State) -> None:
         """It is said that it is on the disk."""
-        self.newest = state
+        if state != self.newest:
+            self.newest, self._older = state, self.newest
         self.persisted += 1
 
     def lost_disk(self) -> None:
         """Of a node, with all that was there."""
-        self.newest = NOTHING
+        self.newest = self._older = NOTHING
+
+    def unfit(self, state: State) -> None:
+        """Nobody is to go on from it, wherever it is."""
+        if state in (self.newest, self._older):
+            left = self._older if state == self.newest else self.newest
+            self.newest, self._older = left, NOTHING
 
     def drains(self, safe: State) -> None:
         self._drained = safe

@@ -11,12 +11,12 @@ from tests.sim.mutants import Mutant
 BUGS = (
     Mutant(
         "each run counts its attempts from one", formation, "Formation._form",
-        "1 + max(join.starts for join in joins)", "1 + self._attempt", "DISK-1", 1,
+        "1 + max(join.starts for join in joins)", "1 + self._attempt", "DISK-1", 2,
     ),
     Mutant(
         "an attempt has the number of the one before", formation, "Formation._form",
         "1 + max(join.starts for join in joins)", "max(1, *(join.starts for join in joins))",
-        "DISK-1", 1,
+        "DISK-1", 2,
     ),
     Mutant(
         "the step alone tells which is newer", snapshot_dir, "SnapshotDir.held",
@@ -24,7 +24,16 @@ BUGS = (
     ),
     Mutant(
         "parts of one step are of one snapshot, whoever wrote them", snapshot_dir,
-        "SnapshotDir.loads", "(one.start, one.step) == name", "one.step == name[1]", "DISK-2", 78,
+        "SnapshotDir.loads", "(one.start, one.step) == name", "one.step == name[1]", "DISK-2", 103,
+    ),
+    Mutant(
+        "what does not fit is offered again", snapshot_dir, "SnapshotDir.without",
+        "for one in self._found if one.name not in self._unfit", "for one in self._found",
+        "DISK-2", 6,
+    ),
+    Mutant(
+        "what this run has written is offered to the next one only", snapshot_dir,
+        "SnapshotDir.hear", "in (written, *left)", "in left", "DISK-1", 1,
     ),
     Mutant(
         "nodes get their ranks as they come", formation, "Formation._placed",
@@ -32,7 +41,7 @@ BUGS = (
     ),
     Mutant(
         "it is on the disk once one node has written", written_snapshots, "WrittenSnapshots.hear",
-        "if self._lacking:", "if False:", "DISK-1", 3,
+        "if self._lacking:", "if False:", "DISK-1", 21,
     ),
     Mutant(
         "what is older goes before the newer one is whole", written_snapshots,

@@ -13,7 +13,7 @@ from recoverrun.config.snapshot_options import Resume, SnapshotOptions
 from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.bays import memory, part_files
 from rendezvous.protocol.formation_messages import Join, Start
-from rendezvous.protocol.keeper_messages import WriteOut
+from rendezvous.protocol.keeper_messages import WriteOut, WrittenOut
 from rendezvous.protocol.snapshot_messages import Held, Persist, Persisted
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import PAGE, BayHeader
@@ -63,7 +63,7 @@ class Node:
         )
         return Join(
             run_id="job", node=self.name, incarnation=self.name, node_rank=-1, nproc=self.nproc,
-            version="1", attempt=attempt, holding=self._dir.held if not attempt else held,
+            version="1", attempt=attempt, holding=(*held, *self._dir.held),
             starts=self._dir.starts,
         )  # fmt: skip
 
@@ -73,7 +73,7 @@ class Node:
         self._ranks = range(start.first_rank, start.first_rank + start.nproc)
         self._dir.begin(start)
         states = {}
-        for load in self._dir.loads(start.attempt, start.restore, self._ranks):
+        for load in self._dir.loads(start.restore, self._ranks):
             found = SnapshotId(load.attempt, load.step)
             demand(Path(load.path).exists(), "DISK-2", f"{load.path} is not there")
             states[load.rank] = self.memory[found] = _read(load.path, found)
@@ -92,7 +92,8 @@ class Node:
         if state is None:
             self._answer(order, GONE)
             return
-        self._write(self._dir.order(order, self._world), order, state, 0, self._life)
+        parts = dict.fromkeys(self._ranks, 1)
+        self._write(self._dir.order(order, self._world, parts), order, state, 0, self._life)
 
     def _write(self, told: WriteOut, order: Persist, state: State, place: int, life: int) -> None:
         """One rank's part after the other, each takes its time; then what is older goes."""
@@ -113,12 +114,16 @@ class Node:
         self._engine.after(delay_s, self._write, told, order, state, place + 1, life)
 
     def _answer(self, order: Persist, failed: str) -> None:
-        self._tell(
-            self.name,
-            Persisted(
-                attempt=order.attempt, step=order.step, start=order.start, nbytes=1, failed=failed
-            ),
-        )
+        told = {"attempt": order.attempt, "step": order.step, "start": order.start, "nbytes": 1}
+        self._dir.hear(WrittenOut(**told, failed=failed))
+        self._tell(self.name, Persisted(**told, failed=failed))
+
+    def unfit(self, found: SnapshotId) -> None:
+        """Nobody is to have this snapshot; nothing else is in memory."""
+        self.end_keeper()
+        self.memory.clear()
+        for path in self._dir.without([found], self._ranks):
+            Path(path).unlink(missing_ok=True)
 
     def lose_disk(self) -> None:
         """Another machine is in its place from now on."""

@@ -8,7 +8,8 @@ from tests.sim.written.mutants import BUGS
 from tests.sim.written.world import simulate_alone
 
 SEEDS = range(16)
-RARE = ("power", "drain", "keeper", "coordinator", "restart", "full", "disk", "drained")
+RARE = ("power", "drain", "keeper", "coordinator", "restart", "full", "disk", "drained",
+        "unfit", "an older one from the disk")  # fmt: skip
 
 
 def test_histories_are_clean() -> None:

@@ -27,7 +27,18 @@ MEMORY = Path("/dev/shm")
 
 RUNS = 6
 TICK_S, DELAY_S = 1.0, 0.2
-FAULTS = ("power", "power", "drain", "keeper", "coordinator", "restart", "full", "disk")
+FAULTS = (
+    "power",
+    "power",
+    "drain",
+    "keeper",
+    "coordinator",
+    "restart",
+    "full",
+    "disk",
+    "unfit",
+    "unfit",
+)
 
 
 @dataclass(slots=True)
@@ -76,7 +87,7 @@ class World:
         """All launchers begin."""
         self._run += 1
         self._over, self._draining = False, False
-        resume = "never" if self.engine.chance(0.2) else "auto"
+        self._resume = resume = "never" if self.engine.chance(0.2) else "auto"
         for node in self.nodes:
             node.look("never" if resume == "never" else "auto")
             node.full = False
@@ -194,11 +205,15 @@ class World:
             case "coordinator":
                 self.written = WrittenSnapshots()
             case "restart":
-                renewed = self._formation.renewed(
-                    attempt=self._attempt + 1, restarts=0, awaited=frozenset(),
-                    begun_at=self.engine.now,
-                )  # fmt: skip
-                self._form(renewed, self._attempt + 1)
+                self._begin_again()
+            case "unfit" if self.safe != NONE:
+                for each in self.nodes:
+                    each.unfit(self.safe)
+                self.book.unfit(self._known[self.safe])
+                states = self._begin_again()
+                self.coverage["an older one from the disk"] += bool(states)
+                if self._resume == "auto":
+                    self.book.began(states)
             case "full":
                 node.full = True
             case "disk" if not self._shared:
@@ -206,6 +221,13 @@ class World:
                 self.book.lost_disk()
                 self._over = True
         self.engine.after(self.engine.jitter(0.5 * WRITE_EVERY_S), self._end, run, kind)
+
+    def _begin_again(self) -> dict[int, State]:
+        """The next attempt begins. Returns the states that ranks have read from disks."""
+        renewed = self._formation.renewed(
+            attempt=self._attempt + 1, restarts=0, awaited=frozenset(), begun_at=self.engine.now
+        )
+        return self._form(renewed, self._attempt + 1)
 
     def _end(self, run: int, kind: str) -> None:
         """By a power cut, whatever was under way."""

@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from recoverrun.keeper.disk import Disk, Outcome
-from rendezvous.bays import packets, part_files
+from rendezvous.bays import memory, packets, part_files
 from rendezvous.bays.client import KeeperClient, SnapshotLost
-from rendezvous.protocol.keeper_messages import Dismiss, Load, SetAside, WriteOut, WrittenOut
+from rendezvous.protocol.keeper_messages import (
+    BayDropped,
+    Dismiss,
+    Load,
+    SetAside,
+    WriteOut,
+    WrittenOut,
+)
+from rendezvous.protocol.snapshot_messages import Keep
 from tests.unit.keepers import KeeperProcess, listening
 
 pytestmark = pytest.mark.rest
@@ -84,6 +92,24 @@ def test_what_is_written_is_had_again_under_another_name(kept: Kept, tmp_path: P
     assert (written.step, written.start, written.failed) == (5, 11, "")
     assert written.nbytes > MIB
     assert again == content
+
+
+def test_what_comes_from_a_disk_later_has_the_place_of_what_is_not_kept(
+    kept: Kept, tmp_path: Path
+) -> None:
+    kept.fill(5)
+    kept.keeper.holding((0, 0, 5))
+    assert kept.write(tmp_path, 5, 11).failed == ""
+    kept.fill(6)
+    kept.keeper.holding((0, 0, 5), (0, 0, 6))
+    packets.say(kept.keeper.line, Keep(order=(1, 0, (1, 5), (-1, -1)), unfit=((0, 6),)))
+
+    packets.say(kept.keeper.line, Load(path=str(_part(tmp_path, 5, 11)), rank=0, attempt=1, step=5))
+    dropped = kept.keeper.hear(BayDropped)
+    kept.keeper.holding((0, 0, 5), (0, 1, 5))
+
+    _, empty, _ = (memory.number_of(fd) for _, fd in kept.keeper.bays.values())
+    assert dropped == BayDropped(bay=empty)
 
 
 def test_what_is_not_here_is_not_written(kept: Kept, tmp_path: Path) -> None:

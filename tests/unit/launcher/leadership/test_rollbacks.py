@@ -19,53 +19,13 @@ from rendezvous.protocol.snapshot_messages import (
     Holding,
     Keep,
     Order,
-    Persist,
     Restored,
     Share,
 )
-from rendezvous.snapshots.identity import NO_ORDER
 from tests.unit.hosted_job import Job, of
+from tests.unit.snapshot_jobs import SnapshotJob, starts_of
 
 SIGKILL, SIGSEGV = -9, -11
-
-
-class SnapshotJob(Job):
-    """Launchers join with what their keepers have."""
-
-    def __init__(self, max_restarts: int = 0, least: int = 1) -> None:
-        """`least`: replicas without which the job would end."""
-        policy = RecoveryPolicy(snapshot_parity=0, min_replicas=least)
-        super().__init__(max_restarts=max_restarts, policy=policy)
-        self.serial = 0
-        self.held: dict[str, tuple[Held, ...]] = {"own": (), "far": ()}
-
-    def keep(self, attempt: int, step: int, *names: str) -> list[Envelope]:
-        told: list[Envelope] = []
-        for name in names or ("own", "far"):
-            ranks = range(2) if name == "own" else range(2, 4)
-            self.held[name] = tuple((attempt, step, 4, rank, 10) for rank in ranks)
-            told += self.state(name, NO_ORDER)
-        for name, keep in of(told, Keep).items():
-            assert isinstance(keep, Keep)
-            told += self.state(name, keep.order)
-        return told
-
-    def state(self, name: str, order: Order) -> list[Envelope]:
-        self.serial += 1
-        holding = Holding(keeper=1, serial=self.serial, order=order, held=self.held[name])
-        return self.coordinator_host.receive(name, holding, 0.1)
-
-    def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Envelope]:
-        join = Join(
-            run_id="job", node=name, incarnation=name, node_rank=-1, nproc=2, version="1",
-            master=f"{name}:{attempt}", attempt=attempt, holding=self.held[name],
-        )  # fmt: skip
-        return self.coordinator_host.receive(name, join, now)
-
-
-def _starts(envelopes: list[Envelope]) -> set[tuple[int, int, str]]:
-    starts = of(envelopes, Start).values()
-    return {(s.attempt, s.restarts, s.restore) for s in starts if isinstance(s, Start)}
 
 
 def test_a_killed_rank_sends_all_back_and_that_does_not_count() -> None:
@@ -77,7 +37,7 @@ def test_a_killed_rank_sends_all_back_and_that_does_not_count() -> None:
     assert {k.order for k in safe.values() if isinstance(k, Keep)} == {(0, 2, (0, 20), (-1, -1))}
     assert safe.keys() == told.keys() == {"own", "far"}
     assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
-    assert _starts(job.form(1)) == {(1, 0, "0:20")}
+    assert starts_of(job.form(1)) == {(1, 0, "0:20")}
 
 
 def _replicated() -> SnapshotJob:
@@ -104,7 +64,7 @@ def test_where_no_replica_is_left_all_go_back_and_that_does_not_count() -> None:
     told = of(job.die(1, 0, code=SIGKILL), Restart)
 
     assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
-    assert _starts(job.form(1)) == {(1, 0, "0:20")}
+    assert starts_of(job.form(1)) == {(1, 0, "0:20")}
 
 
 def test_fewer_replicas_than_are_wanted_send_all_back() -> None:
@@ -156,7 +116,7 @@ def test_an_error_of_the_script_counts_and_goes_back_as_well() -> None:
     job.form()
     job.keep(0, 20)
     job.die(3, 0, "ValueError: bad")
-    assert _starts(job.form(1)) == {(1, 1, "0:20")}
+    assert starts_of(job.form(1)) == {(1, 1, "0:20")}
 
     assert of(job.die(3, 1, "ValueError: bad"), Stop)
 
@@ -168,7 +128,7 @@ def test_what_is_held_when_they_join_decides() -> None:
     job.die(3, 0, code=SIGKILL)
     job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
 
-    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    assert starts_of(job.form(1)) == {(1, 0, "0:25")}
 
 
 def _newer(held: tuple[Held, ...]) -> tuple[Held, ...]:
@@ -191,7 +151,7 @@ def _gone_back_to_the_newer() -> SnapshotJob:
     job.keep(0, 20)
     job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
     job.die(3, 0, code=SIGKILL)
-    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+    assert starts_of(job.form(1)) == {(1, 0, "0:25")}
     return job
 
 
@@ -206,7 +166,7 @@ def test_a_damaged_part_sends_all_back_to_another_snapshot_and_does_not_count() 
     job.held["far"] = tuple(one for one in job.held["far"] if one[:4] != (0, 25, 4, 3))
 
     assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
-    assert _starts(job.form(2)) == {(2, 0, "0:20")}
+    assert starts_of(job.form(2)) == {(2, 0, "0:20")}
 
 
 def _unfit(job: SnapshotJob, step: int, words: str) -> list[Envelope]:
@@ -226,7 +186,7 @@ def test_nobody_goes_back_again_to_a_snapshot_that_does_not_fit() -> None:
     said = [record.reason for record in job.records if record.event == "notice.give"]
 
     assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
-    assert _starts(job.form(2)) == {(2, 0, "0:20")}
+    assert starts_of(job.form(2)) == {(2, 0, "0:20")}
     assert said == [f"the snapshot of step 25 is not gone back to again: {words}"]
 
 
@@ -293,40 +253,6 @@ def test_parts_that_are_lost_for_good_are_told_as_the_job_ends() -> None:
     assert "the snapshot of step 20 cannot be gone back to: parts of it are lost" in said
 
 
-class WritingJob(SnapshotJob):
-    """Snapshots are written, too, to directories in which others have written before."""
-
-    def __init__(self, **starts: int) -> None:
-        policy = RecoveryPolicy(snapshot_parity=0, snapshots_on_disk=True)
-        Job.__init__(self, max_restarts=0, policy=policy)
-        self.serial = 0
-        self.held = {"own": (), "far": ()}
-        self.starts = starts
-
-    def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Envelope]:
-        join = Join(
-            run_id="job", node=name, incarnation=name, node_rank=-1, nproc=2, version="1",
-            master=f"{name}:{attempt}", attempt=attempt, holding=self.held[name],
-            starts=self.starts[name],
-        )  # fmt: skip
-        told = self.coordinator_host.receive(name, join, now)
-        for to, start in of(told, Start).items():
-            assert isinstance(start, Start)
-            self.starts[to] = start.number
-        return told
-
-
-def test_each_attempt_writes_under_a_number_above_all_that_its_nodes_know() -> None:
-    job = WritingJob(own=6, far=2)
-    job.form()
-    told = of(job.keep(0, 20), Persist)
-    job.die(3, 0, code=SIGKILL)
-    job.form(1)
-
-    assert {(p.start, p.step) for p in told.values() if isinstance(p, Persist)} == {(7, 20)}
-    assert job.starts == {"own": 8, "far": 8}
-
-
 class ParityJob(SnapshotJob):
     """Two nodes that are a mirror of each other; what they hold is as it was when they joined."""
 
@@ -372,7 +298,7 @@ def test_a_lost_node_is_waited_for_and_its_part_is_rebuilt() -> None:
     assert {r.back for r in of(told, Restart).values() if isinstance(r, Restart)} == {20}
     job.join("own", 1, now=1.1)
 
-    assert _starts(job.join("late", 0, now=50.0)) == {(1, 0, "0:20")}
+    assert starts_of(job.join("late", 0, now=50.0)) == {(1, 0, "0:20")}
 
 
 def test_a_node_that_never_comes_ends_the_job_with_a_sentence() -> None:

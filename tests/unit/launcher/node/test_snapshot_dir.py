@@ -24,7 +24,8 @@ def _opened(
 
 
 def _write(opened: SnapshotDir, step: int, start: int, world: int = 2) -> None:
-    order = opened.order(Persist(attempt=0, step=step, start=start), world)
+    parts = dict.fromkeys(range(world), 1)
+    order = opened.order(Persist(attempt=0, step=step, start=start), world, parts)
     for rank in range(world):
         header = BayHeader(
             rank=rank, world=world, id=SnapshotId(0, step), pieces=0, table=0, image=0, notes_sum=0
@@ -71,25 +72,25 @@ def test_parts_of_ranks_that_are_here_are_had_from_there(tmp_path: Path) -> None
     _write(_opened(tmp_path), 40, 7)
     opened = _opened(tmp_path)
 
-    loads = opened.loads(0, "0:40@7", range(1, 2))
+    loads = opened.loads("3:40@7", range(1, 2))
 
     [load] = loads
     assert isinstance(load, Load)
-    assert (load.rank, load.attempt, load.step) == (1, 0, 40)
+    assert (load.rank, load.attempt, load.step) == (1, 3, 40)
     assert Path(load.path).exists()
-    assert opened.loads(1, "0:40", range(1, 2)) == []  # it is in memory
-    assert opened.loads(0, "0:40@6", range(1, 2)) == []  # another run's, of another directory
-    assert opened.loads(0, "", range(1, 2)) == []
+    assert opened.loads("0:40", range(1, 2)) == []  # it is in memory
+    assert opened.loads("0:40@6", range(1, 2)) == []  # another run's, of another directory
+    assert opened.loads("", range(1, 2)) == []
 
 
 def test_files_of_a_snapshot_are_known_by_what_it_is_called_in_memory(tmp_path: Path) -> None:
     _write(_opened(tmp_path), 40, 7)
     opened = _opened(tmp_path)
-    opened.loads(0, "0:40@7", range(1, 2))
-    opened.order(Persist(attempt=0, step=40, start=8), 2)
-    opened.order(Persist(attempt=0, step=45, start=8), 2)
+    opened.loads("0:40@7", range(1, 2))
+    opened.order(Persist(attempt=0, step=40, start=8), 2, {1: 9})
+    opened.order(Persist(attempt=0, step=45, start=8), 2, {1: 9})
 
-    found = opened.files_of([(0, 40), (3, 40)], range(1, 2))
+    found = opened.without([(0, 40), (3, 40)], range(1, 2))
 
     assert [Path(one).parent.name for one in found] == [
         "start-000007-step-000000000040", "start-000008-step-000000000040"

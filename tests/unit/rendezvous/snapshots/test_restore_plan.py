@@ -124,16 +124,16 @@ def test_nodes_that_came_in_another_order_get_the_ranks_of_their_directories() -
     assert list(arranged([both, both])) == [0, 1]
 
 
-def test_what_is_on_a_disk_is_kept_as_one_of_the_first_attempt() -> None:
-    told = planned([_kept(0, (7, 40)), _kept(1, (7, 40))])
+def test_what_is_on_a_disk_is_kept_as_one_of_the_attempt_that_begins_with_it() -> None:
+    told = planned([_kept(0, (7, 40)), _kept(1, (7, 40))], 2)
 
-    assert told == "0:40@7"
-    assert (read(told), start_in(told)) == (SnapshotId(0, 40), 7)
+    assert told == "2:40@7"
+    assert (read(told), start_in(told)) == (SnapshotId(2, 40), 7)
     assert start_in("0:40") == -1
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:
-    assert read(written(SnapshotId(3, 70))) == SnapshotId(3, 70)
-    assert written(None) == ""
+    assert read(written(SnapshotId(3, 70), 5)) == SnapshotId(3, 70)
+    assert written(None, 5) == ""
     for text in ("", ":", "1", "a:1", "1:", "-1:2", "1:2:3", "1:2@", "1:2@a"):
         assert read(text) is None
