@@ -4,8 +4,9 @@ The launcher takes a snapshot at every step that `--every` divides; in steps bet
 `torch.distributed.checkpoint` save the same state, with a stager that is kept: by a thread, and by
 a process. A snapshot holds training up between two iterations, and as the optimizer steps; both are
 timed here, from outside, also in steps without one. Every save is awaited before the next snapshot,
-so that neither meets the other. At last the newest save is loaded. What was found is written as
-JSON.
+so that neither meets the other. At last the newest save is loaded, from the system's cache and from
+the disk. What was found is written as JSON. Beside it each process writes when it came to its loop,
+into its first iteration, and through it.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 WIDTH = 1024
 LOADS = 3
+LINE = 34  # bytes
 
 
 def parse_args() -> argparse.Namespace:
@@ -69,11 +71,17 @@ class Saver:
         saving.result()
         return [1000 * held, 1000 * cpu, 1000 * (time.perf_counter() - began)]
 
-    def load(self) -> float:
-        """Until all is in the model and the optimizer's state again."""
-        began = time.perf_counter()
+    def load(self, *, cached: bool) -> list[float]:
+        """Until all is in the model and the optimizer's state again: wall time, and CPU of the
+        process. Without `cached` the system has none of the files in memory.
+        """
+        for path in () if cached else self._folder.iterdir():
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        began, cpu = time.perf_counter(), time.process_time()
         dcp.load(self._state(), checkpoint_id=self._folder)
-        return 1000 * (time.perf_counter() - began)
+        return [1000 * (time.perf_counter() - began), 1000 * (time.process_time() - cpu)]
 
     def close(self) -> None:
         self._stager.close()
@@ -86,6 +94,25 @@ class Saver:
 def now() -> list[float]:
     """Wall time, and CPU time of this thread."""
     return [time.perf_counter(), time.thread_time()]
+
+
+class Place:
+    """A file of this process alone: a snapshot has what variables were in the process before."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"places-{os.getpid()}"
+
+    def note(self, lines: int) -> None:
+        """Note the time, and the CPU of the process, as the line behind so many."""
+        path = self._path
+        if path.exists() == bool(lines) and (not lines or path.stat().st_size == lines * LINE):
+            with open(path, "a") as file:
+                file.write(f"{time.time():20.6f} {time.process_time():12.6f}\n")
 
 
 def keeper() -> dict[str, float]:
@@ -109,9 +136,12 @@ def main() -> None:
     found: dict[str, list[list[float]]] = {"snapshot": [], "thread": [], "process": [], "none": []}
     entered = [0.0, 0.0]
     register_optimizer_step_pre_hook(lambda *_: entered.__setitem__(slice(None), now()))
+    place = Place(args.into)
+    place.note(0)
     ended = now()
     for step in range(args.steps):
         begins = now()
+        place.note(1)
         loss = model(torch.randn(args.batch, WIDTH)).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -123,12 +153,15 @@ def main() -> None:
         )
         if turn in turns:
             found[turns[turn]].append(savers[turns[turn]].save())
+        place.note(2)
         ended = now()
 
     tensors = [one for each in optimizer.state.values() for one in each.values()]
     told = {
         "found": found,
-        "loads": [savers["thread"].load() for _ in range(LOADS)],
+        "loads": [
+            [savers["thread"].load(cached=cached) for _ in range(LOADS)] for cached in (True, False)
+        ],
         "bytes": sum(one.nbytes for one in [*model.parameters(), *tensors]),
         "keeper": keeper(),
     }
