@@ -6,13 +6,14 @@ the name of a function, by the place at which every process has made it, as a me
 as a new object of a class of the script's, whose attributes are told like all others. Where there
 is no such way, code between two loops may make it again, and a process that goes back looks whether
 it has. Nothing does where no loop is around the one that trains, and nothing has if it outlives an
-iteration of that one: then this is told at once. New objects of libraries are not looked at.
+iteration of that one: then this is told at once. New objects of libraries are in
+`library_objects`.
 """
 
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -23,9 +24,11 @@ from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpa
 from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.arrival.value_kinds import is_value, named
 from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, Holdings, inside
-from recoverrun.worker.context.object_members import is_defined_in, slots_of
+from recoverrun.worker.context.object_members import is_defined_in
 from recoverrun.worker.context.object_views import PLAIN, is_array, named_in
 from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.snapshots import library_objects
+from recoverrun.worker.snapshots.library_objects import is_makeable
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 GIVEN = "{} was given {} while the script trained, and a process that goes back has none"
@@ -120,6 +123,9 @@ class References:
                 continue  # it holds no tensor: the library that has made it does so again
             if key[0].startswith("<") and key not in self._before and key[1] not in bound:
                 continue  # of a function that was called since: it is called again
+            if token[0] == library_objects.OF_LIBRARY:
+                said.append([*key, *library_objects.way(value)])
+                continue
             way = None if _is_hook(key) else self._way(value, token, packing)
             if way is None:
                 known, since = self._doubtful.get(key, (value, around))
@@ -170,7 +176,7 @@ class References:
         what, *names = token
         if what in ("name", "same") or (what == "method" and len(names) > 1):
             return [what, names]
-        if what != "own" or not _is_makeable(type(value)):
+        if what != "own" or not is_makeable(type(value)):
             return None
         if not all(map(self._is_told, vars(value).values())):
             return None
@@ -184,7 +190,10 @@ class References:
         """True of what is told of an attribute of a new object, by this or by others."""
         if isinstance(value, (torch.Tensor, *CONTAINERS)) or is_array(value):
             return True
-        if self._token(value) is not None:
+        token = self._token(value)
+        if token is not None and token[0] != library_objects.OF_LIBRARY:
+            return True
+        if token is not None and library_objects.way(value)[0] == "made":
             return True
         try:
             Packing([]).pack(value)
@@ -244,6 +253,8 @@ class Putting:
     ) -> bool:
         """False if nothing holds it yet."""
         path, name, way, told = one
+        if way == library_objects.ONLY_TOLD:
+            return True
         key = path, name
         shape = _shape(here.get(key), self._own)
         if way == "there":
@@ -284,7 +295,7 @@ def _found(
         return getattr(first.get((told[0], told[1])), told[2], None)
     module, kind_name, attributes = told
     kind = named(module, kind_name)
-    if not _is_makeable(kind):
+    if not is_makeable(kind):
         return None
     made = object.__new__(kind)
     vars(made).update({name: unpack(one, tensors) for name, one in attributes})
@@ -320,9 +331,11 @@ def _shape(value: Any, own: frozenset[str]) -> Token | None:
         return "method", function.__qualname__, function.__name__
     if kind in FUNCTIONS or isinstance(value, type):
         return _by_name(value) or (_by_code(value) if value.__module__ in own else None)
-    if is_defined_in(kind, own) and not issubclass(kind, (torch.nn.Module, *CONTAINERS)):
+    if issubclass(kind, (ModuleType, *CONTAINERS)) or hasattr(kind, "__next__"):
+        return None
+    if is_defined_in(kind, own) and not issubclass(kind, torch.nn.Module):
         return "own", kind.__module__, kind.__qualname__
-    return None
+    return library_objects.token(kind)
 
 
 def _by_name(value: Any) -> Token | None:
@@ -343,11 +356,6 @@ def _by_code(value: Any) -> Token | None:
 def _lookup(module: str, name: str) -> Any:
     """None if there is none. C functions of torch are found by the last part of their name."""
     return named(module, name) or (named(module, name.rpartition(".")[2]) if name else None)
-
-
-def _is_makeable(kind: Any) -> bool:
-    plain = getattr(kind, "__new__", None) is object.__new__
-    return plain and not slots_of(kind) and bool(kind.__dictoffset__)
 
 
 def _is_hook(key: Key) -> bool:

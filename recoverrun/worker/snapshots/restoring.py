@@ -36,6 +36,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
+    library_objects,
     lost_entries,
     moved_sources,
     rank_image,
@@ -167,6 +168,8 @@ class Restoring:
             else:
                 global_[name] = value
 
+        if told["references"]:
+            self._tell_lacking(told["references"], frames)
         here = Context.unpack(told["here"])
         visible = reachable(runtime.module_data, global_, at.f_locals)
         placing.put_context(visible, here, here, write, of_process=True)
@@ -191,6 +194,13 @@ class Restoring:
         )
         putting = references.Putting(look, frames, places, packed_state.tensors, own)
         putting.put(told)
+
+    def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
+        worker, runtime = self._parts.worker, self._parts.worker.runtime
+        there = plain_values.found(frames, changing_modules(runtime))
+        spaces = loose_values.spaces_of(frames, runtime.own_modules)
+        if found := library_objects.lacking(told, there, spaces):
+            worker.reporter.notice(library_objects.in_words(found))
 
     def _put_tensors(self, packed_state: PackedState, before: Before, there: Holdings) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""

@@ -1,4 +1,4 @@
-"""Attributes hold values that never change, functions, and objects of the script's own."""
+"""Attributes hold values that never change, functions, objects of the script's and of libraries."""
 
 import enum
 import math
@@ -41,7 +41,7 @@ class Quick(Slow):
 
 
 class Given:
-    """Its attributes are given values of kinds that never change, functions and objects."""
+    """Its attributes are given such values, functions and objects while it trains."""
 
     def __init__(self) -> None:
         self.phase, self.rates, self.activation = Phase.WARM, Rates(0.1), torch.tanh
@@ -54,6 +54,7 @@ class Given:
         self.shape = self.shapes[0]
         self.stages = [Slow(1.0), Slow(2.0)]
         self.stage = self.stages[0]
+        self.least: torch.nn.Module | None = None
 
     def warm(self) -> float:
         return 0.5
@@ -69,12 +70,14 @@ class Given:
         self.place, self.bounds, self.limit = Path("a/b"), (0.2, (1, 2, 3)), range(7)
         self.pace, self.factor, self.shape = Quick(1.0, [0.5]), self.main, self.shapes[1]
         self.stage = self.stages[1]
+        self.least = torch.nn.Threshold(0.75, 0.5)
         scale_of = math.exp
 
     def decay(self) -> float:
         sizes = len(self.frozen) + len(self.limit) + len(self.bounds[1]) + len(str(self.place))
         numbers = float(self.share) + self.turned.imag + float(self.exact) + self.since.day
         factor = self.rates.decay * sum(self.rates.factors) * self.phase.value * self.factor()
+        factor = factor if self.least is None else self.least(torch.tensor(factor)).item()
         seconds = self.span.total_seconds() / 86400
         return scale_of(self.stage.of(self.pace.of(sizes * (numbers + seconds) * factor)) / 500)
 

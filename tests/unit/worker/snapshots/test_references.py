@@ -1,6 +1,9 @@
 """Functions and objects that attributes are given while the script trains are there again."""
 
 import math
+import reprlib
+import string
+import threading
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,7 @@ import torch
 from recoverrun.worker.arrival import plain_values
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import references
+from recoverrun.worker.snapshots import library_objects, references
 from recoverrun.worker.snapshots.references import Putting, References
 
 OWN = frozenset({__name__})
@@ -46,6 +49,7 @@ class Script:
         self.shapes = [lambda: 1, lambda: 2]
         self.shape, self.activation, self.factor = self.shapes[0], torch.tanh, self.warm
         self.pace: Any = Slow(self.first)
+        self.loss = torch.nn.HuberLoss()
         self.paces = [self.pace, Slow(self.second)]
 
     def warm(self) -> int:
@@ -125,6 +129,45 @@ def test_an_object_of_another_class_is_made_with_all_that_it_holds() -> None:
 
     assert type(second.pace) is Quick and second.pace.rate == 0.1
     assert second.pace.model is second.first
+
+
+@pytest.mark.parametrize(
+    "value", [torch.nn.HuberLoss(delta=3.0), string.Formatter(), reprlib.Repr()],
+    ids=["a module", "empty", "with attributes"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["shape", "pace", "loss"])
+def test_an_object_of_a_library_is_made_with_plain_attributes(place: str, value: Any) -> None:
+    second = getattr(gone_back(lambda one: setattr(one, place, value)), place)
+
+    assert type(second) is type(value) and second is not value
+    assert repr(vars(second)) == repr(vars(value))
+
+
+def test_of_a_library_another_object_of_one_kind_has_the_attributes_of_the_new_one() -> None:
+    def change(one: Script) -> None:
+        one.loss = torch.nn.HuberLoss(delta=3.0)
+
+    second = gone_back(change)
+
+    assert second.loss.delta == 3.0
+    assert torch.equal(second.loss(torch.ones(1), torch.zeros(1)), torch.tensor(0.5))
+
+
+def test_an_object_of_a_library_that_cannot_be_made_is_told_after_all_else() -> None:
+    process, later, again = Process(), Process(), Process()
+    process.script.shape = threading.Lock()
+    process.script.factor = torch.distributions.Normal(0.0, 1.0)
+    told, tensors = process.told(7)
+
+    later.put(told, tensors)
+    again.put(told, tensors)
+    again.script.shape = threading.Lock()
+    again.script.factor = torch.distributions.Normal(0.0, 2.0)
+
+    normal = "torch.distributions.normal.Normal"
+    assert [library_objects.lacking(told, one.there, one.spaces) for one in (later, again)] == [
+        ["script['shape'] (_thread.lock)", f"script['factor'] ({normal})"], []
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [lambda: 3, Timed()], ids=["a function", "an object"])
