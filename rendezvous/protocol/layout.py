@@ -1,7 +1,7 @@
 """The layout: slot (replica position) and shard position of every global rank.
 
 A layout is learned once, from the script's own process groups, and never changes: a lost rank
-keeps its place in it. See docs/recovery.md, "Failure domain".
+keeps its place in it. See docs/recovery.md, "What follows from a loss".
 """
 
 from dataclasses import dataclass, field
