@@ -115,7 +115,10 @@ def part_fault(
         return f"step {commit.step}: {wrong[0][0]}:{wrong[0][1]} is in two accounts or none", ""
     missing = len(home) - len(counts)
     if missing and not counted:
-        return "", f"step {commit.step}: {missing} of {len(home)} microbatches said by nobody"
+        return (
+            "",
+            f"step {commit.step}: {missing} of {len(home)} microbatches reported by no replica",
+        )
     return "", ""
 
 

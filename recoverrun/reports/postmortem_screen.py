@@ -285,8 +285,8 @@ def loss_details(loss: LossReport, *, same: bool) -> list[str]:
         lines.append(phases(loss))
     if loss.moved:
         moves = (f"replica {m.replica} took {identity_ranges(m.identities)}" for m in loss.moved)
-        again = f"; computed again {identity_ranges(loss.again)}" if loss.again else ""
-        lines.append(", ".join(moves) + again)
+        again = f"; redone {identity_ranges(loss.again)}" if loss.again else ""
+        lines.append(f"microbatches: {', '.join(moves)}{again}")
     return lines
 
 

@@ -186,7 +186,7 @@ def _identities(commit: Commit, slots: int, microbatches: int) -> str:
     foreign, foreign_count = claims.foreign(slots, microbatches, SHOWN)
     faults = []
     if missing_count:
-        faults.append(f"{_named(missing, missing_count)} in nobody's account")
+        faults.append(f"{_named(missing, missing_count)} in no replica's account")
     if twice:
         faults.append(f"{_named(twice, len(twice))} in two accounts")
     if foreign_count:
@@ -223,8 +223,8 @@ def _inferred(commit: Commit, facts: History) -> tuple[str, str]:
     if _ended_in(commit, facts):
         return "", ""
     if facts.ends:
-        return "", f"step {commit.step}: {named} said by nobody when the run ended"
-    return f"step {commit.step}: {named} said by nobody, and their replica lives", ""
+        return "", f"step {commit.step}: {named} reported by no replica when the run ended"
+    return f"step {commit.step}: {named} reported by no replica, although their own lives", ""
 
 
 def _generations(facts: History) -> list[Violation]:
@@ -319,7 +319,7 @@ def _damage(facts: History, log: RunLog) -> list[str]:
 def lacking(facts: History) -> str:
     """The records that the disk did not take, in words. The last of them may be counted nowhere."""
     since = f" from step {facts.missing_from} on" if facts.missing_from >= 0 else ""
-    return f"records are missing{since}: the disk took none ({facts.missing:,} or more)"
+    return f"records are missing{since}: the disk refused {facts.missing:,} or more"
 
 
 def _notes(facts: History, uneven: Sequence[Commit]) -> list[str]:

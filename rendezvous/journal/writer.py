@@ -95,7 +95,7 @@ class Journal:
         if self._file is not None and self._file.trouble:
             return self._file.trouble
         stalled_s = self._spool.stalled_s(now)
-        return f"it stalls for {stalled_s:.0f} s" if stalled_s >= STALL_S else ""
+        return f"the disk stalls for {stalled_s:.0f} s" if stalled_s >= STALL_S else ""
 
     @property
     def removed(self) -> bool:

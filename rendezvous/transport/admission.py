@@ -75,10 +75,10 @@ class Admission:
         if isinstance(peer, Refused):
             return peer
         if not self.admits(user, now):
-            return Refused("a peer spoke on after it was cut off")
+            return Refused("a peer sent data after it was disconnected")
         if not peer.bucket.take(size, now):
             self._punish(user, now)
-            return Refused("a peer sent more than any launcher has to say, and was cut off")
+            return Refused("a peer sent more than any launcher needs to send, and was disconnected")
         return self._incarnation(peer.routing_id)
 
     def routing_id(self, incarnation: bytes) -> bytes:
@@ -104,9 +104,9 @@ class Admission:
             return peer
         if self._key is not None:
             if not self._key.incarnation(sender, bytes.fromhex(user)):
-                return Refused("a peer called itself what its key does not prove")
+                return Refused("a peer used a name that its key does not prove")
         elif not (sender.isalnum() and sender.isascii() and len(sender) <= 64):
-            return Refused("a peer called itself what no launcher is called")
+            return Refused("a peer used a name that no launcher has")
         bucket = _Bucket(MESSAGES_AT_ONCE, BYTES_AT_ONCE, now)
         self._peers[incarnation] = peer = _Peer(sender, user, bucket)
         if len(self._peers) > PEERS:

@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.skipif(bool(unusable()), reason=unusable() or "it can be mounted"),
 ]
 
-REFUSAL = "the run directory does not take our journal"
-AGAIN = "the run directory takes our journal again"
+REFUSAL = "this node's journal cannot be written"
+AGAIN = "this node's journal is written again"
 NODES = 3
 
 
@@ -84,7 +84,7 @@ def test_a_disk_that_fills_up_ends_nothing_and_hides_nothing(
 
     assert job.finish() == 0
     assert job.output.count(f"{REFUSAL}: No space left") == 1  # it may have been slow before
-    (last,) = re.findall(r"our journal is not whole: .* from step (\d+) on", job.output)
+    (last,) = re.findall(r"this node's journal is not whole: .* from step (\d+) on", job.output)
     assert job.records("run.end")[0]["exit_code"] == 0
     assert job.records("journal.drop")[0]["step"] == int(last)
     assert f"records are missing from step {last} on" in _postmortem(job.run_dir)

@@ -185,7 +185,7 @@ def test_who_has_no_other_data_computes_with_its_mates_all_the_same(tmp_path: Pa
         nothing_left(run)
         assert run.finishers() == [2, 3]
 
-    assert "computed once more with its shard mates, stand for them" in run.output()
+    assert "computed once more with its shard mates, as no other data" in run.output()
     [lost] = run.records("replica.lost")
     assert lost["root_rank"] == 1 and not run.records("hang.condemn")
 

@@ -260,7 +260,7 @@ def test_a_ledger_with_a_missing_microbatch_is_broken(tmp_path: Path) -> None:
     point = ledger_point("the run", trial(story.close()))
 
     assert exit_code([point]) == 85
-    assert "in nobody's account" in point.text
+    assert "in no replica's account" in point.text
 
 
 @pytest.mark.parametrize(

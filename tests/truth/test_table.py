@@ -20,7 +20,7 @@ from tests.truth.runs import Left, apart, ours, story, under_torch
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 Reference = Callable[[Case], Left]
-STEERS = "what follows from it may differ"
+STEERS = "what the script computes from it may differ"
 """Of a figure over the survivors alone, which the script goes on with."""
 
 

@@ -137,7 +137,11 @@ class NodeExchange:
             except (BlockingIOError, Closed):
                 break  # Its pidfd tells of its end.
             except RemoteProtocolError as error:
-                self._record(notice(f"the exchange of snapshots said what is no message: {error}"))
+                self._record(
+                    notice(
+                        f"the exchange of snapshots sent something that is not a message: {error}"
+                    )
+                )
                 break
             if isinstance(message, Exchanging):
                 self.standing = message

@@ -308,7 +308,9 @@ class NodeKeeper:
             except (BlockingIOError, Closed):
                 return  # Its pidfd tells of its end.
             except RemoteProtocolError as error:
-                self._record(notice(f"the keeper of snapshots said what is no message: {error}"))
+                self._record(
+                    notice(f"the keeper of snapshots sent something that is not a message: {error}")
+                )
                 return
             self._heard_at = now
             self._take(message, fd)

@@ -211,9 +211,9 @@ def _as_read(record: Record) -> Entry:
 
 def _promise(promise: str, reason: str) -> str:
     if promise == "exact-samples":
-        return "protected: lost microbatches will be made up with their own samples (exact-samples)"
+        return "protected: lost microbatches are computed from the same samples (exact-samples)"
     if promise == "equal-count":
-        return f"protected, but with other samples for lost microbatches (equal-count): {reason}"
+        return f"protected, but lost microbatches get other samples (equal-count): {reason}"
     if promise == "rollback":
         return f"a loss sends all ranks back to the newest snapshot (rollback): {reason}"
     return f"! not protected, a loss ends this run: {reason}"

@@ -8,10 +8,10 @@ from recoverrun.text import plural, span
 from rendezvous.journal.lines import Missing, joined
 
 REMOVED = (
-    "! the run directory was removed, or our journal in it: no record of this node is kept; "
+    "! the run directory was removed, or this node's journal in it: no more records are kept; "
     "training goes on"
 )
-REFUSAL = "! the run directory does not take our journal"
+REFUSAL = "! this node's journal cannot be written"
 
 
 class JournalNews:
@@ -36,7 +36,7 @@ class JournalNews:
             if not trouble and self._missing is None:
                 return ""
             self._since, self._named = now, bool(trouble)
-            return f"{REFUSAL}: {trouble or 'it is too slow'}; training goes on"
+            return f"{REFUSAL}: {trouble or 'the disk is too slow'}; training goes on"
         if trouble and not self._named:
             self._named = True
             return f"{REFUSAL}: {trouble}; training goes on"
@@ -49,16 +49,20 @@ class JournalNews:
         if missed is not None:
             self._missing = joined(self._missing, missed)
         if left:
-            return f"{REFUSAL}: {trouble or 'it is too slow'}; {plural(left, 'record')} given up"
+            return (
+                f"{REFUSAL}: {trouble or 'the disk is too slow'}; {plural(left, 'record')} given up"
+            )
         if self._since is not None and not trouble:
             return self._over(now - self._since)
         why = f" ({trouble})" if trouble else ""
-        return f"! our journal is not whole: {_lost(self._missing)}{why}" if self._missing else ""
+        lost = self._missing
+        return f"! this node's journal is not whole: {_lost(lost)}{why}" if lost else ""
 
     def _over(self, lasted_s: float) -> str:
         lost = _lost(self._missing)
         self._since, self._missing = None, None
-        return f"! the run directory takes our journal again, after {span(lasted_s)}: {lost}"
+        after = span(lasted_s)
+        return f"! this node's journal is written again, after {after}: {lost}"
 
 
 def _lost(missing: Missing | None) -> str:

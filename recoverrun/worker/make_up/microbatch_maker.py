@@ -27,15 +27,15 @@ from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.views import Identity
 
-NO_MORE = "a survivor makes up no exact samples any more"
+NO_MORE = "a survivor cannot compute lost microbatches from the same samples any more"
 
 ONCE_MORE = (
-    "no other data can be had in the place of rank {}'s microbatches from transaction {} on, a "
-    "survivor's own, computed once more with its shard mates, stand for them: {}"
+    "rank {}'s microbatches from transaction {} on are replaced by a survivor's own, computed once "
+    "more with its shard mates, as no other data can be had: {}"
 )
 REPEATS = (
-    "no other data can be had in the place of rank {}'s microbatches from transaction {} on, the "
-    "mean of a survivor's own stands for them: {}"
+    "rank {}'s microbatches from transaction {} on are replaced by the mean of a survivor's own, "
+    "as no other data can be had: {}"
 )
 
 

@@ -21,7 +21,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 ENTERS = (
     "the collective at {place} is given what rank {rank} took over from another rank as it came "
-    "back ({names}): what follows from it may differ"
+    "back ({names}): what the script computes from it may differ"
 )
 
 MOST_NAMES = 3

@@ -38,7 +38,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 SPEAKS = "{}: in the place of lost rank {} this rank sends what is broadcast or scattered"
 STEERS = (
     "what is broadcast or scattered at {} is made by rank {} in the place of lost rank {}: what "
-    "that kept for it from step to step is lost, and what follows from it may differ"
+    "that kept for it from step to step is lost, and what the script computes from it may differ"
 )
 GOES_ON = "{}: the value of lost rank {} is unknown; going on with the one it always sent: {}"
 

@@ -105,7 +105,7 @@ def test_a_step_without_the_coordinators_record_is_not_proved_where_its_journal_
     proof = prove(history(log), log)
 
     assert (proof.verdict, proof.steps, proof.exact) == ("unproved", 3, 2)
-    assert "step 2: 4 of 12 microbatches said by nobody" in proof.unproved
+    assert "step 2: 4 of 12 microbatches reported by no replica" in proof.unproved
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(143, "proved"), (0, "unproved")])

@@ -128,8 +128,7 @@ def test_records_that_are_missing_are_told_with_their_first_step(tmp_path: Path)
     found = _found(story.close())
 
     assert verdict(found) == (
-        "completed 3 recorded steps; "
-        "records are missing from step 3 on: the disk took none (5 or more)"
+        "completed 3 recorded steps; records are missing from step 3 on: the disk refused 5 or more"
     )
     assert found.proof.verdict == "unproved"
     told = to_json(found)

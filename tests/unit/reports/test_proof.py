@@ -117,11 +117,11 @@ def _said_by_nobody(story: Story) -> None:
 @pytest.mark.parametrize(
     ("act", "invariant", "words"),
     [
-        (_missing, "INV-1", "microbatch 1:3 in nobody's account"),
+        (_missing, "INV-1", "microbatch 1:3 in no replica's account"),
         (_twice, "INV-1", "0:3 in two accounts"),
         (_foreign, "INV-1", "1:4 of no step"),
         (_short_vote, "INV-1", "counted 11 of 12"),
-        (_false_quota, "INV-1", "1:3 in nobody's account; microbatch 0:4 of no step"),
+        (_false_quota, "INV-1", "1:3 in no replica's account; microbatch 0:4 of no step"),
         (_committed_twice, "INV-9", "step 2 was committed twice"),
         (_skipped, "INV-9", "step 3 skipped"),
         (_generation_back, "INV-2", "generation 4"),
@@ -129,7 +129,7 @@ def _said_by_nobody(story: Story) -> None:
         (_loss_forgotten, "INV-7", "no recovery"),
         (_broken, "INV-3", "digests differ"),
         (_differ, "INV-3", "at step 2"),
-        (_said_by_nobody, "INV-1", "their replica lives"),
+        (_said_by_nobody, "INV-1", "although their own lives"),
     ],
 )
 def test_a_ledger_that_contradicts_an_invariant_is_a_violation(

@@ -9,8 +9,8 @@ from tests.unit.returning_run import BEGAN, ReturningRun
 from tests.unit.run_status import status_of
 
 SAID = (
-    "the all_reduce at eval.py:40 is over 2 of 3 ranks while others are lost: what follows from it "
-    "may differ"
+    "the all_reduce at eval.py:40 is over 2 of 3 ranks while others are lost: what the script "
+    "computes from it may differ"
 )
 
 
@@ -28,7 +28,9 @@ def test_what_is_over_survivors_alone_is_of_the_past_once_all_are_back(tmp_path:
 
     log = run.log()
     status, found = status_of(log, BEGAN + run.now), postmortem(log)
-    was = "the all_reduce at eval.py:40 was over 2 of 3 ranks while others were lost: what follows"
+    was = (
+        "the all_reduce at eval.py:40 was over 2 of 3 ranks while others were lost: what the script"
+    )
     assert status.promise_reason.startswith(was)
     assert found.steered.startswith(was)
     assert status.promise.endswith("; steered by eval.py:40"), "which is not taken back"

@@ -44,7 +44,7 @@ def test_verify_prints_the_violated_invariant_and_leaves_with_85(tmp_path: Path)
     result = CliRunner().invoke(_app(), ["postmortem", str(tmp_path), "--verify"])
 
     assert result.exit_code == 85
-    assert "INV-1 violated: step 3: microbatch 1:3 in nobody's account" in result.output
+    assert "INV-1 violated: step 3: microbatch 1:3 in no replica's account" in result.output
 
 
 def test_the_next_command_is_one_line_however_long_it_is(tmp_path: Path) -> None:

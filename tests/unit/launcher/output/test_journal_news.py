@@ -18,18 +18,18 @@ def test_a_disk_that_works_is_no_news() -> None:
 def test_a_trouble_is_told_once_and_its_end_when_all_is_written() -> None:
     news = JournalNews()
     said = [
-        news.heard("it stalls for 1 s", None, behind=1, now=1.0),
-        news.heard("it stalls for 2 s", None, behind=9, now=2.0),
+        news.heard("the disk stalls for 1 s", None, behind=1, now=1.0),
+        news.heard("the disk stalls for 2 s", None, behind=9, now=2.0),
         news.heard("", None, behind=5, now=3.0),
         news.heard("", None, behind=0, now=4.0),
         news.heard("", None, behind=0, now=5.0),
     ]
 
     assert said == [
-        "! the run directory does not take our journal: it stalls for 1 s; training goes on",
+        "! this node's journal cannot be written: the disk stalls for 1 s; training goes on",
         "",
         "",
-        "! the run directory takes our journal again, after 3.0 s: nothing is missing",
+        "! this node's journal is written again, after 3.0 s: nothing is missing",
         "",
     ]
 
@@ -43,8 +43,8 @@ def test_an_error_of_a_disk_that_was_only_slow_is_told_once() -> None:
     ]
 
     assert said == [
-        "! the run directory does not take our journal: it is too slow; training goes on",
-        "! the run directory does not take our journal: No space left on device; training goes on",
+        "! this node's journal cannot be written: the disk is too slow; training goes on",
+        "! this node's journal cannot be written: No space left on device; training goes on",
         "",
     ]
 
@@ -71,7 +71,7 @@ def test_a_second_trouble_counts_anew() -> None:
 def test_records_that_a_full_queue_refused_are_news_too() -> None:
     words = JournalNews().heard("", _missing(1, -1), behind=9, now=1.0)
 
-    assert words.endswith("it is too slow; training goes on")
+    assert words.endswith("the disk is too slow; training goes on")
 
 
 def test_the_end_says_what_the_journal_lacks() -> None:
@@ -81,16 +81,19 @@ def test_the_end_says_what_the_journal_lacks() -> None:
     words = news.ended("No space left on device", _missing(2, 58), left=0, now=2.0)
 
     assert words == (
-        "! our journal is not whole: 3 records missing, from step 57 on (No space left on device)"
+        "! this node's journal is not whole: 3 records missing, from step 57 on "
+        "(No space left on device)"
     )
 
 
 def test_the_end_says_what_was_given_up_and_what_is_over() -> None:
     late, over = JournalNews(), JournalNews()
-    late.heard("it stalls for 1 s", None, behind=1, now=1.0)
-    over.heard("it stalls for 1 s", None, behind=1, now=1.0)
+    late.heard("the disk stalls for 1 s", None, behind=1, now=1.0)
+    over.heard("the disk stalls for 1 s", None, behind=1, now=1.0)
 
-    assert late.ended("it stalls for 11 s", None, left=2, now=9.0).endswith("2 records given up")
+    assert late.ended("the disk stalls for 11 s", None, left=2, now=9.0).endswith(
+        "2 records given up"
+    )
     assert over.ended("", None, left=0, now=9.0).endswith("after 8.0 s: nothing is missing")
 
 

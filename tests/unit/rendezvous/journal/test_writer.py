@@ -62,7 +62,7 @@ def test_a_disk_that_stalls_holds_up_nobody_and_loses_nothing(tmp_path: Path, st
     stall.go_on()
 
     assert book.close(PATIENCE_S) == 0
-    assert trouble.startswith("it stalls")
+    assert trouble.startswith("the disk stalls")
     assert book.trouble(now + 5.0) == ""
     log = read_run(tmp_path)
     assert [entry.integer("rank") for entry in log.entries] == list(range(50))
