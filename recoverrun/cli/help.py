@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from recoverrun.cli.command_table import COMMANDS
-from recoverrun.config import slips
+from recoverrun.config import option_suggestions
 from recoverrun.config.option_table import DEFAULTS, TABLE, Option, kind
 from recoverrun.config.options import normalized
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -78,7 +78,7 @@ def carried_out(arguments: list[str]) -> int:
 def _sentence(error: Any) -> str:
     """An error in a command line of a command, as those of `run` are told."""
     if hasattr(error, "possibilities"):
-        close = slips.meant(error.option_name, error.possibilities or (), ())
+        close = option_suggestions.meant(error.option_name, error.possibilities or (), ())
         said = (
             f"there is no option {error.option_name}{f', did you mean {close}?' if close else ''}"
         )

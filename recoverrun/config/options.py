@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recoverrun.config import defaults, slips
+from recoverrun.config import defaults, option_suggestions
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_table import TABLE, Option, kind
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -173,7 +173,7 @@ def _usage(sentence: str) -> RecoverrunError:
 def _meant(name: str) -> str:
     # A slip of the finger must never be answered with the advice to give protection up.
     shown = [o.names[0] for o in TABLE if o.panel and o.field not in ("no_protect", "no_python")]
-    close = slips.meant(normalized(name), shown, HELP)
+    close = option_suggestions.meant(normalized(name), shown, HELP)
     return f", did you mean {close}?" if close else ""
 
 

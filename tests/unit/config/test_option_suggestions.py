@@ -2,7 +2,7 @@
 
 import pytest
 
-from recoverrun.config.slips import meant
+from recoverrun.config.option_suggestions import meant
 
 OPTIONS = ("--nnodes", "--nproc-per-node", "--max-restarts")
 
