@@ -44,7 +44,7 @@ from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol import shared_memory
 from rendezvous.protocol.arrival_messages import Held, StartAgain
-from rendezvous.protocol.entrusted import packed
+from rendezvous.protocol.context_copies import packed
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect, ShowStack, Stack
 from rendezvous.protocol.messages import (

@@ -14,7 +14,7 @@ import msgpack
 
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
-from rendezvous.protocol.entrusted import unpacked
+from rendezvous.protocol.context_copies import unpacked
 from rendezvous.protocol.shared_memory import BEGUNS, MOST_BYTES, Begun, Writer
 
 Which = tuple[int, int, int]

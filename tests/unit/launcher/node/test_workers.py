@@ -20,7 +20,7 @@ from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.run_dir import make_private_dir
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.arrival_messages import Held, StartAgain
-from rendezvous.protocol.entrusted import unpacked
+from rendezvous.protocol.context_copies import unpacked
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.incarnations import incarnation

@@ -9,7 +9,7 @@ import pytest
 from recoverrun.worker.context.context_buffer import ContextWriter, contexts_in
 from recoverrun.worker.context.slot_context import Context
 from rendezvous.protocol import shared_memory
-from rendezvous.protocol.entrusted import packed
+from rendezvous.protocol.context_copies import packed
 from tests.unit.contexts import at
 
 

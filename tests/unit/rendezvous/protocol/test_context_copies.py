@@ -5,7 +5,7 @@ import zlib
 import msgpack
 import pytest
 
-from rendezvous.protocol.entrusted import packed, unpacked
+from rendezvous.protocol.context_copies import packed, unpacked
 from rendezvous.protocol.shared_memory import MOST_BYTES
 
 
