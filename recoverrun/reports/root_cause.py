@@ -32,7 +32,7 @@ from recoverrun.reports.single_end import (
     is_fault,
 )
 from recoverrun.text import named_signals, ranges, ranks, sanitize, span
-from rendezvous.coordinator.consequences import tells_of_a_disk
+from rendezvous.coordinator.error_kinds import tells_of_a_disk
 from rendezvous.journal.reader import CUT, RunLog
 
 CLOCK_S = 0.5

@@ -4,7 +4,7 @@ import signal as signals
 
 from recoverrun.reports.happenings import Death
 from recoverrun.text import ranks, sanitize
-from rendezvous.coordinator.consequences import tells_of_another
+from rendezvous.coordinator.error_kinds import tells_of_another
 from rendezvous.protocol.arrival_messages import EXIT_AWAY
 from rendezvous.protocol.incarnations import birth_of
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rendezvous.coordinator.consequences import tells_of_a_disk, tells_of_another
+from rendezvous.coordinator.error_kinds import tells_of_a_disk, tells_of_another
 from rendezvous.protocol.arrival_messages import EXIT_AWAY
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited

@@ -17,7 +17,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from rendezvous.coordinator.consequences import tells_of_another
+from rendezvous.coordinator.error_kinds import tells_of_another
 from rendezvous.coordinator.losses import Loss, exit_code
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Stop

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rendezvous.coordinator.consequences import tells_of_a_disk
+from rendezvous.coordinator.error_kinds import tells_of_a_disk
 
 
 @pytest.mark.parametrize(
