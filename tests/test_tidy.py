@@ -40,7 +40,7 @@ ONLY_IN = {
     "zmq": {
         "rendezvous/transport/station.py",
         "rendezvous/transport/sockets.py",
-        "rendezvous/transport/guests.py",
+        "rendezvous/transport/listener_connections.py",
         "rendezvous/transport/links.py",
         "rendezvous/transport/worker_link.py",
     },

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import zmq
 
 from rendezvous.transport.admission import Admission, Refused
-from rendezvous.transport.guests import Guests
+from rendezvous.transport.listener_connections import ListenerConnections
 from rendezvous.transport.rate_limited_log import RateLimitedLog
 from rendezvous.transport.sockets import (
     FAILURES,
@@ -77,10 +77,14 @@ class Hub:
     """A `Router` that other machines can reach: it hangs up on whoever it cannot believe."""
 
     def __init__(
-        self, socket: Socket, guests: Guests, admission: Admission, rate_limited_log: RateLimitedLog
+        self,
+        socket: Socket,
+        connections: ListenerConnections,
+        admission: Admission,
+        rate_limited_log: RateLimitedLog,
     ) -> None:
         self._socket = socket
-        self._guests = guests
+        self._connections = connections
         self._admission = admission
         self._rate_limited_log = rate_limited_log
         self.port = self._last_port()
@@ -120,7 +124,7 @@ class Hub:
             if len(frames) <= PARTS:
                 heard = self._admission.hear(sender, user, size, now)
             if not isinstance(heard, Refused):
-                self._guests.greet(fd)
+                self._connections.greet(fd)
                 return Incoming(heard, parts, address)
             hang_up(fd, address)
             self._rate_limited_log.note(f"{heard.words} ({address})", now)

@@ -11,9 +11,9 @@ import time
 import zmq
 
 from rendezvous.transport.admission import Admission
-from rendezvous.transport.guests import Guests
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.links import Dealer, Hub, Router
+from rendezvous.transport.listener_connections import ListenerConnections
 from rendezvous.transport.rate_limited_log import RateLimitedLog
 from rendezvous.transport.sockets import (
     ANSWER_MS,
@@ -53,7 +53,7 @@ class Station:
         self._rate_limited_log = RateLimitedLog()
         self._admission = Admission(key)
         self._caller = Caller(key)
-        self._guests: dict[Socket, Guests] = {}  # those who call us
+        self._connections: dict[Socket, ListenerConnections] = {}  # those who call us
         self._door = ZapHandler(self._context, self._admits)
         self._poller.register(self._door.socket, zmq.POLLIN)
 
@@ -79,10 +79,10 @@ class Station:
         if self._key is not None:
             demand_key(socket, self._key)
         serve(socket, tcp(address, port))
-        guests = Guests(self._context, socket)
-        self._guests[guests.socket] = guests
-        self._poller.register(guests.socket, zmq.POLLIN)
-        hub = Hub(socket, guests, self._admission, self._rate_limited_log)
+        connections = ListenerConnections(self._context, socket)
+        self._connections[connections.socket] = connections
+        self._poller.register(connections.socket, zmq.POLLIN)
+        hub = Hub(socket, connections, self._admission, self._rate_limited_log)
         self._watch(socket, hub)
         return hub
 
@@ -143,8 +143,8 @@ class Station:
                 self._rate_limited_log.note(
                     f"a connection was refused: its key is ({address})", now
                 )
-        for item in self._guests.keys() & ready:
-            self._count(self._guests[item])
+        for item in self._connections.keys() & ready:
+            self._count(self._connections[item])
         return {self._owners[item] for item in ready if item in self._owners}
 
     def log(self, words: str, now: float) -> None:
@@ -160,17 +160,17 @@ class Station:
         for socket in self._sockets:
             socket.disable_monitor()
             socket.close(linger=FAREWELL_MS)
-        for socket in (*self._guests, self._door.socket):
+        for socket in (*self._connections, self._door.socket):
             socket.close(linger=0)
         end(self._context, FAREWELL_MS)
 
     def _admits(self, user: str) -> bool:
         return self._admission.admits(user, time.monotonic())
 
-    def _count(self, guests: Guests) -> None:
+    def _count(self, connections: ListenerConnections) -> None:
         wanted = "our key" if self._key is not None else "recoverrun"
         now = time.monotonic()
-        failed, refused = guests.count()
+        failed, refused = connections.count()
         for _ in range(failed):
             self._rate_limited_log.note(f"a connection was closed: it did not speak {wanted}", now)
         for _ in range(refused):

@@ -13,7 +13,7 @@ import zmq
 
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat
-from rendezvous.transport import admission, guests, sockets
+from rendezvous.transport import admission, listener_connections, sockets
 from rendezvous.transport.keys import JobKey, new_text, parse
 from rendezvous.transport.port_probe import Probe
 from tests.security.arena import Arena, Peer, close_stations, closed_by_peer, opened
@@ -196,7 +196,7 @@ def test_row_10_more_connections_than_descriptors(arena: Arena) -> None:
             connection.setblocking(False)
             connection.connect_ex(("127.0.0.1", arena.port))
             many.append(connection)
-        most, until = FDS // 2 + guests.RESERVED_FDS, time.monotonic() + FLOOD_S
+        most, until = FDS // 2 + listener_connections.RESERVED_FDS, time.monotonic() + FLOOD_S
         while arena.good.ask()["fds"] > most:
             assert time.monotonic() < until, "strangers have more than half of the descriptors"
         for connection in many:

@@ -10,7 +10,7 @@ import time
 import pytest
 import zmq
 
-from rendezvous.transport import guests, links
+from rendezvous.transport import links, listener_connections
 from rendezvous.transport.sockets import END_S, TCP_THIN_LINEAR_TIMEOUTS, end, resend_soon
 from rendezvous.transport.station import Station
 
@@ -74,7 +74,7 @@ def test_a_connection_is_told_to_send_again_soon_and_no_other_descriptor_minds()
 
 def test_both_ends_of_a_call_send_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    for module, whose in ((links, "listener"), (guests, "caller")):
+    for module, whose in ((links, "listener"), (listener_connections, "caller")):
         monkeypatch.setattr(module, "resend_soon", lambda fd, whose=whose: told.append(whose))
     here, there = Station(), Station()
     hub = there.listen_tcp("127.0.0.1", 0)

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 import zmq
 
-from rendezvous.transport import guests, station
-from rendezvous.transport.guests import EVENTS_AT_ONCE, Guests
+from rendezvous.transport import listener_connections, station
+from rendezvous.transport.listener_connections import EVENTS_AT_ONCE, ListenerConnections
 from rendezvous.transport.station import Station
 
 PATIENCE_S = 60.0
@@ -21,7 +21,7 @@ MOST = 8
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Station]:
     """One that lets few strangers in, and has patience with them."""
-    monkeypatch.setattr(guests, "STRANGERS", MOST)
+    monkeypatch.setattr(listener_connections, "STRANGERS", MOST)
     monkeypatch.setattr(station, "ANSWER_MS", int(PATIENCE_S * 2000))
     opened = Station()
     yield opened
@@ -76,10 +76,10 @@ def test_a_flood_from_one_host_costs_that_host_and_nobody_else(listener: Station
 
 def test_no_flood_keeps_a_launcher_from_its_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = struct.pack("=HI", zmq.EVENT_HANDSHAKE_FAILED_AUTH, 0)
-    monkeypatch.setattr(guests, "drain", lambda _: itertools.repeat((failed,)))
+    monkeypatch.setattr(listener_connections, "drain", lambda _: itertools.repeat((failed,)))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context.socket(zmq.ROUTER) as router:
-        door = Guests(context, router)
+        door = ListenerConnections(context, router)
 
         assert door.count() == (EVENTS_AT_ONCE, 0)
 
@@ -91,7 +91,7 @@ def test_no_flood_keeps_a_launcher_from_its_other_work(monkeypatch: pytest.Monke
 def test_where_hardly_any_descriptors_may_be_opened_callers_are_let_in_all_the_same(
     monkeypatch: pytest.MonkeyPatch, listener: Station
 ) -> None:
-    monkeypatch.setattr(guests.resource, "getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr(listener_connections.resource, "getrlimit", lambda _: (64, 64))
     hub, caller = listener.listen_tcp("127.0.0.1", 0), Station()
     dealer = caller.connect_tcp(("127.0.0.1", hub.port))
     until = time.monotonic() + PATIENCE_S

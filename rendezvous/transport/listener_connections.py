@@ -47,8 +47,8 @@ HUNG_UP = (
 """Events of ZeroMQ: the other end closed the connection before it had introduced itself."""
 
 
-class Guests:
-    """Those of one socket, by descriptor."""
+class ListenerConnections:
+    """The connections of one socket, by descriptor."""
 
     def __init__(self, context: Context, socket: Socket) -> None:
         self.socket = monitor(
