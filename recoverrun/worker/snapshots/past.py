@@ -13,11 +13,11 @@ from typing import Any
 
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.files_read_back import FilesReadBack
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import SHARE
 from recoverrun.worker.snapshots.queue_takes import QUEUES
+from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from rendezvous.protocol.worker_env import IF_ALONE
@@ -38,7 +38,7 @@ class Past:
         self._parts = parts
         self._steps = steps
         self._outer = outer
-        self.before: Before | None = None  # until the script is about to train
+        self.before: ValuesAtStart | None = None  # until the script is about to train
         self.unseen = ""  # why it is not known
         self.files = FilesReadBack(lambda: parts.worker.runtime.own_modules)
         self._born, self._looked_s = time.monotonic(), 0.0
@@ -55,7 +55,7 @@ class Past:
             return
         frames = frames_of(runtime.stack, sys._getframe(1))
         try:
-            self.before = Before.seen(frames, runtime)
+            self.before = ValuesAtStart.seen(frames, runtime)
         except Exception as error:  # protects a healthy run from what its objects say of themselves
             self.before, self.unseen = None, UNTOLD.format(error)
             if not unasked:
@@ -102,6 +102,6 @@ class Past:
             return
         self._steps.index, before, noted = told
         stack = runtime.stack
-        first_lines = Before.seen(frames_of(stack[:1], frame), runtime)
+        first_lines = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime)
         self.before = first_lines.shared_with(before)
         self._outer.follow(stack, noted)

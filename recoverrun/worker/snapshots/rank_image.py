@@ -28,10 +28,10 @@ from recoverrun.worker.context.made_objects import state_of
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import lost_entries, moved_sources, trained_parameters
-from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.piece_table import RankImage
 from recoverrun.worker.snapshots.rank_tensors import trained
+from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 
@@ -44,7 +44,7 @@ def made(
     parts: PlaceParts,
     top: Top,
     context: Context,
-    before: Before,
+    before: ValuesAtStart,
     *,
     passes: list[list[Plain]],
     gradients: bool,

@@ -44,11 +44,11 @@ from recoverrun.worker.snapshots import (
     references,
     trained_parameters,
 )
-from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.failures import fail, give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import Reading, Snapshot
 from recoverrun.worker.snapshots.untouched_zeros import untouched_zeros
+from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
@@ -69,7 +69,7 @@ class Restoring:
         steps: UnvotedSteps,
         snapshot: Snapshot,
         outer: OuterTops,
-        resumes: Callable[[SnapshotId, Before, int | None], None],
+        resumes: Callable[[SnapshotId, ValuesAtStart, int | None], None],
     ) -> None:
         """`resumes` hears from which snapshot, what the script held before it trained, and what
         proves that the step is the same again.
@@ -136,7 +136,7 @@ class Restoring:
         runtime = parts.worker.runtime
         packed_state = PackedState(dict(told), self._reading.tensors())
         stack = runtime.stack
-        before = Before.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
+        before = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
         frames = frames_of(stack, frame)
         self._put_references(packed_state, frames, frames_of(stack[:1], frame))
         trained_parameters.put(told["trains"], parts.made, before.names)
@@ -195,14 +195,9 @@ class Restoring:
         putting = references.Putting(look, frames, places, packed_state.tensors, own)
         putting.put(told)
 
-    def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
-        worker, runtime = self._parts.worker, self._parts.worker.runtime
-        there = plain_values.found(frames, changing_modules(runtime))
-        spaces = loose_values.spaces_of(frames, runtime.own_modules)
-        if found := library_objects.lacking(told, there, spaces):
-            worker.reporter.notice(library_objects.in_words(found))
-
-    def _put_tensors(self, packed_state: PackedState, before: Before, there: Holdings) -> None:
+    def _put_tensors(
+        self, packed_state: PackedState, before: ValuesAtStart, there: Holdings
+    ) -> None:
         """Parameters, what modules hold beside them, gradients, and what else has changed."""
         parts, told, tensors = self._parts, packed_state.manifest, packed_state.tensors
         _fill("parameters", rank_tensors.trained(parts.made), unpack(told["trained"], tensors))

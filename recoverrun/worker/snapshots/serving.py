@@ -11,7 +11,6 @@ from torch.optim.optimizer import (
 
 from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.state_source import StateLost
-from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.drain_pace import DrainPace
 from recoverrun.worker.snapshots.failures import give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
@@ -20,6 +19,7 @@ from recoverrun.worker.snapshots.past import Past
 from recoverrun.worker.snapshots.restoring import Restoring
 from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
+from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.bays.client import KeeperClient
@@ -79,7 +79,7 @@ class Serving:
         except StateLost as why:
             give_up(worker, restored, why)
 
-        def resumes(of: SnapshotId, before: Before, proof: int | None) -> None:
+        def resumes(of: SnapshotId, before: ValuesAtStart, proof: int | None) -> None:
             taker.resumes(of, before, proof)
             if gives is not None:
                 gives.know(before.pack(), before.names.paths, before.marks)

@@ -16,7 +16,6 @@ from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import rank_image
-from recoverrun.worker.snapshots.before import Before
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
 from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
@@ -32,6 +31,7 @@ from recoverrun.worker.snapshots.piece_table import (
 )
 from recoverrun.worker.snapshots.stillness import Stillness
 from recoverrun.worker.snapshots.under_way import Taking, copy_now
+from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
 from rendezvous.bays.client import (
@@ -109,7 +109,7 @@ class Taker:
         self._loopless = 0  # updates that no loop of the script's was seen around
         self._paused = parts.worker.env.birth > 0  # a replica is lost; this process came later
 
-    def resumes(self, of: SnapshotId, before: Before, proof: int | None) -> None:
+    def resumes(self, of: SnapshotId, before: ValuesAtStart, proof: int | None) -> None:
         """This process goes on from this snapshot; `before` is as the run began, and `proof` of the
         losses with which its step began.
         """

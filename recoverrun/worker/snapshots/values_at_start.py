@@ -19,7 +19,7 @@ from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_mo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
+class ValuesAtStart:
     """The former values of one process."""
 
     digests: Mapping[Place, int]  # of plain values
@@ -30,14 +30,14 @@ class Before:
     references: References
 
     @staticmethod
-    def seen(frames: Sequence[FrameType], runtime: ScriptRuntime) -> "Before":
+    def seen(frames: Sequence[FrameType], runtime: ScriptRuntime) -> "ValuesAtStart":
         """Now."""
         own = changing_modules(runtime)
         there = plain_values.found(frames, own)
         spaces = loose_values.spaces_of(frames, own)
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)
-        return Before(
+        return ValuesAtStart(
             digests=digests,
             names=ModuleNames(there),
             marks=loose_values.marks(there, spaces),
@@ -46,11 +46,11 @@ class Before:
             references=References(there, spaces, runtime.own_modules),
         )
 
-    def of(self, told: Sequence[Sequence[Any]]) -> "Before":
+    def of(self, told: Sequence[Sequence[Any]]) -> "ValuesAtStart":
         """The same with digests that another process has taken."""
         return replace(self, digests={(path, key): digest for path, key, digest in told})
 
-    def shared_with(self, told: Sequence[Sequence[Any]]) -> "Before":
+    def shared_with(self, told: Sequence[Sequence[Any]]) -> "ValuesAtStart":
         """The same with those digests alone that another rank has taken as well: in all other
         values the two may have differed from the beginning, and they count as changed.
         """
