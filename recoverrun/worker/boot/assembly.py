@@ -85,7 +85,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
         if env.returns:
             from recoverrun.worker.arrival import coming_back
 
-            past = None if snapshots is None else snapshots.past
+            past = None if snapshots is None else snapshots.earlier_values
             prologue, gives = coming_back.serve(place, past)
         if snapshots is not None:
             snapshots.go_back(gives)

@@ -12,10 +12,10 @@ from torch.optim.optimizer import (
 from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.drain_pace import DrainPace
+from recoverrun.worker.snapshots.earlier_values import EarlierValues
 from recoverrun.worker.snapshots.failures import give_up
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace, Work
-from recoverrun.worker.snapshots.past import Past
 from recoverrun.worker.snapshots.restoring import Restoring
 from recoverrun.worker.snapshots.snapshot import Snapshot
 from recoverrun.worker.snapshots.taking import Taker
@@ -45,11 +45,16 @@ class Serving:
         self._client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
         attempt = attempt_of(env.incarnation)
         self._outer = OuterTops(runtime)
-        self.past = Past(parts, steps, self._outer)
+        self.earlier_values = EarlierValues(parts, steps, self._outer)
         pace = _draining(worker, _pace(worker, attempt, lambda: taker.work), attempt)
         worker.on_no_snapshots = pace.ends
         self._taker = taker = Taker(
-            parts, steps, self._client, pace=pace, attempt=attempt, past=self.past
+            parts,
+            steps,
+            self._client,
+            pace=pace,
+            attempt=attempt,
+            earlier_values=self.earlier_values,
         )
         worker.unvoted = steps
 

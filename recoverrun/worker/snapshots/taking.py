@@ -17,11 +17,11 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
+from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work
-from recoverrun.worker.snapshots.past import UNTOLD, Past
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
     RankImage,
@@ -84,7 +84,7 @@ class Taker:
         *,
         pace: Pace,
         attempt: int,
-        past: Past,
+        earlier_values: EarlierValues,
     ) -> None:
         """Snapshots belong to this `attempt` of the job."""
         self._parts = parts
@@ -92,7 +92,7 @@ class Taker:
         self._client = client
         self._pace = pace
         self._attempt = attempt
-        self._past = past
+        self._earlier_values = earlier_values
         self._stillness = Stillness()
         self._copier = Copier()
         self._lasting = LastingWorkers(parts.worker)
@@ -113,7 +113,7 @@ class Taker:
         """This process goes on from this snapshot; `before` is as the run began, and `proof` of the
         losses with which its step began.
         """
-        self._past.before = before
+        self._earlier_values.before = before
         self._expected = (of, proof)
         self._pace.begins_at(of.step)
 
@@ -134,7 +134,7 @@ class Taker:
         runtime = worker.runtime
         if not runtime.training_loops:
             if len(runtime.stack) == 1 and not top.iteration:
-                self._past.look_around()
+                self._earlier_values.look_around()
             return
         if not self._counts():
             return
@@ -144,8 +144,8 @@ class Taker:
         if begins:
             if not worker.transacts:
                 worker.progress.at(worker.progress.phase, self._steps.index)
-            self._past.step_begins(stack_of(runtime.stack, top))
-        self._past.note(top)
+            self._earlier_values.step_begins(stack_of(runtime.stack, top))
+        self._earlier_values.note(top)
         if not begins:
             return
         self.fence()
@@ -265,9 +265,9 @@ class Taker:
     def _image(self, top: Top) -> RankImage:
         """Raises NotReachable."""
         parts = self._parts
-        before = self._past.before
+        before = self._earlier_values.before
         if before is None:
-            raise NotReachable(self._past.unseen or UNSEEN)
+            raise NotReachable(self._earlier_values.unseen or UNSEEN)
         known = top.context  # where replicas follow each other there is one, at most
         context = known or parts.executor.captures.top(self._steps.index, 0, 0, top)
         top.context = known
@@ -278,7 +278,7 @@ class Taker:
                 top,
                 context,
                 before,
-                passes=self._past.passes(stack_of(parts.worker.runtime.stack, top)),
+                passes=self._earlier_values.passes(stack_of(parts.worker.runtime.stack, top)),
                 gradients=self._uses_gradients is not False,
             )
         except NotReachable:
@@ -383,7 +383,7 @@ class Taker:
         them, once it knows.
         """
         self._begun += 1
-        if news := self._past.files.news():
+        if news := self._earlier_values.files.news():
             self._parts.worker.reporter.notice(news)
         if self._begun == 2 and self._parts.worker.env.rank:
             self._parts.worker.guarantee.tell()

@@ -37,7 +37,7 @@ def prepared(every: str, device: str, monkeypatch: pytest.MonkeyPatch) -> tuple[
     pace: Pace = AutoPace(None, lambda step: 0)
     taker = Taker(
         cast(Any, parts), cast(Any, None), cast(Any, keeper), pace=pace, attempt=0,
-        past=cast(Any, None),
+        earlier_values=cast(Any, None),
     )  # fmt: skip
     taker._prepare()
     taker._copier.rest()

@@ -31,8 +31,8 @@ SHARE of the time since then."""
 UNTOLD = "the state cannot be captured: {!r}"
 
 
-class Past:
-    """The past of one process. Implements `arrival.learned.TakesSnapshots`."""
+class EarlierValues:
+    """The earlier values of one process. Implements `arrival.learned.TakesSnapshots`."""
 
     def __init__(self, parts: PlaceParts, steps: UnvotedSteps, outer: OuterTops) -> None:
         self._parts = parts
