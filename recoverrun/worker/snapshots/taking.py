@@ -16,6 +16,7 @@ from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import rank_image
+from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot, copy_now
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
@@ -30,7 +31,6 @@ from recoverrun.worker.snapshots.piece_table import (
     placed,
 )
 from recoverrun.worker.snapshots.stillness import Stillness
-from recoverrun.worker.snapshots.under_way import Taking, copy_now
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
@@ -96,7 +96,7 @@ class Taker:
         self._stillness = Stillness()
         self._copier = Copier()
         self._lasting = LastingWorkers(parts.worker)
-        self._taking: Taking | None = None
+        self._taking: BegunSnapshot | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
         self._expected: tuple[SnapshotId, int | None] = (NONE, None)  # the proof of its losses
@@ -299,7 +299,7 @@ class Taker:
         notes = len(table) + len(told) + PROOF_BYTES
         bay = self._client.reserve(nbytes, notes, self._turn, opened=first)
         self._stillness.begins()
-        taking = Taking(step, bay, table, told, learns=learns)
+        taking = BegunSnapshot(step, bay, table, told, learns=learns)
         taking.gradients = self._uses_gradients is not False
         at_once, copies = [], []
         memory = bay.memory

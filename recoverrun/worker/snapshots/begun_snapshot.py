@@ -1,4 +1,4 @@
-"""The snapshot that is being taken."""
+"""The snapshot that is being taken: its bay, and the tensors that wait to be copied."""
 
 import ctypes
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from rendezvous.bays.client import Bay
 
 
 @dataclass(slots=True, eq=False)
-class Taking:
+class BegunSnapshot:
     """The snapshot that is being taken."""
 
     step: int

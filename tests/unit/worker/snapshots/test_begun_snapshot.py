@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival.state_source import Piece
+from recoverrun.worker.snapshots.begun_snapshot import copy_now
 from recoverrun.worker.snapshots.piece_table import Placed
-from recoverrun.worker.snapshots.under_way import copy_now
 
 ROWS = torch.arange(6, dtype=torch.float32).reshape(2, 3)
 
