@@ -9,7 +9,7 @@ import torch
 from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.snapshots.copier import address_of
 from recoverrun.worker.snapshots.piece_table import Placed
-from recoverrun.worker.snapshots.stillness import lies_as_it_is
+from recoverrun.worker.snapshots.unchanged_tensors import lies_as_it_is
 from rendezvous.bays.client import Bay
 
 

@@ -30,7 +30,7 @@ from recoverrun.worker.snapshots.piece_table import (
     packed_table,
     placed,
 )
-from recoverrun.worker.snapshots.stillness import Stillness
+from recoverrun.worker.snapshots.unchanged_tensors import UnchangedTensors
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
@@ -93,7 +93,7 @@ class Taker:
         self._pace = pace
         self._attempt = attempt
         self._earlier_values = earlier_values
-        self._stillness = Stillness()
+        self._unchanged = UnchangedTensors()
         self._copier = Copier()
         self._lasting = LastingWorkers(parts.worker)
         self._taking: BegunSnapshot | None = None
@@ -223,11 +223,11 @@ class Taker:
         if not self._rests(taking.step):
             return
         if taking.learns:
-            self._stillness.learn()
+            self._unchanged.learn()
         moved = taking.moved()
         self._pace.took(time.perf_counter() - began, learning=taking.learns)
         if moved:
-            self._stillness.forget(moved)
+            self._unchanged.forget(moved)
             self._miss(taking.step, MOVED.format(moved[0]))
             return
         attempt, step, told = self._attempt, taking.step, taking.told + packed_proof(taking.proof)
@@ -291,14 +291,14 @@ class Taker:
 
         Raises SnapshotMissed.
         """
-        learns = self._stillness.is_due
+        learns = self._unchanged.is_due
         pairs = () if learns else enumerate(zip(found.names, found.tensors, strict=True))
-        later = {number for number, pair in pairs if self._stillness.may_wait(*pair)}
+        later = {number for number, pair in pairs if self._unchanged.may_wait(*pair)}
         places, nbytes, first = placed(found, later)
         table, told = packed_table(places), found.packed()
         notes = len(table) + len(told) + PROOF_BYTES
         bay = self._client.reserve(nbytes, notes, self._turn, opened=first)
-        self._stillness.begins()
+        self._unchanged.begins()
         taking = BegunSnapshot(step, bay, table, told, learns=learns)
         taking.gradients = self._uses_gradients is not False
         at_once, copies = [], []
@@ -314,7 +314,7 @@ class Taker:
                 )
         copy_now(at_once, memory)
         if learns:
-            self._stillness.sum_up(found.names, found.tensors)
+            self._unchanged.sum_up(found.names, found.tensors)
         strike = self._parts.worker.failpoints.strike
 
         def copy() -> None:

@@ -8,7 +8,7 @@ import mmap
 
 import torch
 
-from recoverrun.worker.snapshots.stillness import is_candidate
+from recoverrun.worker.snapshots.unchanged_tensors import is_candidate
 
 OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 """A forked child has a copy, as of all other tensors."""

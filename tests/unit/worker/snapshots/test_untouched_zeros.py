@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recoverrun.worker.snapshots.stillness import SMALL_BYTES
+from recoverrun.worker.snapshots.unchanged_tensors import SMALL_BYTES
 from recoverrun.worker.snapshots.untouched_zeros import untouched_zeros
 
 SIDE = 4096

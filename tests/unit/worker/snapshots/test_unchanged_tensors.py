@@ -1,63 +1,68 @@
-"""Stillness is learned, and nothing is believed that was not seen."""
+"""Tensors that do not change are learned; nothing is believed that was not seen."""
 
 import torch
 
-from recoverrun.worker.snapshots.stillness import LEARN_EVERY, SMALL_BYTES, Stillness, sum_of
+from recoverrun.worker.snapshots.unchanged_tensors import (
+    LEARN_EVERY,
+    SMALL_BYTES,
+    UnchangedTensors,
+    sum_of,
+)
 
 
 def large() -> torch.Tensor:
     return torch.randn(SMALL_BYTES)
 
 
-def learned(stillness: Stillness, tensors: dict[str, torch.Tensor], moving: str) -> None:
-    assert stillness.is_due
-    stillness.begins()
-    stillness.sum_up(list(tensors), list(tensors.values()))
+def learned(unchanged: UnchangedTensors, tensors: dict[str, torch.Tensor], moving: str) -> None:
+    assert unchanged.is_due
+    unchanged.begins()
+    unchanged.sum_up(list(tensors), list(tensors.values()))
     if moving:
         tensors[moving].view(-1)[3] += 1
-    stillness.learn()
+    unchanged.learn()
 
 
 def test_what_moved_is_not_waited_for_and_what_stood_still_is() -> None:
-    stillness = Stillness()
+    unchanged = UnchangedTensors()
     tensors = {"weight": large(), "mean": large()}
 
-    learned(stillness, tensors, "mean")
+    learned(unchanged, tensors, "mean")
 
-    assert stillness.may_wait("weight", tensors["weight"])
-    assert not stillness.may_wait("mean", tensors["mean"])
+    assert unchanged.may_wait("weight", tensors["weight"])
+    assert not unchanged.may_wait("mean", tensors["mean"])
 
 
 def test_a_change_that_torch_does_not_count_is_seen() -> None:
-    stillness = Stillness()
+    unchanged = UnchangedTensors()
     tensors = {"flat": large()}
-    assert stillness.is_due
-    stillness.begins()
-    stillness.sum_up(list(tensors), list(tensors.values()))
+    assert unchanged.is_due
+    unchanged.begins()
+    unchanged.sum_up(list(tensors), list(tensors.values()))
     before = tensors["flat"]._version
     tensors["flat"].data[0] += 1
     assert tensors["flat"]._version == before
-    stillness.learn()
+    unchanged.learn()
 
-    assert not stillness.may_wait("flat", tensors["flat"])
+    assert not unchanged.may_wait("flat", tensors["flat"])
 
 
 def test_nothing_is_known_of_a_new_or_a_small_tensor() -> None:
-    stillness = Stillness()
+    unchanged = UnchangedTensors()
     tensors = {"weight": large(), "bias": torch.zeros(4)}
-    learned(stillness, tensors, "")
+    learned(unchanged, tensors, "")
 
-    assert not stillness.may_wait("new", large())
-    assert not stillness.may_wait("bias", tensors["bias"])
+    assert not unchanged.may_wait("new", large())
+    assert not unchanged.may_wait("bias", tensors["bias"])
 
 
 def test_all_is_learned_anew_at_times() -> None:
-    stillness = Stillness()
+    unchanged = UnchangedTensors()
 
     due = []
     for _ in range(2 * LEARN_EVERY + 1):
-        due.append(stillness.is_due)
-        stillness.begins()
+        due.append(unchanged.is_due)
+        unchanged.begins()
 
     assert [number for number, learns in enumerate(due) if learns] == [
         0, LEARN_EVERY, 2 * LEARN_EVERY,
@@ -65,19 +70,19 @@ def test_all_is_learned_anew_at_times() -> None:
 
 
 def test_one_that_does_not_begin_is_due_again() -> None:
-    stillness = Stillness()
+    unchanged = UnchangedTensors()
 
-    assert stillness.is_due and stillness.is_due
+    assert unchanged.is_due and unchanged.is_due
 
 
 def test_what_moved_after_all_is_copied_at_once_from_then_on() -> None:
-    stillness = Stillness()
+    unchanged = UnchangedTensors()
     tensors = {"weight": large()}
-    learned(stillness, tensors, "")
+    learned(unchanged, tensors, "")
 
-    stillness.forget(["weight"])
+    unchanged.forget(["weight"])
 
-    assert not stillness.may_wait("weight", tensors["weight"])
+    assert not unchanged.may_wait("weight", tensors["weight"])
 
 
 def test_sums_see_every_bit_of_tensors_of_any_size() -> None:

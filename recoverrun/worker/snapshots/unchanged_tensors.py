@@ -1,4 +1,4 @@
-"""The tensors that stand still from the top of a step to the optimizer's update: learned by sums.
+"""The tensors that do not change from the top of a step to the update: learned by sums.
 
 A tensor's own count of changes does not tell: some kernels write without it. So at the first
 snapshot everything is copied at the top, and each tensor is summed there and at the fence; what
@@ -18,11 +18,11 @@ SMALL_BYTES = 1 << 16
 """A smaller tensor is copied at the top, whatever it does."""
 
 
-class Stillness:
-    """The stillness of one rank's tensors, by name."""
+class UnchangedTensors:
+    """The tensors of one rank that do not change until the optimizer's update, by name."""
 
     def __init__(self) -> None:
-        self._still: set[str] = set()
+        self._unchanged: set[str] = set()
         self._taken = 0
         self._sums: dict[str, tuple[torch.Tensor, int]] = {}
 
@@ -37,7 +37,7 @@ class Stillness:
 
     def may_wait(self, name: str, tensor: torch.Tensor) -> bool:
         """True if this tensor may be copied while the step goes on."""
-        return name in self._still and is_candidate(tensor)
+        return name in self._unchanged and is_candidate(tensor)
 
     def sum_up(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
         """Sum up, at the top of a step in which all is learned."""
@@ -47,12 +47,12 @@ class Stillness:
     def learn(self) -> None:
         """Learn, at the fence of that step."""
         found: Mapping[str, tuple[torch.Tensor, int]] = self._sums
-        self._still = {name for name, (one, before) in found.items() if sum_of(one) == before}
+        self._unchanged = {name for name, (one, before) in found.items() if sum_of(one) == before}
         self._sums = {}
 
     def forget(self, names: Sequence[str]) -> None:
-        """Forget that these stood still: they moved after all."""
-        self._still.difference_update(names)
+        """Forget that these did not change: they did after all."""
+        self._unchanged.difference_update(names)
 
 
 def is_candidate(tensor: torch.Tensor) -> bool:
