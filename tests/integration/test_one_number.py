@@ -17,6 +17,7 @@ import recoverrun
 from recoverrun.metrics.run_series import MeteredRun, Series
 from recoverrun.metrics.run_spans import RunSpan, RunSpans
 from recoverrun.reports import postmortem_screen, status_lines, status_screen
+from recoverrun.reports.closing_line import closing_line
 from recoverrun.reports.failure_report import failure_report
 from recoverrun.reports.goodput import RECOVERY, ratios_line, rows
 from recoverrun.reports.history import History, history
@@ -30,7 +31,6 @@ from recoverrun.reports.run_list import Run, runs_below
 from recoverrun.reports.status import Status, Watch
 from recoverrun.reports.status import to_json as status_json
 from recoverrun.reports.step_table import step_rows
-from recoverrun.reports.survival import survival
 from recoverrun.text import plural, span
 from rendezvous.journal.reader import RunLog, read_run
 from tests.unit import journals
@@ -109,7 +109,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Shown:
         web=_plain(html_page(found, facts, ())),
         screen=" ".join(_text(status_screen.render(status)).split()),
         plain="\n".join(status_lines.plain_lines(status)),
-        last=survival(log, run_dir),
+        last=closing_line(log, run_dir),
         failed=failure_report(log, facts.exit_code or 0, run_dir),
         span=spans.whole(),
     )  # fmt: skip

@@ -156,10 +156,10 @@ def asks_again(config: RunConfig, others: Iterable[Place], *, had: bool) -> RunC
 
 def _survived(run_dir: Path) -> str:
     """The last line of a job that survived losses."""
-    from recoverrun.reports.survival import survival  # Not at the top, as below.
+    from recoverrun.reports.closing_line import closing_line  # Not at the top, as below.
     from rendezvous.journal.reader import read_run
 
-    return survival(read_run(run_dir), run_dir)
+    return closing_line(read_run(run_dir), run_dir)
 
 
 def _ending(agent: Agent, run_dir: Path, code: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from recoverrun.errors import ExitCode
+from recoverrun.reports.closing_line import closing_line
 from recoverrun.reports.failure_report import failure_report
 from recoverrun.reports.postmortem import Postmortem, postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
@@ -14,7 +15,6 @@ from recoverrun.reports.postmortem_screen import render
 from recoverrun.reports.root_cause import root_cause
 from recoverrun.reports.status import Status
 from recoverrun.reports.status_lines import plain_lines
-from recoverrun.reports.survival import survival
 from tests.unit.returning_job import PAIRS
 from tests.unit.returning_run import BEGAN, FAR, NODE, ReturningRun, pid
 from tests.unit.run_status import status_of
@@ -286,7 +286,7 @@ def test_the_last_line_counts_losses_and_returns(begin: Begin, tmp_path: Path) -
         run.bring_back(1)
         run.commit()
 
-    line = survival(run.log(), tmp_path)
+    line = closing_line(run.log(), tmp_path)
 
     assert "2 losses survived · 2 replicas back" in line
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from recoverrun.reports.closing_line import closing_line
 from recoverrun.reports.postmortem import postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.postmortem_screen import render
 from recoverrun.reports.status_lines import plain_lines
 from recoverrun.reports.steps_back import StepsBack
-from recoverrun.reports.survival import survival
 from rendezvous.journal.reader import Entry, RunLog, read_run
 from rendezvous.protocol.records import Json
 from tests.unit import journals
@@ -63,7 +63,7 @@ def test_status_says_what_a_loss_would_go_back_to(tmp_path: Path) -> None:
 
 
 def test_the_last_line_says_what_it_cost(tmp_path: Path) -> None:
-    line = survival(_went_back(tmp_path), Path("runs/train/1"))
+    line = closing_line(_went_back(tmp_path), Path("runs/train/1"))
 
     assert line.startswith("✓ all ranks went back 1 time · 6.4 s lost · ")
 

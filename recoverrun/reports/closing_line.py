@@ -8,7 +8,7 @@ from recoverrun.text import plural, sanitize, span
 from rendezvous.journal.reader import RunLog
 
 
-def survival(log: RunLog, run_dir: Path) -> str:
+def closing_line(log: RunLog, run_dir: Path) -> str:
     """One line: steps, losses and returns, the time lost, where to read more; "" without a loss."""
     facts = history(log)
     survived, began_again = figures.survived(facts), figures.went_back(facts)

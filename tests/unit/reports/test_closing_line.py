@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from recoverrun.reports.survival import survival
+from recoverrun.reports.closing_line import closing_line
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
 
 
 def _line(run_dir: Path) -> str:
-    return survival(read_run(run_dir), Path("runs/train/1"))
+    return closing_line(read_run(run_dir), Path("runs/train/1"))
 
 
 def test_a_run_that_survived_losses_says_what_they_cost(tmp_path: Path) -> None:
