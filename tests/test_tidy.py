@@ -73,7 +73,7 @@ MACHINES = (
     "rendezvous/store/kv.py",
     "rendezvous/membership/formation.py",
     "rendezvous/membership/failure_detector.py",
-    "rendezvous/membership/awaited.py",
+    "rendezvous/membership/awaited_ranks.py",
     "rendezvous/membership/hang_evidence.py",
     "rendezvous/membership/hang_limits.py",
     "rendezvous/membership/joint_stalls.py",

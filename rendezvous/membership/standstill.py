@@ -15,7 +15,7 @@ it hears nothing of moves. It judges by its own clock and by ages, never by cloc
 from collections.abc import Mapping
 from typing import assert_never
 
-from rendezvous.membership.awaited import Awaited
+from rendezvous.membership.awaited_ranks import AwaitedRanks
 from rendezvous.membership.hang_events import (
     Cleared,
     Condemned,
@@ -163,7 +163,7 @@ class Standstill:
         self._next = now + TICK_S
         waiting = {rank: still for rank, still in self._still.items() if self._waits(still)}
         quiet = {rank: still for rank, still in self._still.items() if rank not in waiting}
-        awaited = Awaited(waiting)
+        awaited = AwaitedRanks(waiting)
         effects: list[Effect] = []
         for rank, still in quiet.items():
             since = awaited.since(rank)
@@ -200,7 +200,7 @@ class Standstill:
                 still.hang = self._hangs
         return max(still.hang for still in self._still.values())
 
-    def _limit_s(self, rank: int, still: Still, awaited: Awaited) -> float:
+    def _limit_s(self, rank: int, still: Still, awaited: AwaitedRanks) -> float:
         """The time for which `rank` may be waited for, since it is."""
         assert still.blamed_since is not None, "a suspect"
         proof = still.looks.proof
@@ -213,7 +213,7 @@ class Standstill:
         self,
         suspects: Mapping[int, Still],
         waiting: Mapping[int, Still],
-        awaited: Awaited,
+        awaited: AwaitedRanks,
         now: float,
     ) -> list[Effect]:
         effects: list[Effect] = []
@@ -277,7 +277,7 @@ class Standstill:
         ]
 
     def _suspicions(
-        self, suspects: Mapping[int, Still], awaited: Awaited, now: float
+        self, suspects: Mapping[int, Still], awaited: AwaitedRanks, now: float
     ) -> list[Effect]:
         """Name those who are beyond their limit, once."""
         effects: list[Effect] = []
@@ -306,7 +306,7 @@ class Standstill:
         self,
         suspects: Mapping[int, Still],
         waiting: Mapping[int, Still],
-        awaited: Awaited,
+        awaited: AwaitedRanks,
         now: float,
     ) -> list[Effect]:
         """Condemn, of each replica, one that will not come and that waits for nobody."""
@@ -348,7 +348,7 @@ class Standstill:
         return found
 
     def _sentence(
-        self, rank: int, still: Still, awaited: Awaited, lag_s: float, proof: str
+        self, rank: int, still: Still, awaited: AwaitedRanks, lag_s: float, proof: str
     ) -> Condemned:
         return Condemned(
             hang=still.hang,

@@ -24,7 +24,7 @@ class _Waits:
     ends: float = inf
 
 
-class Awaited:
+class AwaitedRanks:
     """The awaited ranks, by what `waiting` ranks tell."""
 
     def __init__(self, waiting: Mapping[int, Still]) -> None:

@@ -5,7 +5,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.membership.awaited import Awaited
+from rendezvous.membership.awaited_ranks import AwaitedRanks
 from rendezvous.membership.hang_events import Still
 from rendezvous.protocol.hang_messages import Progress
 from rendezvous.protocol.progress_page import NO_LIMIT_MS
@@ -24,7 +24,7 @@ def waits(
 
 
 def test_members_are_waited_for_since_the_first_of_them_came() -> None:
-    awaited = Awaited({
+    awaited = AwaitedRanks({
         0: waits(0, (0, 2, 3), 7.0, "a", 10_000),
         2: waits(2, (0, 2, 3), 5.0, "a"),
         1: waits(1, (1, 2, 3), 1.0, "b"),
@@ -37,7 +37,9 @@ def test_members_are_waited_for_since_the_first_of_them_came() -> None:
 
 
 def test_where_members_are_not_told_all_are_waited_for() -> None:
-    awaited = Awaited({5: waits(5, (0, 0, 0), 3.0, "others"), 1: waits(1, (0, 1, 4), 4.0, "all")})
+    awaited = AwaitedRanks(
+        {5: waits(5, (0, 0, 0), 3.0, "others"), 1: waits(1, (0, 1, 4), 4.0, "all")}
+    )
 
     assert (awaited.since(99), awaited.by(99), awaited.what(99)) == (3.0, (5,), "others")
     assert (awaited.since(2), awaited.by(2), awaited.what(2)) == (3.0, (1, 5), "all")
@@ -53,7 +55,7 @@ def test_where_members_are_not_told_all_are_waited_for() -> None:
     )
 )
 def test_it_is_what_a_look_at_each_wait_would_show(known: dict[int, tuple[Ranks, float]]) -> None:
-    awaited = Awaited({rank: waits(rank, *wait) for rank, wait in known.items()})
+    awaited = AwaitedRanks({rank: waits(rank, *wait) for rank, wait in known.items()})
 
     for rank in set(range(20)) - known.keys():
         since = {
