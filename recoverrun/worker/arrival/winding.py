@@ -158,7 +158,7 @@ def standing(
 
 
 class Winding:
-    """The winding of a fresh process, until it has arrived. Implements `tracking.winds.Winds`."""
+    """The winding of a fresh process, until it has arrived. Implements `LoopWinder`."""
 
     def __init__(
         self,

@@ -17,12 +17,12 @@ from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.draw_log import DrawLog
 from recoverrun.worker.tracking.idle_loops import IdleLoops
 from recoverrun.worker.tracking.loop_frames import LoopStack, line_of
+from recoverrun.worker.tracking.loop_winder import LoopWinder
 from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, Place, Top
 from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.tracking.own_sources import OwnSources
 from recoverrun.worker.tracking.process_observer import Observer
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
-from recoverrun.worker.tracking.winds import Winds
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.progress_page import ProgressWriter
 
@@ -61,7 +61,7 @@ class ScriptRuntime:
         self.sources: list[Source] = []
         self.adopted = 0  # sources adopted so far
         self.opened = 0  # loader iterators made so far
-        self.winds: Winds | None = None  # set while this process is on its way to a place
+        self.winds: LoopWinder | None = None  # set while this process is on its way to a place
         self.result: tuple[str, Any] | None = None
         """A loop that was passed over, and what others have returned from within it."""
         self.heard = 0  # collectives in which ranks may have said different things

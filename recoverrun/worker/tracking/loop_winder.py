@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 
-class Winds(Protocol):
+class LoopWinder(Protocol):
     """Winds loops forward (`arrival.winding`). An ordinary process has none."""
 
     def passes_over(self, loop_frame: LoopFrame, frame: FrameType) -> bool:
