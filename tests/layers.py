@@ -153,12 +153,12 @@ def drawn(said: Callable[[str], str]) -> str:
 def _shortly(name: str, below: tuple[str, ...]) -> str:
     """Whole packages by their names, those of the worker by their last ones."""
     if name in (f"{WORKER}.patches", f"{WORKER}.boot"):
-        return "all of the worker above it"
+        return "above"
     if name.startswith(f"{WORKER}."):
         own = [one for one in below if one.startswith(WORKER)]
         return ", ".join(one.rpartition(".")[2] for one in own[len(GROUND) :]) or "-"
     if name.startswith("recoverrun.") and below[: len(RENDEZVOUS)] == RENDEZVOUS:
-        return "the program above it"
+        return "above"
     if name.startswith("ft_collectives."):
         return "`rendezvous`" + ", communicators" * (name != COLLECTIVES[0])
     return ", ".join(one.rpartition(".")[2] for one in below) or "-"
