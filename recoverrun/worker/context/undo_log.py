@@ -4,7 +4,7 @@ Re-executed code counts what it sees in dicts, appends to lists, moves scheduler
 weights, as it does for its own microbatches; none of that may be counted twice. What is found from
 the variables of the script's modules and the loop is noted before, and set right in place
 afterwards. Output is kept back. What leaves the process otherwise, as lines in files do, is beyond
-undoing; so are large data that are changed in place (docs/injection.md, "Re-execution").
+undoing; so are large data that are changed in place (docs/scripts.md, "Re-execution").
 """
 
 import functools

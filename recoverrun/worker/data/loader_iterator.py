@@ -3,7 +3,7 @@
 The iterator of every `DataLoader` is wrapped. In normal work it hands out what the loader yields,
 and counts. While a microbatch is re-executed as a lost rank, the same call is answered by a clone
 of the loader whose samplers carry that rank. The clone starts where the lost rank created its own
-iterator and is skipped forward by index: no datum is read on the way (docs/injection.md, "Data").
+iterator and is skipped forward by index: no datum is read on the way (docs/scripts.md, "Data").
 
 A position is an absolute count since the iterator was created. All ranks run the same code, so a
 lost rank is at the same position as this rank at the same microbatch.

@@ -1,4 +1,4 @@
-"""Executing a region of the script again, as another rank (docs/injection.md, "Re-execution").
+"""Executing a region of the script again, as another rank (docs/scripts.md, "Re-execution").
 
 A microbatch is a pure function of (parameters, transaction, slot, index). To compute one of a lost
 slot, this rank runs the script's own code of its own microbatch of the same index, with everything
