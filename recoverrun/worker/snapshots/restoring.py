@@ -195,6 +195,13 @@ class Restoring:
         putting = references.Putting(look, frames, places, packed_state.tensors, own)
         putting.put(told)
 
+    def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
+        worker, runtime = self._parts.worker, self._parts.worker.runtime
+        there = plain_values.found(frames, changing_modules(runtime))
+        spaces = loose_values.spaces_of(frames, runtime.own_modules)
+        if found := library_objects.lacking(told, there, spaces):
+            worker.reporter.notice(library_objects.in_words(found))
+
     def _put_tensors(
         self, packed_state: PackedState, before: ValuesAtStart, there: Holdings
     ) -> None:
