@@ -86,7 +86,7 @@ def _enter(books: Books, kind: str, pid: int, rank: int, rest: list[str]) -> Non
             (process.again if known else process.own).append((key, work))
         else:
             books.others.append((pid, key, work))
-    elif kind == "step":
+    elif kind == "step" and rank == process.rank:  # code of a lost rank may go on to its line
         process.losses.append((int(rest[0]), float.fromhex(rest[1])))
     elif kind == "weights":
         process.weights = tuple(map(float.fromhex, rest))

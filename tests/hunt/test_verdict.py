@@ -46,6 +46,15 @@ def test_a_survivor_may_execute_its_own_once_more(tmp_path: Path) -> None:
     assert verdict.kind == "whole"
 
 
+def test_what_a_survivor_writes_of_a_step_as_the_lost_rank_is_not_its_own(tmp_path: Path) -> None:
+    """The file of a lost rank may be read before the survivor's."""
+    more = ("began 10 0 5", f"began 10 0 5\nstep 10 1 1 {(9.0).hex()}")
+
+    verdict = with_loss(books(tmp_path / "a"), books(tmp_path / "b", more, dead=1), EXACT, 2)
+
+    assert verdict.kind == "whole"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
