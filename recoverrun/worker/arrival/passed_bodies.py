@@ -25,6 +25,7 @@ from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import Key, belongs_to_process
 from recoverrun.worker.context.values import is_of_one_rank
 from recoverrun.worker.context.values import put as put_member
+from recoverrun.worker.data.rank_substitution import RANK_NAMES
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.replay.known_state import State, differing
@@ -114,9 +115,11 @@ def put(told_here: Told, frame: FrameType, hold: Hold, data: ModuleData) -> None
 
 
 def _put_attributes(attributes: list[list[Any]], visible: Mapping[str, Any]) -> None:
+    """The rank that a sampler carries is this process's, whatever others know of it."""
     for told_path, value in attributes:
         path = tuple(told_path)
-        owner = None if belongs_to_process(path[-1]) else resolve(visible, path)
+        own = belongs_to_process(path[-1]) or path[-1] in RANK_NAMES
+        owner = None if own else resolve(visible, path)
         if owner is None or path[-1] not in members(owner):
             continue
         if not is_of_one_rank(members(owner)[path[-1]], value):

@@ -54,6 +54,7 @@ class DdpModule:
         self._division = Division(host)
         self._grads: list[tuple[int, int]] = []  # before the present backward
         self._params: list[torch.nn.Parameter] = []
+        self._reduced = self._found()  # by DDP, also while the script has frozen some of them
         self._named: dict[str, torch.Tensor] = {}
         self.named()
 
@@ -170,11 +171,11 @@ class DdpModule:
         module = self.module
         if module is None:
             return []
-        buckets = self._division.plan(module, self.params)
+        buckets = self._division.plan(module, self._reduced)
         if isinstance(buckets, str):
             return buckets
         sync = bool(module.require_forward_param_sync)
-        return [buckets, sync, self._partly, len(self.params), self.buffers.holder]
+        return [buckets, sync, self._partly, len(self._reduced), self.buffers.holder]
 
     def adopt(self, plan: list[Any]) -> None:
         """Divide as all other ranks do. Raises NotReachable where these train something else."""
@@ -184,10 +185,10 @@ class DdpModule:
         if module is None:
             raise NotReachable(DROPPED)
         buckets, sync, self._partly, there, self.buffers.holder = plan
-        if buckets and len(self.params) != there:
-            raise NotReachable(OTHERS.format(here=len(self.params), there=there))
+        if buckets and len(self._reduced) != there:
+            raise NotReachable(OTHERS.format(here=len(self._reduced), there=there))
         module.require_forward_param_sync = sync
-        self._division.adopt(module, self.params, buckets)
+        self._division.adopt(module, self._reduced, buckets)
 
     def admit(self) -> None:
         """Divide as `plan` has said, from the step on that begins."""

@@ -21,3 +21,12 @@ def test_attributes_are_the_survivors_but_for_objects_of_this_rank_alone() -> No
 
     assert isinstance(trainer.log, StringIO)
     assert (trainer.best, trainer.step) == (None, 7)
+
+
+def test_a_sampler_carries_the_rank_of_this_process() -> None:
+    sampler = SimpleNamespace(rank=0, epoch=0)
+    told = [[["sampler", "rank"], 1], [["sampler", "epoch"], 2]]
+
+    passed_bodies.put([[], [], told], sys._getframe(), never, ModuleData())
+
+    assert (sampler.rank, sampler.epoch) == (0, 2)

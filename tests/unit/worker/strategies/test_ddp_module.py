@@ -155,6 +155,17 @@ def test_a_process_that_trains_other_parameters_of_the_model_is_on_another_way()
     assert not host.reducer.buckets
 
 
+def test_a_model_that_the_script_has_frozen_for_a_while_is_divided_as_before() -> None:
+    module = Ddp()
+    there, _ = survivor(module)
+    before = there.plan()
+
+    module.requires_grad_(False)  # as a GAN does with one of its models in each step
+    there.begin()
+
+    assert there.plan() == before
+
+
 def test_ddp_that_casts_has_to_have_a_part_in_it() -> None:
     module = Ddp(mixed_precision=object())
     there, _ = survivor(module)
