@@ -37,7 +37,7 @@ from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.messages import Leaving, Message, Stop
-from rendezvous.protocol.records import Record, notice
+from rendezvous.protocol.records import notice
 from rendezvous.protocol.snapshot_messages import Drain
 from rendezvous.transport.station import Station
 
@@ -102,9 +102,8 @@ class Agent:
             self._open()
             while (left := self._left()) is None:
                 self._turn()
-            if left.stuck:
-                reason = f"ranks {list(left.stuck)} did not end by SIGKILL and are left behind"
-                self.recorder.record(Record("notice.give", reason, {"rank": left.stuck[0]}))
+            for notice in left.notices():
+                self.recorder.record(notice)
             assert self._stop is not None, "the workers left without being told to"
             self._finish(self._stop)
             return self._stop.exit_code

@@ -21,6 +21,7 @@ from enum import Enum, auto
 from typing import assert_never
 
 from rendezvous.membership.births import Births
+from rendezvous.protocol.records import Record
 
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL."""
@@ -144,6 +145,11 @@ class Leave:
 
     exit_code: int
     stuck: tuple[int, ...]
+
+    def notices(self) -> list[Record]:
+        """The journal's lines about `stuck` ranks."""
+        words = "did not end by SIGKILL (stuck in the kernel, or frozen), and is left behind"
+        return [Record("notice.give", words, {"rank": rank}) for rank in self.stuck]
 
 
 Effect = Signal | Gone | Begin | Unbegun | Leave

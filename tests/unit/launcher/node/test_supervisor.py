@@ -66,6 +66,14 @@ def test_the_ladder_goes_from_term_to_kill_to_leaving() -> None:
     assert supervisor.deadline() is None
 
 
+def test_each_rank_that_sigkill_did_not_end_is_told_of_by_its_number() -> None:
+    notices = Leave(7, (2, 5)).notices()
+
+    assert [notice.fields["rank"] for notice in notices] == [2, 5]
+    assert {notice.event for notice in notices} == {"notice.give"}
+    assert all(notice.reason.startswith("did not end by SIGKILL") for notice in notices)
+
+
 def test_the_launcher_leaves_when_the_last_worker_has() -> None:
     supervisor = Supervisor((0,))
     supervisor.step(STOP, 0.0)
