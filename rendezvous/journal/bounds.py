@@ -44,7 +44,7 @@ BOUNDS: Mapping[str, Bound] = {
         (
             "ms", "detect_ms", "agree_ms", "rebuild_ms", "redo_ms", "reduce_ms", "vote_ms",
             "total_ms", "wait_ms", "hold_ms", "since", "age_ms", "lag_ms", "lag_s", "limit_s",
-            "quiet_s", "score", "transfer_ms", "place_ms", "first_ms", "bytes",
+            "quiet_s", "silent_s", "score", "transfer_ms", "place_ms", "first_ms", "bytes",
             "data_ms", "alone_ms", "checkpoint_ms", "imbalance_ms", "away_ms", "end_ms", "state_ms",
         ),
         ANY,
