@@ -72,7 +72,7 @@ def test_a_script_that_trains_in_no_loop_has_none_and_says_so(loops: set[str]) -
     parts, steps = SimpleNamespace(worker=worker), SimpleNamespace(updated=False)
     taker = Taker(
         cast(Any, parts), cast(Any, steps), cast(Any, Keeper()), pace=AutoPace(None, lambda _: 0),
-        attempt=0, past=cast(Any, None),
+        attempt=0, earlier_values=cast(Any, None),
     )  # fmt: skip
 
     for _ in range(TOGETHER_WITHIN - 1):
