@@ -22,7 +22,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections import ChainMap, UserDict, UserList, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,6 +77,7 @@ LONG_PATH = 400
 """The length of the longest name in characters; what lies deeper has none."""
 
 _PLAIN = frozenset(PLAIN)
+_HOOK_KINDS = frozenset({dict, OrderedDict})
 
 CONTAINERS = (dict, list, set, deque, tuple, frozenset)
 ITERATORS: tuple[Any, ...] = (
@@ -312,8 +313,11 @@ class _Walk:
             ways = self._ways
             for key, value in list(dict.items(one)):
                 kind = type(value)
-                if kind not in ways or ways[kind] is not None:  # else there is no need of a name
-                    self.todo.append((inside(path, key), value))
+                if kind in ways and ways[kind] is None:
+                    continue  # there is no need of a name
+                if kind in _HOOK_KINDS and not (value or self._idle) and _is_of_hooks(key):
+                    continue
+                self.todo.append((inside(path, key), value))
         elif size <= LONG:
             ordered = plain not in (set, frozenset)
             self._number(path if ordered else "", list(plain.__iter__(one)))
@@ -347,6 +351,10 @@ class _Walk:
             return
         self.found.modules.append((path, module))
         self._go(path, vars=vars(module), kind=kind)
+
+
+def _is_of_hooks(key: Any) -> bool:
+    return type(key) is str and key.endswith(HOOKS)
 
 
 def inside(path: str, key: Any) -> str:
