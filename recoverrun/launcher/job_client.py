@@ -17,7 +17,7 @@ from recoverrun.launcher.leadership.launchers import formation_of
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.leadership.node_agent import NodeAgent
 from recoverrun.launcher.leadership.place_search import PlaceSearch
-from recoverrun.launcher.network.connections import Connections, Word, other_door
+from recoverrun.launcher.network.connections import Connections, Word, refer
 from recoverrun.launcher.network.endpoint_call import EndpointCall
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.journal_desk import JournalDesk
@@ -288,8 +288,7 @@ class JobClient:
         elif leadership.obeys(sender, message):
             self._take(word, now)
         elif isinstance(message, Join):
-            place = self.connections.place(leadership.leader)
-            self.connections.send(sender, NOBODY, other_door(place))
+            refer(self.connections, sender, leadership.leader)
         else:
             leadership.keep_for_coordinator(sender, message)
 

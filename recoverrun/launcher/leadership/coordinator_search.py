@@ -41,6 +41,13 @@ class CoordinatorSearch:
         self._alternatives, self._sought = deque(places), 0
         return searched
 
+    def fall_back(self, place: Place) -> None:
+        """Ask at `place` again if the launcher to which it has sent us is silent, as one that is
+        lost, and nowhere else is known.
+        """
+        if not self._alternatives:
+            self._alternatives.append(place)
+
     def tick(self, now: float) -> list[float]:
         """Time passed; for how many seconds the launcher where we wait is silent, if it is."""
         return [silence.silent_s for silence in self._detector.step(Tick(), now)]

@@ -2,7 +2,7 @@
 
 from recoverrun.launcher.leadership.coordinator_search import CoordinatorSearch
 from recoverrun.launcher.leadership.node_agent import NodeAgent
-from recoverrun.launcher.network.connections import Connections, other_door
+from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.frames import NOBODY
 from recoverrun.launcher.network.job_fingerprint import is_same_job, running_message
 from rendezvous.protocol.formation_messages import Redirect, Running, Spare
@@ -29,6 +29,8 @@ class PlaceSearch:
         """The launcher where we wait has answered. True if that is for our agent, too."""
         self._search.heard(now)
         if isinstance(message, Redirect):
+            if (uplink := self._connections.uplink) is not None:
+                self._search.fall_back(uplink.place)
             self._connections.turn_to((message.host, message.port))
             return False
         if isinstance(message, Spare) and self._search.learn(message.places):
@@ -51,7 +53,8 @@ class PlaceSearch:
     def refer(self, sender: str) -> None:
         """A launcher asks us for a place, where we wait for one ourselves."""
         if (uplink := self._connections.uplink) is not None:
-            self._connections.send(sender, NOBODY, other_door(uplink.place))
+            host, port = uplink.place
+            self._connections.send(sender, NOBODY, Redirect(host=host, port=port))
 
     def end(self, now: float) -> None:
         """We have a place."""

@@ -26,11 +26,11 @@ from recoverrun.launcher.network.addresses import (
     open_uplink,
     understood,
 )
-from recoverrun.launcher.network.frames import Envelope, opened, packets, ranks
+from recoverrun.launcher.network.frames import NOBODY, Envelope, opened, packets, ranks
 from recoverrun.launcher.network.inquiries import Inquiry
 from recoverrun.launcher.network.side_door import open_side_door
 from rendezvous.protocol import codec
-from rendezvous.protocol.formation_messages import Redirect, Refusal, Start
+from rendezvous.protocol.formation_messages import Redirect, Start
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub
 from rendezvous.transport.port_probe import Probe
@@ -347,9 +347,10 @@ def located(start: Start, places: Mapping[str, Place]) -> Start:
     return replace(start, peers=peers)
 
 
-def other_door(place: Place | None) -> Redirect | Refusal:
-    """For a launcher that asks us for a place, where another one coordinates, at `place`."""
-    if place is not None:
-        return Redirect(host=place[0], port=place[1])
-    reason = "another launcher coordinates this job now, and nobody can join it here"
-    return Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)
+def refer(connections: Connections, sender: str, leader: str) -> None:
+    """Send who asks us for a place to the launcher that coordinates.
+
+    Where that is not known yet, as we are about to be it, say nothing: who asks, asks again.
+    """
+    if (place := connections.place(leader)) is not None:
+        connections.send(sender, NOBODY, Redirect(host=place[0], port=place[1]))

@@ -10,9 +10,9 @@ import pytest
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import parse_options
-from recoverrun.launcher.network.connections import Connections, located
+from recoverrun.launcher.network.connections import Connections, located, refer
 from recoverrun.launcher.network.frames import NOBODY
-from rendezvous.protocol.formation_messages import Beat, Start
+from rendezvous.protocol.formation_messages import Beat, Redirect, Start
 from rendezvous.transport.station import Station
 
 BEAT = Beat(node="here", incarnation="one")
@@ -75,6 +75,21 @@ def test_who_was_started_again_at_the_place_of_another_is_heard_and_hears(
 
     connections.close()
     newcomer.close()
+
+
+def test_who_asks_for_a_place_is_told_nothing_by_a_launcher_that_is_about_to_coordinate(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks again soon. A refusal would end it for good."""
+    connections = Connections(station, parse_options(Options(command=("train.py",)), {}))
+    connections.learn(_start(29500), "a")
+    sent: list[object] = []
+    monkeypatch.setattr(connections, "send", lambda *told: sent.append(told))
+
+    refer(connections, "asker", "a")
+    refer(connections, "asker", "b")
+
+    assert sent == [("asker", NOBODY, Redirect(host="127.0.0.1", port=29500))]
 
 
 @pytest.mark.parametrize("taken", [False, True])
