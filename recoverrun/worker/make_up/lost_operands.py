@@ -27,8 +27,8 @@ LARGEST = 64
 """Elements of what is told: more than these are no counts."""
 
 STEERED = (
-    "the {call} at {place} is over {some} of {all} ranks while others are lost: what follows from "
-    "it may differ"
+    "the {call} at {place} is over {some} of {all} ranks while others are lost: what the script "
+    "computes from it may differ"
 )
 
 PACKAGES = ("torch", "recoverrun", "ft_collectives")
