@@ -259,6 +259,12 @@ def test_a_damaged_part_is_found_and_all_go_back_to_the_snapshot_before(tmp_path
             id="a collective",
         ),
         pytest.param(
+            GoingBack(shape="counting", layout="power", dies=""),
+            "DDP alone holds a PowerSGDState",
+            "communication hook",
+            id="a hook's state",
+        ),
+        pytest.param(
             GoingBack(shape="lasting", dies=""),
             "the worker processes of a DataLoader over a Noisy go on from one pass to the next ",
             "(persistent_workers)",

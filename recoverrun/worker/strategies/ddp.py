@@ -23,6 +23,7 @@ from recoverrun.worker.strategies.ddp_forward import Forwards, switches_of
 from recoverrun.worker.strategies.ddp_module import DdpModule
 from recoverrun.worker.strategies.leading_buffers import DdpForwardSync
 
+HIDDEN = "DDP alone holds a {}, the state of a communication hook"
 OTHERS = "this process has wrapped {here} models in DDP, others {there}"
 
 
@@ -79,6 +80,8 @@ class Ddp:
             wrapped = self.find(module)
             if wrapped is None or hook == wrapped.reduce:
                 original(module, state, hook)
+                if not isinstance(state, dist.ProcessGroup | None):
+                    self._host.worker.take_no_snapshots(HIDDEN.format(type(state).__name__))
                 return
             module._check_comm_hook(hook)
             self._take_hook(wrapped, state, hook)
@@ -99,11 +102,11 @@ class Ddp:
 
     def _take_hook(self, wrapped: DdpModule, state: Any, hook: Any) -> None:
         if refusal := wrapped.take_hook(state, hook):
-            self._give_back(refusal)
+            self._give_back(refusal, snapshots=isinstance(state, dist.ProcessGroup | None))
 
-    def _give_back(self, reason: str) -> None:
-        """DDP reduces by itself from now on, and nothing is protected."""
-        self._host.worker.refuse(reason)
+    def _give_back(self, reason: str, *, snapshots: bool = True) -> None:
+        """DDP reduces by itself from now on, and no step outlives a loss."""
+        self._host.worker.refuse(reason, snapshots=snapshots)
         for wrapped in self._modules:
             wrapped.gone = True
 

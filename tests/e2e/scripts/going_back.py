@@ -48,8 +48,12 @@ inner = nn.Sequential(
 model: nn.Module = inner
 if args.shape == "thawing":
     inner[0].requires_grad_(False)
-if args.layout in ("ddp", "divided", "zero"):
+if args.layout in ("ddp", "divided", "zero", "power"):
     model = nn.parallel.DistributedDataParallel(inner)
+    if args.layout == "power":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+        model.register_comm_hook(power.PowerSGDState(None), power.powerSGD_hook)
 elif args.layout == "fsdp2":
     from torch.distributed.fsdp import fully_shard
 
