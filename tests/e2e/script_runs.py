@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Outcome:
 
 def run(
     script: Path, folder: Path, *arguments: str, ranks: int = 3, inject: str = "",
-    **environment: str,
+    options: Sequence[str] = (), **environment: str,
 ) -> Outcome:  # fmt: skip
     folder.mkdir(exist_ok=True)
     journal = folder / (inject.replace(":", "-").replace("@", "-") or "whole")
@@ -47,6 +48,7 @@ def run(
         f"--run-dir={journal}",
         # What survivors do alone is looked at: nobody comes back.
         *([f"--inject={inject}", "--no-return"] if inject else []),
+        *options,
         str(script),
         *arguments,
     ]

@@ -155,6 +155,19 @@ def test_a_script_that_cannot_be_replayed_is_refused_and_runs_all_the_same(
     assert why in outcome.text and "a loss ends this run" in outcome.text
 
 
+def test_ranks_that_take_different_numbers_of_steps_do_not_wait_for_each_others_snapshots(
+    tmp_path: Path,
+) -> None:
+    """Rank 0, which names them, has no more steps."""
+    script = tmp_path / "train.py"
+    script.write_text(UNEVEN.replace("4 + rank", "5 + 20 * rank"))
+
+    outcome = run(script, tmp_path, ranks=2, options=["--snapshot-every=auto"])
+
+    assert outcome.code == 0, outcome.text
+    assert outcome.promises == ("rollback",), outcome.text
+
+
 @pytest.mark.quick
 def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -45,6 +45,11 @@ class DrainPace:
         """The reason why nobody takes any more, "" as long as they do."""
         return self._usual.over
 
+    @property
+    def missed(self) -> int:
+        """Snapshots of the usual pace that were due before this rank knew of them."""
+        return self._usual.missed
+
     def ends(self, why: str) -> None:
         """This rank takes none any more."""
         self._usual.ends(why)

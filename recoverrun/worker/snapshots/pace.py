@@ -2,8 +2,10 @@
 
 All ranks have to take the same ones, and no vote joins them. With a fixed number they know. With
 `auto` one rank decides, in the step after a snapshot, which is the next one; the others ask in the
-step after that. Ranks that reduce gradients together cannot be two steps apart, so what they ask
-for is there; if the one that decides was lost before, they have heard of that.
+step after that, and in each one that follows until they know. Ranks that reduce gradients in each
+step cannot be two steps apart, so they know at once. Where ranks may be further apart (they average
+parameters now and then, or have different numbers of steps) nobody waits: who learns of a snapshot
+too late takes no part in it, and it never gets whole.
 
 Where nobody has asked for snapshots the first one waits until training has lasted for a while. As
 ranks have clocks of their own, the one that decides names steps at which it looks at its clock
@@ -59,6 +61,10 @@ class Pace(Protocol):
     def over(self) -> str:
         """The reason why nobody takes any more, "" as long as they do."""
 
+    @property
+    def missed(self) -> int:
+        """Snapshots that were due before this rank knew of them, since it began or came back."""
+
     def begins_at(self, step: int) -> None:
         """All ranks go on at this step: from its snapshot, or with a replica that came back."""
 
@@ -77,7 +83,7 @@ class Pace(Protocol):
 class FixedPace:
     """Every `every` steps, from the `every`-th on."""
 
-    waits, over = False, ""
+    waits, over, missed = False, "", 0
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -101,7 +107,7 @@ class AutoPace:
     def __init__(
         self,
         tell: Callable[[int, int, str], None] | None,
-        hear: Callable[[int], int],
+        hear: Callable[[int], int | None],
         *,
         after_s: float = 0.0,
         give_up: Callable[[str], None] = lambda why: None,
@@ -109,10 +115,10 @@ class AutoPace:
         worked: Callable[[], Work] | None = None,
     ) -> None:
         """On the rank that decides, `tell` says which snapshot follows that of a step, and why. The
-        others `hear` it; if one of them takes none any more it says why (`give_up`), and the one
-        that decides learns it (`given_up`). None is taken in the first `after_s` seconds, and if
-        that is not 0 none where steps are too short. `worked` is the sum of all work so far, of
-        which snapshots may take no more than SHARE, either.
+        others `hear` it, None as long as it is not decided; if one of them takes none any more it
+        says why (`give_up`), and the one that decides learns it (`given_up`). None is taken in the
+        first `after_s` seconds, and if that is not 0 none where steps are too short. `worked` is
+        the sum of all work so far, of which snapshots may take no more than SHARE, either.
         """
         self._tell = tell
         self._hear = hear
@@ -121,8 +127,10 @@ class AutoPace:
         self._first: float | None = None  # when the first step that it was asked of began
         self.waits = after_s > 0
         self.over = ""
+        self.missed = 0
         self._newest = 0  # the step of the newest snapshot
         self._next = SOON
+        self._heard = False  # of the next one, on a rank that does not decide
         self._every = 0  # as last decided
         self._began: float | None = None  # when the present step did
         self._copied = False  # a snapshot was taken in it
@@ -137,6 +145,7 @@ class AutoPace:
 
     def begins_at(self, step: int) -> None:
         self._newest, self._next, self._began, self.waits = step, step + SOON, None, False
+        self.missed, self._heard = 0, False
 
     def is_due(self, step: int, now: float) -> bool:
         if self.over:
@@ -146,17 +155,30 @@ class AutoPace:
             following, why = self._decided(now)
             self._tell(self._newest, following, why)
             self._follow(following)
-        if step == self._newest + 2 and self._tell is None:
-            self._follow(self._hear(self._newest))
+        if self._tell is None:
+            self._ask(step)
         if step < self._next:
             return False
-        self._newest = step
+        self._newest, self._heard = step, False
         self._next = step + SOON
         self._copied = not self.waits
         return self._copied
 
+    def _ask(self, step: int) -> None:
+        """Learn of the one after the newest, if that is decided."""
+        while not self._heard and step >= self._newest + 2:
+            following = self._hear(self._newest)
+            if following is None:
+                self._next = sys.maxsize
+                return
+            self._follow(following)
+            if self._next < step:
+                self.missed += not self.waits
+                self._newest, self._heard = self._next, False
+                self._next = self._newest + SOON
+
     def _follow(self, following: int) -> None:
-        self.waits = following < 0
+        self.waits, self._heard = following < 0, True
         self._next = abs(following)
         if following == NEVER:
             self.over, self._next = self.over or ELSEWHERE, sys.maxsize

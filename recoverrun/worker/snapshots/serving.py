@@ -137,8 +137,9 @@ def _pace(worker: WorkerState, attempt: int, work: Callable[[], Work]) -> Pace:
         if env.world_size > 1:
             worker.store(0).set(key(step), str(following))
 
-    def hear(step: int) -> int:
-        return int(worker.store(0).get(key(step)))
+    def hear(step: int) -> int | None:
+        store = worker.store(0)
+        return int(store.get(key(step))) if store.check([key(step)]) else None
 
     def reason() -> str:
         store = worker.store(0)

@@ -297,7 +297,7 @@ class Taker:
         places, nbytes, first = placed(found, later)
         table, told = packed_table(places), found.packed()
         notes = len(table) + len(told) + PROOF_BYTES
-        bay = self._client.reserve(nbytes, notes, self._turn, opened=first)
+        bay = self._client.reserve(nbytes, notes, self._turn + self._pace.missed, opened=first)
         self._unchanged.begins()
         taking = BegunSnapshot(step, bay, table, told, learns=learns)
         taking.gradients = self._uses_gradients is not False

@@ -23,7 +23,7 @@ class Rank:
         ended = [] if given_up is None else given_up
         self.pace = AutoPace(
             self._tell if leads else None,
-            lambda step: told[step],
+            told.get,
             after_s=after_s,
             give_up=ended.append,
             given_up=lambda: "".join(ended),
@@ -195,3 +195,35 @@ def test_nobody_waits_for_a_rank_that_ends_before_its_first_step() -> None:
         other.trains(step)
 
     assert other.pace.over == ELSEWHERE and not other.taken[1:]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_nobody_waits_for_a_rank_that_is_behind(ahead: int) -> None:
+    """Ranks that average their parameters now and then are steps apart."""
+    told: dict[int, int] = {}
+    one = Rank(told, leads=True, step_s=0.1, cost_s=0.0095)
+    other = Rank(told, leads=False, step_s=0.1, cost_s=0.0095)
+
+    for step in range(1, 400):
+        other.trains(step)
+        if step > ahead:
+            one.trains(step - ahead)
+
+    assert len(set(one.taken) & set(other.taken)) > 20
+    late = [step for step in one.taken[:-1] if step not in other.taken]
+    assert len(late) == other.pace.missed and bool(late) is (ahead > 1)
+    assert set(other.taken) <= {*one.taken, max(other.taken)}
+
+
+def test_nobody_waits_for_a_rank_that_has_no_more_steps() -> None:
+    told: dict[int, int] = {}
+    one = Rank(told, leads=True, step_s=0.1, cost_s=0.0095)
+    other = Rank(told, leads=False, step_s=0.1, cost_s=0.0095)
+
+    for step in range(1, 400):
+        if step < 100:
+            one.trains(step)
+        other.trains(step)
+
+    assert set(other.taken) >= set(one.taken)
+    assert len(other.taken) <= len(one.taken) + 1
