@@ -117,7 +117,7 @@ TABLE = (
         RECOVERY,
         "STEPS|auto|0",
         pet="",
-        shown_default="auto with one replica, else 0",
+        shown_default="auto where no step outlives a loss, else 0",
     ),
     Option(
         "snapshot_parity",

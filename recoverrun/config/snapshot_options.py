@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from recoverrun.config import option_values
 from recoverrun.config.option_values import one_of, usage
 from rendezvous.bays.allowance import USUAL, Allowance, read
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 
 Resume = Literal["auto", "never", "must"]
 
@@ -49,7 +49,7 @@ def snapshot_every(wishes: Wishes, *, protects: bool) -> str:
 
 def usual_every(*, protects: bool, least: int, most: int) -> str:
     """The same where the user has said nothing, for a job of `least` to `most` nodes."""
-    return IF_ALONE if protects and least == most else "0"
+    return UNASKED if protects and least == most else "0"
 
 
 def snapshot_options(

@@ -25,8 +25,8 @@ class RecoveryPolicy:
     """A lost replica is started again, and takes part as soon as it is ready."""
 
     snapshot_every: str = "0"
-    """Steps from one snapshot in memory to the next, or "auto"; "0": there are none; `IF_ALONE`:
-    "auto", and none if there are several replicas."""
+    """Steps from one snapshot in memory to the next, or "auto"; "0": there are none; `UNASKED`:
+    "auto", and none where a step outlives a loss."""
 
     snapshot_parity: int = 1
     """Nodes of each group that may be lost with their parts of a snapshot."""

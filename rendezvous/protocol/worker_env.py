@@ -11,8 +11,12 @@ from typing import Any
 
 from rendezvous.protocol.incarnations import birth_of
 
-IF_ALONE = "alone"
-"""The pace of snapshots that is "auto", but none where there are several replicas."""
+UNASKED = "unasked"
+"""The pace of snapshots that nobody has asked for: "auto", where no step outlives a loss."""
+
+UNASKED_AFTER_S = 10.0
+"""So long a script trains before the first snapshot that nobody has asked for: what is over sooner
+loses less than that costs."""
 
 
 class EnvError(ValueError):
@@ -40,7 +44,7 @@ class WorkerEnv:
     returns: bool = _variable("RECOVERRUN_RETURNS", "1: lost ranks come back")
     keeper: str = _variable("RECOVERRUN_KEEPER", "socket of this node's keeper, or empty")
     snapshot_every: str = _variable(
-        "RECOVERRUN_SNAPSHOT_EVERY", f"steps, auto, {IF_ALONE}, or 0: never"
+        "RECOVERRUN_SNAPSHOT_EVERY", f"steps, auto, {UNASKED}, or 0: never"
     )
     restore: str = _variable("RECOVERRUN_RESTORE", "ATTEMPT:STEP of what to begin from, or empty")
     rank: int = _variable("RANK", "global rank")

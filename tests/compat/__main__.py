@@ -41,10 +41,7 @@ def tried(row: Row, folder: Path) -> Iterator[Outcome]:
     if row.goes_back:
         yield from gone_back.tried(row, folder)
         return
-    trial = run(row, plain)
-    if row.refused:
-        yield judge(row, plain, plain, "", trial)
-        return
+    run(row, plain)
     for phase in PHASES:
         inject = kill(row, phase)
         yield judge(row, plain, folder / phase, inject, run(row, folder / phase, inject))
@@ -72,8 +69,6 @@ def cells(row: Row, outcomes: list[Outcome]) -> dict[str, str]:
     apart = max(one.apart for one in outcomes)
     exact = row.goes_back or (promise == "exact-samples" and not row.taken_back)
     shown = f"{apart:.0e}" if exact else "other samples"
-    if row.refused and not outcomes[0].problems:
-        kills, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
     return {
         "with": f"{row.needs} {importlib.metadata.version(row.needs)}" if row.needs else "",
         "promise": promise,
@@ -98,10 +93,8 @@ def told(sentence: str) -> str:
 
 def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
     """The return of a lost replica: if it takes part, and what is wrong with how it does."""
-    if row.refused:
-        return "as torchrun", []
     if row.goes_back:
-        return "there is one replica", []
+        return "all go back", []
     (folder / "plain").mkdir(exist_ok=True)
     if not (folder / "plain" / "witness").exists():
         run(row, folder / "plain")

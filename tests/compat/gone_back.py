@@ -1,4 +1,4 @@
-"""A row with one replica: a rank is killed, and all go back to a snapshot."""
+"""A row of which no step outlives a loss: a rank is killed, and all go back to a snapshot."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """One script or a feature that is tried, and what must come of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -29,15 +29,26 @@ class Row:
     needs: str = ""  # a package beside torch
 
     @property
-    def refused(self) -> bool:
-        """It runs as under torchrun, and says so: no rank is killed."""
-        return self.promise == "unprotected"
-
-    @property
     def goes_back(self) -> bool:
-        """It has one replica, and a loss sends all ranks back to a snapshot."""
+        """No step outlives a loss, which sends all ranks back to a snapshot."""
         return self.promise == "rollback"
 
     @property
     def command(self) -> tuple[str, ...]:
         return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
+
+
+def going_back(row: Row, *, why: str, ranks: int = 0, name: str = "", apart: float = 0.0) -> Row:
+    """The same job, of which no step outlives a loss; under this `name` and with so many `ranks`,
+    if they are given. It is over before anybody takes snapshots without being asked.
+    """
+    return replace(
+        row,
+        name=name or row.name,
+        ranks=ranks or row.ranks,
+        promise="rollback",
+        why=why,
+        apart=apart,
+        kills=(),
+        every=2,
+    )

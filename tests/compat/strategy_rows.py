@@ -1,9 +1,8 @@
 """Rows of ways to reduce gradients: DDP, FSDP, meshes, by hand, and frameworks that do it."""
 
-from dataclasses import replace
 from typing import Any
 
-from tests.compat.row import Row
+from tests.compat.row import Row, going_back
 
 
 def ddp(feature: str, *kills: str, **more: Any) -> Row:
@@ -64,22 +63,6 @@ HSDP = (
 UNCLEAN = "the script reduces its gradients by hand, but gradients are "
 
 
-def going_back(row: Row, *, why: str, ranks: int = 0, name: str = "") -> Row:
-    """The same job, whose replica is the only one; under this `name` and with so many `ranks`, if
-    they are given. It is over before anybody takes snapshots without being asked.
-    """
-    return replace(
-        row,
-        name=name or row.name,
-        ranks=ranks or row.ranks,
-        promise="rollback",
-        why=why,
-        apart=0.0,
-        kills=(),
-        every=2,
-    )
-
-
 def by_hand(feature: str, **more: Any) -> Row:
     """A row of `by_hand.py`."""
     return Row(name=f"by-hand-{feature}", script="by_hand.py", arguments=(feature,), **more)
@@ -102,19 +85,11 @@ BY_HAND = (
         returns_at="reduce",  # its agent is no module that is called
         kills=("r1@step:4:reduce,r0@step:12:vote",),
     ),
-    by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
-    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"),
-    by_hand(
-        "clamp-late",
-        promise="unprotected",
-        why=f"{UNCLEAN}changed before they are reduced",
-    ),
-    by_hand("weighted", promise="unprotected", why="by other factors on other ranks"),
-    by_hand(
-        "apart",
-        promise="unprotected",
-        why="what is reduced is not copied back to them",
-    ),
+    going_back(by_hand("every"), why=f"{UNCLEAN}reduced more than once"),
+    going_back(by_hand("clip"), why=f"{UNCLEAN}clipped or scaled before they"),
+    going_back(by_hand("clamp-late"), why=f"{UNCLEAN}changed before they are reduced"),
+    going_back(by_hand("weighted"), why="by other factors on other ranks"),
+    going_back(by_hand("apart"), why="what is reduced is not copied back to them"),
 )
 
 
@@ -161,7 +136,7 @@ FSDP2 = (
     fsdp2("tp-ddp"),
     fsdp2("replicate"),
     going_back(fsdp2("unlike"), why="without a replicate dimension"),
-    fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
+    going_back(fsdp2("in-backward"), why="uses gradients within the backward"),
     going_back(fsdp2("tp-sharded"), why="fully_shard without a replicate dimension"),
 )
 

@@ -30,10 +30,11 @@ line and with the package that its row names.
   and of another one. `yes`: its replica takes part again to the end, and the weights of all ranks
   are equal between replicas to the bit and, with `exact-samples`, those of the run without a loss.
   Survivors wait for the fresh process, as scripts here are over in a second.
-- Rows whose promise is `rollback` have one replica, and are run with
-  [`--snapshot-every`](snapshots.md). Three kills, each in another step: all ranks go back to a
-  snapshot, and their final parameters are, bit for bit, those of the run without a loss. Where
-  nobody votes a kill of any phase strikes as the update of its step begins.
+- Rows whose promise is `rollback` have one replica, or cannot finish a step without the lost one
+  (the last column says why), and are run with [`--snapshot-every`](snapshots.md). Three kills, each
+  in another step: all ranks go back to a snapshot, and their final parameters are, bit for bit,
+  those of the run without a loss. Where nobody votes a kill of any phase strikes as the update of
+  its step begins.
 
 """
 BETWEEN = re.compile(r"(?<!\\)\|")

@@ -64,11 +64,11 @@ def judge(row: Row, reference: Path, folder: Path, inject: str, trial: Trial) ->
     """Hold a run with kills against the one without, whose files are in `reference`."""
     apart = float("inf")
     problems = [*_ended(trial), *_promised(row, trial), *_struck(inject, trial.history)]
-    if trial.exit_code == 0 and not row.refused:
+    if trial.exit_code == 0:
         rows = compare_weights.differences(reference / "witness", folder / "witness", None)
         found = [float(str(one["max_abs_diff"])) for one in rows]
         apart = max(found)
-    uncounted = row.refused or (row.goes_back and trial.proof.verdict == "unproved")
+    uncounted = row.goes_back and trial.proof.verdict == "unproved"
     if trial.proof.verdict != "proved" and not uncounted:
         problems.append(f"the ledger is {trial.proof.verdict}: {trial.proof.violations}")
     if row.taken_back and row.taken_back not in trial.weakened:

@@ -133,26 +133,34 @@ for i in range(4):
 )
 
 
+ENDS = "a loss ends this run"
+FIRST = "(the first one is taken after 10 s)"
+NEVER = ("--snapshot-every=0",)
+
+
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "why", "options", "promise", "words"),
     [
-        (NO_LOOP, "no loop of the script's own code"),
-        pytest.param(WAITING_LOOP, "waits here (yield)", marks=pytest.mark.quick),
-        (DIVIDED_STATE, "keeps a part of its state on each rank"),
-        (UNEVEN, "ranks may take different numbers of steps"),
+        (NO_LOOP, "no loop of the script's own code", (), "unprotected", ENDS),
+        pytest.param(
+            *(WAITING_LOOP, "waits here (yield)", NEVER, "unprotected", ENDS),
+            marks=pytest.mark.quick,
+        ),
+        (DIVIDED_STATE, "keeps a part of its state on each rank", (), "rollback", FIRST),
+        (UNEVEN, "ranks may take different numbers of steps", (), "rollback", FIRST),
     ],
 )
 def test_a_script_that_cannot_be_replayed_is_refused_and_runs_all_the_same(
-    text: str, why: str, tmp_path: Path
+    text: str, why: str, options: tuple[str, ...], promise: str, words: str, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(text)
 
-    outcome = run(script, tmp_path, ranks=2)
+    outcome = run(script, tmp_path, ranks=2, options=options)
 
     assert outcome.code == 0, outcome.text
-    assert outcome.promises == ("unprotected",), outcome.text
-    assert why in outcome.text and "a loss ends this run" in outcome.text
+    assert outcome.promises == (promise,), outcome.text
+    assert why in outcome.text and words in outcome.text
 
 
 def test_ranks_that_take_different_numbers_of_steps_do_not_wait_for_each_others_snapshots(

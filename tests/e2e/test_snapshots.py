@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from recoverrun.worker.snapshots.files_read_back import READ_BACK
-from recoverrun.worker.snapshots.serving import UNASKED_AFTER_S
 from rendezvous.bays import memory
+from rendezvous.protocol.worker_env import UNASKED_AFTER_S
 from rendezvous.snapshots import bay_header
 from tests.e2e.judge import ended_well, nothing_left
 from tests.e2e.runs import Run, running

@@ -105,12 +105,13 @@ def test_what_was_said_is_told_and_what_hangs_or_crashes_is_found(tmp_path: Path
             Ended(code=0, promise="exact-samples", steered="said", struck=True),
             Ended(code=1, promise="unprotected", struck=True),
             Ended(code=1, promise="unprotected", struck=True, tail=("Traceback (most",)),
+            Ended(code=1, promise="rollback", struck=True, tail=("Traceback (most",)),
             Ended(code=1, promise="equal-count", struck=True, tail=("Traceback (most",)),
             Ended(code=-1, struck=True, hung=True),
         )
     ]
 
-    assert kinds == ["told", "told", "told", "told", "told", "finding", "finding"]
+    assert kinds == ["told"] * 6 + ["finding"] * 2
 
 
 def back(folder: Path, *changed: tuple[str, str]) -> Books:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rendezvous.coordinator.guarantees import WITHOUT_SURVIVORS
 from tests.hunt.books import Books, Key, Rank, Work
 
 NEAR, FAR = 1e-12, 1e-9
@@ -77,10 +78,10 @@ def with_loss(
     before = list(_unlike_before(reference, found, bits=world == 2, returns=returns))
     if before:
         return Verdict("finding", f"before the loss {before[0]}", before)
-    if poisonous and ended.promise != "unprotected" and not found.finished:
+    if poisonous and ended.promise not in WITHOUT_SURVIVORS and not found.finished:
         return Verdict("finding", f"one microbatch ends them all, {ended.code}", list(ended.tail))
-    if ended.promise == "unprotected":  # the others end by whatever torch says then
-        return Verdict("told", f"unprotected: {ended.reason}")
+    if ended.promise in WITHOUT_SURVIVORS:  # the others end by whatever torch says then
+        return Verdict("told", f"{ended.promise}: {ended.reason}")
     if ended.promise != "exact-samples":
         return _told(ended, f"{ended.promise or 'no promise'}: {ended.reason}")
     if ended.weakened:

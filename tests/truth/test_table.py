@@ -12,6 +12,7 @@ import pytest
 
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.fault_injection.verdict import faults
+from rendezvous.coordinator.guarantees import WITHOUT_SURVIVORS
 from rendezvous.protocol.fault_schedule import parse
 from tests.hunt.plain import Plain
 from tests.truth.cases import CASES, Case
@@ -103,8 +104,8 @@ def test_a_loss_changes_nothing_or_it_is_said(
 def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) -> list[str]:
     """The broken parts of the contract."""
     facts = trial.history
-    if facts.promise == "unprotected" and not facts.recoveries:  # as under torchrun
-        missing = [] if facts.promise_reason else ["unprotected, and nobody says why"]
+    if facts.promise in WITHOUT_SURVIVORS and not facts.recoveries:  # as under torchrun
+        missing = [] if facts.promise_reason else [f"{facts.promise}, and nobody says why"]
         return missing + (["it must be protected"] if case.contract == "exact" else [])
     problems = [] if left.code == 0 else [f"exit code {left.code}"]
     problems += [f"never struck: {kill}" for kill in faults(parse(inject), facts).missed]

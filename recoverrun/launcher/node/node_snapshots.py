@@ -15,7 +15,7 @@ from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice
 from rendezvous.protocol.snapshot_messages import Circle, Held, Holding, Keep, Persist, Share
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.station import Station
 
@@ -47,7 +47,7 @@ class NodeSnapshots:
             record=record,
             directory=directory,
             allowance=config.snapshots.memory,
-            at_once=config.recovery_policy.snapshot_every != IF_ALONE,
+            at_once=config.recovery_policy.snapshot_every != UNASKED,
         )
 
     @property

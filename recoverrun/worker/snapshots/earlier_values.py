@@ -20,7 +20,7 @@ from recoverrun.worker.snapshots.queue_takes import QUEUES
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 
 MANY = "there are many loops that may train, and it takes too long to look around before each"
 
@@ -48,7 +48,7 @@ class EarlierValues:
         QUEUES.watch()
         self.files.watch()
         runtime = self._parts.worker.runtime
-        unasked = self._parts.worker.env.snapshot_every == IF_ALONE
+        unasked = self._parts.worker.env.snapshot_every == UNASKED
         began = time.monotonic()
         if unasked and self._looked_s > LOOKS_S + SHARE * (began - self._born):
             self.before, self.unseen = None, MANY

@@ -18,19 +18,16 @@ from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace, Work
 from recoverrun.worker.snapshots.restoring import Restoring
 from recoverrun.worker.snapshots.snapshot import Snapshot
-from recoverrun.worker.snapshots.taking import Taker
+from recoverrun.worker.snapshots.taking import Taker, unserved
+from recoverrun.worker.snapshots.uncounted_updates import UncountedUpdates
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.incarnations import attempt_of
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED, UNASKED_AFTER_S
 from rendezvous.snapshots.identity import SnapshotId
 from rendezvous.snapshots.restore_plan import read
-
-UNASKED_AFTER_S = 10.0
-"""So long a script trains before the first snapshot that nobody has asked for: what is over sooner
-loses less than that costs."""
 
 PROMISED = "one is taken every {} steps; --snapshot-every=0 takes none"
 
@@ -41,13 +38,16 @@ class Serving:
     def __init__(self, parts: PlaceParts) -> None:
         worker, env, runtime = parts.worker, parts.worker.env, parts.worker.runtime
         self._parts = parts
-        self._steps = steps = UnvotedSteps(runtime, lambda losses: taker.backward_begins(losses))
+        self._steps = steps = UnvotedSteps(
+            runtime, lambda losses: taker.backward_begins(losses), lambda: unserved(parts.made)
+        )
         self._client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
         attempt = attempt_of(env.incarnation)
         self._outer = OuterTops(runtime)
         self.earlier_values = EarlierValues(parts, steps, self._outer)
         pace = _draining(worker, _pace(worker, attempt, lambda: taker.work), attempt)
         worker.on_no_snapshots = pace.ends
+        uncounted = UncountedUpdates(worker, steps)
         self._taker = taker = Taker(
             parts,
             steps,
@@ -55,13 +55,14 @@ class Serving:
             pace=pace,
             attempt=attempt,
             earlier_values=self.earlier_values,
+            uncounted=uncounted,
         )
         worker.unvoted = steps
 
         def updated(optimizer: Any, *_: object) -> None:
             if worker.acting:
                 return
-            taker.updated()
+            uncounted.updated()
             if env.finals:
                 steps.trains(optimizer)
 
@@ -116,24 +117,21 @@ def _draining(worker: WorkerState, usual: Pace, attempt: int) -> Pace:
 def _pace(worker: WorkerState, attempt: int, work: Callable[[], Work]) -> Pace:
     """The pace that the user has asked for. Where nobody has, `work` is bounded, too."""
     env = worker.env
-    if env.snapshot_every not in ("auto", IF_ALONE):
+    if env.snapshot_every not in ("auto", UNASKED):
         return FixedPace(int(env.snapshot_every))
 
-    unasked, given_up = env.snapshot_every == IF_ALONE, f"snapshots/{attempt}/given-up"
-    most = 0  # steps from one to the next, as said
+    unasked, given_up = env.snapshot_every == UNASKED, f"snapshots/{attempt}/given-up"
+    most = 0  # steps from one to the next, as said where nobody has asked
 
     def key(step: int) -> str:
         return f"snapshots/{attempt}/{step}"
 
     def tell(step: int, following: int, why: str) -> None:
         nonlocal most
-        if why and not unasked:
-            worker.reporter.notice(why, "snapshot.pace")
-        elif why and following - step > most:
-            if most:
-                worker.reporter.notice(why, "snapshot.pace")
+        if why and not (unasked and following - step <= most):
             most = following - step
-            worker.guarantee.tell(PROMISED.format(most))
+            if not worker.guarantee.tell(PROMISED.format(most)):
+                worker.reporter.notice(why, "snapshot.pace")
         if env.world_size > 1:
             worker.store(0).set(key(step), str(following))
 

@@ -9,12 +9,14 @@ import gc
 import time
 from typing import Any
 
+import torch
+
 from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.arrival.frame_variables import stack_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.context.evidence import digest_of_losses
+from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot, copy_now
 from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
@@ -31,6 +33,7 @@ from recoverrun.worker.snapshots.piece_table import (
     placed,
 )
 from recoverrun.worker.snapshots.unchanged_tensors import UnchangedTensors
+from recoverrun.worker.snapshots.uncounted_updates import UncountedUpdates
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
@@ -40,14 +43,13 @@ from rendezvous.bays.client import (
     SnapshotMissed,
     TooLittleMemory,
 )
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 from rendezvous.snapshots.identity import NONE, SnapshotId
 
 SEALED_WITHIN_S = 1.0
 """So long a snapshot waits for the one before it, whose keeper may be slow to hear of it."""
 
 ONE_PROCESS = "the script runs in one process"
-APART = "the script's processes do not train together"
 MOVED = "{} changed between the top of the step and its update"
 GRADIENTS = "the script goes on adding to gradients that it was thought to drop"
 UNEQUAL = "the losses of that step are not what they were before all ranks went back to it"
@@ -64,8 +66,16 @@ AWAY = "the model is on {}, where they are taken if --snapshot-every is given"
 KEEPER_WITHIN_S = 60.0
 """So long a keeper that nobody has asked for may take to begin. Nobody waits for it."""
 
-TOGETHER_WITHIN = 10
-"""Updates: a script may warm something up before its processes meet, or its loop begins."""
+
+def unserved(made: MadeObjects) -> str:
+    """The reason for copying nothing of what the script has made unless somebody asks for it, ""
+    if there is none. Before there is an optimizer, a process that uses a GPU trains there.
+    """
+    devices = {one.device for one in held_tensors.frozen(made)}
+    if not devices and torch.cuda.is_initialized():
+        devices = {torch.device("cuda")}
+    away = next((one for one in devices if one.type != "cpu"), None)
+    return "" if away is None else AWAY.format(away)
 
 
 class Taker:
@@ -85,6 +95,7 @@ class Taker:
         pace: Pace,
         attempt: int,
         earlier_values: EarlierValues,
+        uncounted: UncountedUpdates,
     ) -> None:
         """Snapshots belong to this `attempt` of the job."""
         self._parts = parts
@@ -103,10 +114,9 @@ class Taker:
         self._turn = 0  # snapshots that were due so far, at all ranks alike
         self._ahead = MemoryAhead(client, self._copier)
         self._looks = False  # at gradients, as the first backward of this step begins
-        self._unasked = parts.worker.env.snapshot_every == IF_ALONE
+        self._unasked = parts.worker.env.snapshot_every == UNASKED
         self._begun = 0  # snapshots
-        self._apart = 0  # updates of a process that has met no other one
-        self._loopless = 0  # updates that no loop of the script's was seen around
+        self._uncounted = uncounted
         self._paused = parts.worker.env.birth > 0  # a replica is lost; this process came later
 
     def resumes(self, of: SnapshotId, before: ValuesAtStart, proof: int | None) -> None:
@@ -131,12 +141,15 @@ class Taker:
         worker = self._parts.worker
         if worker.unvoted is not self._steps or worker.acting:
             return
+        if self._unasked and worker.guarantee.protects:
+            worker.unvoted = None  # steps outlive a loss: nobody has asked for more
+            return
         runtime = worker.runtime
         if not runtime.training_loops:
             if len(runtime.stack) == 1 and not top.iteration:
                 self._earlier_values.look_around()
             return
-        if not self._counts():
+        if not self._uncounted.none():
             return
         if worker.guarantee.promise is None and worker.strategy is None:
             worker.roll_back(ONE_PROCESS)
@@ -159,21 +172,8 @@ class Taker:
         elif self._pace.over:
             worker.take_no_snapshots(self._pace.over)
         elif not self._ahead.begun and not self._pace.waits:
-            self._prepare()
-
-    def _counts(self) -> bool:
-        """True if steps are this rank's to count: nothing else is made of its gradients."""
-        worker = self._parts.worker
-        if worker.guarantee.promise == "rollback" or worker.env.world_size == 1:
-            return True
-        if worker.strategy is not None:  # there are replicas: a vote joins their ranks
-            return True
-        if self._steps.updated and not process_groups.several():
-            self._steps.updated = False
-            self._apart += 1
-            if self._apart == TOGETHER_WITHIN:
-                worker.take_no_snapshots(APART)
-        return False
+            if not (self._unasked and worker.transacts):
+                self._prepare()
 
     def backward_begins(self, losses: Any) -> None:
         """Perhaps the first one of a step: what is in gradients then is added to.
@@ -184,6 +184,7 @@ class Taker:
         (of, expected), looks = self._expected, self._looks
         if self._parts.worker.acting:
             return
+        self._uncounted.backward_begins()
         if expected is not None:
             self._expected = (of, None)
             if digest_of_losses(losses) != expected:
@@ -199,15 +200,6 @@ class Taker:
         self._uses_gradients = any(bool(one.any()) for one in held)
         if self._uses_gradients and taking is not None and not taking.gradients:
             self._give_up(GRADIENTS)
-
-    def updated(self) -> None:
-        """An optimizer has made an update."""
-        worker = self._parts.worker
-        self._steps.updated = True
-        if not worker.runtime.training_loops:
-            self._loopless += 1
-            if self._loopless == TOGETHER_WITHIN:
-                worker.take_no_snapshots(worker.runtime.why_no_loop())
 
     def fence(self) -> None:
         """An optimizer is about to write: wait for the thread, and seal what it has copied."""
@@ -326,12 +318,11 @@ class Taker:
 
     def _prepare(self) -> None:
         """Let the thread take memory for the first snapshot, and see what it has to hold."""
-        frozen = held_tensors.frozen(self._parts.made)
-        away = next((one.device for one in frozen if one.device.type != "cpu"), None)
-        if self._unasked and away is not None:
-            self._parts.worker.take_no_snapshots(AWAY.format(away))
+        if self._unasked and (why := unserved(self._parts.made)):
+            self._parts.worker.take_no_snapshots(why)
             return
         within_s = KEEPER_WITHIN_S if self._unasked else ANSWER_S
+        frozen = held_tensors.frozen(self._parts.made)
         self._ahead.begin(sum(one.nbytes for one in frozen), within_s=within_s)
         self._looks = True
 

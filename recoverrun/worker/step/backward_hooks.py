@@ -26,7 +26,9 @@ class BackwardHooks:
     def begins(self, losses: Any) -> None:
         """A backward begins, perhaps within another one."""
         if not self._depth:
-            if (unvoted := self._driver.worker.unvoted) is not None:
+            worker = self._driver.worker
+            worker.failpoints.backward_begins()
+            if (unvoted := worker.unvoted) is not None:
                 unvoted.on_backward(losses)
             self._driver.backward_begins(losses)
         self._depth += 1

@@ -11,6 +11,7 @@ from dataclasses import replace
 from os import getpid, getppid
 from os import kill as end  # as it is now: executed code may not end this process (`exit_calls`)
 
+from recoverrun.worker.step.first_updates import FirstUpdates
 from rendezvous.bays.node_processes import end_keeper
 from rendezvous.protocol.fault_schedule import (
     ALL,
@@ -46,7 +47,8 @@ class Failpoints:
         self.armed = bool(self._kills)  # any kill is meant for this process
         self.pace_s = pace_ms(schedule) / 1000  # least duration of a step while a replica is away
         self._begun_at = 0.0  # when the present step began, if there is a pace
-        self._updates = 0  # optimizer steps while nothing is protected
+        self._updates = 0  # steps with an update, while nothing is protected
+        self._first_updates = FirstUpdates()
         self._welcomes = 0  # how often this process has stopped for others
         self._before = before
 
@@ -110,12 +112,18 @@ class Failpoints:
             time.sleep(left_s)
         self._begun_at = time.monotonic()
 
+    def backward_begins(self) -> None:
+        """A backward of the script begins."""
+        self._first_updates.backward_begins()
+
     def update(self, refused: bool) -> None:
         """An optimizer is about to step in a script that is not protected, or not yet.
 
         Where protection is `refused` nobody looks at phases but those of snapshots: a step's kill
         strikes here.
         """
+        if not self._first_updates.is_first():
+            return
         for kill in self._kills:
             if refused and kill.step == self._updates and kill.phase not in OF_SNAPSHOTS:
                 end(getpid(), signal.SIGKILL)

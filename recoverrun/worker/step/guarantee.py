@@ -59,12 +59,13 @@ class Guarantee:
             self.promise, self.refusal = promise, reason
             self._untold = reason, self._extent()
 
-    def tell(self, words: str = "") -> None:
-        """Say what was held back, if anything was, in these `words` or for the reason known."""
+    def tell(self, words: str = "") -> bool:
+        """Say what was held back, in these `words` or for the reason known. False: nothing was."""
         if self._untold is None or self.promise is None:
-            return
+            return False
         (reason, extent), self._untold = self._untold, None
         self._reporter.promise(self.promise, self._shape(), words or reason, extent)
+        return True
 
     def adopt(self, promise: Promise, *, steered: bool) -> None:
         """Take the promise of the run in which this process takes a lost rank's place: others have

@@ -31,11 +31,17 @@ class UnvotedSteps:
     """The steps of one worker, counted without a vote."""
 
     def __init__(
-        self, runtime: Tracks, on_backward: Callable[[Any], None] = lambda losses: None
+        self,
+        runtime: Tracks,
+        on_backward: Callable[[Any], None] = lambda losses: None,
+        unserved: Callable[[], str] = lambda: "",
     ) -> None:
-        """`on_backward` hears of each backward that is about to begin, from its losses."""
+        """`on_backward` hears of each backward that is about to begin, from its losses. `unserved`
+        tells why nothing is copied of this script unless somebody asks for it, "" if it is.
+        """
         self._runtime = runtime
         self.on_backward = on_backward
+        self.unserved = unserved
         self.index = 0  # number of the present step: iterations with an update so far
         self.updated = False  # an optimizer has stepped since the present step began
         self._trained: dict[int, Any] = {}  # parameters by identity, in the order of updates

@@ -29,10 +29,12 @@ from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Promise
 from rendezvous.protocol.views import View
-from rendezvous.protocol.worker_env import IF_ALONE, WorkerEnv
+from rendezvous.protocol.worker_env import UNASKED, UNASKED_AFTER_S, WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 
 NO_SNAPSHOTS = "snapshots are off:"
+
+FIRST_AFTER = f" (the first one is taken after {UNASKED_AFTER_S:.0f} s)"
 
 TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more: {}"
 
@@ -160,8 +162,6 @@ class WorkerState:
     def serve(self, strategy: Strategy, layout: Layout) -> None:
         """The script's model is replicated as `layout` says."""
         self.strategy, self.layout = strategy, layout
-        if self.env.snapshot_every == IF_ALONE and len(layout.replicas) > 1:
-            self.unvoted = None
         self.runtime.layout = layout
 
     def connect(self, fabric: Fabric) -> None:
@@ -187,12 +187,15 @@ class WorkerState:
     @property
     def without_survivors(self) -> Promise:
         """The promise of this run where no step outlives a loss."""
-        asked = self.unvoted is not None and self.env.snapshot_every != IF_ALONE
-        return "rollback" if asked else "unprotected"
+        if self.unvoted is None:
+            return "unprotected"
+        asked = self.env.snapshot_every != UNASKED
+        taken = asked or not (self.guarantee.protects or self.unvoted.unserved())
+        return "rollback" if taken else "unprotected"
 
     def refuse(self, reason: str, *, snapshots: bool = True) -> None:
         """No step of this script outlives a loss, for this reason. All ranks go back to `snapshots`
-        if these were asked for and can be taken; else it runs as under torchrun.
+        if these can be taken; else it runs as under torchrun.
 
         Raises RanksDiffer where somebody is lost already: then the run is over.
         """
@@ -203,7 +206,8 @@ class WorkerState:
         if self.refusal:
             return
         if snapshots and self.without_survivors == "rollback":
-            self.guarantee.state("rollback", reason)
+            after = FIRST_AFTER if self.env.snapshot_every == UNASKED else ""
+            self.guarantee.state("rollback", reason + after)
             return
         if not self.protected:
             self.runtime.mode.retire()
@@ -221,7 +225,7 @@ class WorkerState:
         """
         if self.unvoted is None:
             self.refuse(reason)
-        elif not self.refusal and self.env.snapshot_every == IF_ALONE:
+        elif not self.refusal and self.env.snapshot_every == UNASKED:
             self.guarantee.hold_back("rollback", reason)
         elif not self.refusal:
             self.guarantee.state("rollback", reason)
@@ -246,7 +250,7 @@ class WorkerState:
             self.end_snapshots(reason)
             return
         self._forget_snapshots(reason)
-        if self.env.rank == 0 and self.env.snapshot_every != IF_ALONE:
+        if self.env.rank == 0 and self.env.snapshot_every != UNASKED:
             self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")
 
     def _forget_snapshots(self, why: str) -> None:

@@ -9,7 +9,7 @@ from recoverrun.config.run_config import parse_options
 from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.errors import RecoverrunError
 from rendezvous.bays.allowance import Allowance
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 
 
 def _every(line: str, **environ: str) -> str:
@@ -21,8 +21,8 @@ def _every(line: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     ("line", "every"),
     [
-        ("x.py", IF_ALONE),
-        ("--nnodes=2 --rdzv-endpoint=a:1 x.py", IF_ALONE),
+        ("x.py", UNASKED),
+        ("--nnodes=2 --rdzv-endpoint=a:1 x.py", UNASKED),
         ("--nnodes=1:2 --rdzv-endpoint=a:1 x.py", "0"),
         ("--snapshot-dir kept x.py", "auto"),
         ("--no-protect x.py", "0"),
@@ -38,7 +38,7 @@ def test_what_is_meant(line: str, every: str) -> None:
     assert _every(line) == every
 
 
-@pytest.mark.parametrize("text", ["-1", "1.5", "often", IF_ALONE, "1e3", "12345678901"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "often", UNASKED, "1e3", "12345678901"])
 def test_what_cannot_be_meant(text: str) -> None:
     with pytest.raises(RecoverrunError, match="--snapshot-every must be"):
         _every(f"--snapshot-every={text} x.py")
@@ -47,7 +47,7 @@ def test_what_cannot_be_meant(text: str) -> None:
 def test_a_launcher_within_a_worker_does_not_obey_what_that_was_told() -> None:
     inside = {"RECOVERRUN_ENDPOINT": "ipc://x", "RECOVERRUN_SNAPSHOT_EVERY": "3"}
 
-    assert _every("x.py", **inside) == IF_ALONE
+    assert _every("x.py", **inside) == UNASKED
     assert _every("x.py", RECOVERRUN_SNAPSHOT_EVERY="3") == "3"
 
 

@@ -10,9 +10,9 @@ from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import AutoPace, Pace
-from recoverrun.worker.snapshots.taking import AWAY, TOGETHER_WITHIN, Taker
+from recoverrun.worker.snapshots.taking import AWAY, Taker, unserved
 from rendezvous.bays.client import SnapshotMissed
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 
 
 class Keeper:
@@ -37,7 +37,7 @@ def prepared(every: str, device: str, monkeypatch: pytest.MonkeyPatch) -> tuple[
     pace: Pace = AutoPace(None, lambda step: 0)
     taker = Taker(
         cast(Any, parts), cast(Any, None), cast(Any, keeper), pace=pace, attempt=0,
-        earlier_values=cast(Any, None),
+        earlier_values=cast(Any, None), uncounted=cast(Any, None),
     )  # fmt: skip
     taker._prepare()
     taker._copier.rest()
@@ -47,13 +47,23 @@ def prepared(every: str, device: str, monkeypatch: pytest.MonkeyPatch) -> tuple[
 def test_a_model_that_is_not_on_the_cpu_takes_none_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reasons, keeper = prepared(IF_ALONE, "meta", monkeypatch)
+    reasons, keeper = prepared(UNASKED, "meta", monkeypatch)
 
     assert reasons == [AWAY.format("meta")]
     assert not keeper.asked
 
 
-@pytest.mark.parametrize(("every", "device"), [(IF_ALONE, "cpu"), ("auto", "meta"), ("9", "meta")])
+@pytest.mark.parametrize("uses", [True, False])
+def test_before_there_is_an_optimizer_a_process_that_uses_a_gpu_trains_there(
+    uses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_tensors, "frozen", lambda made: [])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: uses)
+
+    assert unserved(cast(Any, None)) == (AWAY.format("cuda") if uses else "")
+
+
+@pytest.mark.parametrize(("every", "device"), [(UNASKED, "cpu"), ("auto", "meta"), ("9", "meta")])
 def test_memory_is_taken_for_a_model_on_the_cpu_and_where_somebody_asked(
     every: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,27 +71,6 @@ def test_memory_is_taken_for_a_model_on_the_cpu_and_where_somebody_asked(
 
     assert not reasons
     assert keeper.asked
-
-
-@pytest.mark.parametrize("loops", [set[str](), {"train.py:5"}])
-def test_a_script_that_trains_in_no_loop_has_none_and_says_so(loops: set[str]) -> None:
-    reasons: list[str] = []
-    runtime = SimpleNamespace(training_loops=loops, why_no_loop=lambda: "it is in no loop")
-    env = SimpleNamespace(snapshot_every="5", birth=0)
-    worker = SimpleNamespace(env=env, runtime=runtime, take_no_snapshots=reasons.append)
-    parts, steps = SimpleNamespace(worker=worker), SimpleNamespace(updated=False)
-    taker = Taker(
-        cast(Any, parts), cast(Any, steps), cast(Any, Keeper()), pace=AutoPace(None, lambda _: 0),
-        attempt=0, earlier_values=cast(Any, None),
-    )  # fmt: skip
-
-    for _ in range(TOGETHER_WITHIN - 1):
-        taker.updated()
-    assert steps.updated and not reasons
-    taker.updated()
-    taker.updated()
-
-    assert reasons == ([] if loops else ["it is in no loop"])
 
 
 def test_both_bays_are_made_ready_before_they_are_needed_and_each_once() -> None:

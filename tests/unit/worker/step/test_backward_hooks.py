@@ -9,6 +9,7 @@ import torch
 from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
+from recoverrun.worker.step.failpoints import Failpoints
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.mode import ExecutionMode
 from rendezvous.protocol.progress_page import Phase
@@ -22,6 +23,7 @@ class Told:
         self.strategy = None if by_hand else SimpleNamespace(early=early)
         self._hooked = False
         self.unvoted = None
+        self.failpoints = Failpoints("", 0, before=lambda: None)
         self.protected = True
         self.refusals: list[str] = []
         self.runtime = SimpleNamespace(mode=ExecutionMode())

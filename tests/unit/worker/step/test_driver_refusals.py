@@ -6,16 +6,19 @@ from typing import Any, cast
 import pytest
 
 from ft_collectives.communicators.errors import RanksDiffer
+from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import TOO_LATE, WorkerState
 from recoverrun.worker.tracking.mode import ExecutionMode
 from rendezvous.protocol.messages import Discord, Promise
-from rendezvous.protocol.worker_env import IF_ALONE
+from rendezvous.protocol.worker_env import UNASKED
 
 
 class Refusing:
     """As much of a session as refusing needs."""
 
-    def __init__(self, *, lost: bool, acting: bool = False, every: str = IF_ALONE) -> None:
+    def __init__(
+        self, *, lost: bool, acting: bool = False, every: str = "auto", unserved: str = ""
+    ) -> None:
         from recoverrun.worker.step.guarantee import Guarantee
         from recoverrun.worker.step.reporter import Reporter
 
@@ -25,7 +28,7 @@ class Refusing:
         self.guarantee = Guarantee(self.reporter, lambda: 1)
         self.lost, self.acting = lost, acting
         self.protected = True
-        self.unvoted = object()  # snapshots can be taken
+        self.unvoted = UnvotedSteps(cast("Any", None), unserved=lambda: unserved)
         self.env = SimpleNamespace(snapshot_every=every, rank=1)
         self.ended: list[str] = []  # snapshots
         self.runtime = SimpleNamespace(mode=ExecutionMode())
@@ -73,10 +76,11 @@ def test_before_that_and_in_another_rank_s_code_nothing_ends(lost: bool, acting:
         ("auto", True, "rollback"),
         ("5", True, "rollback"),
         ("5", False, "unprotected"),
-        (IF_ALONE, True, "unprotected"),
+        (UNASKED, True, "rollback"),
+        (UNASKED, False, "unprotected"),
     ],
 )
-def test_who_asked_for_snapshots_goes_back_to_them(
+def test_all_ranks_go_back_to_snapshots_where_there_can_be_any(
     every: str, snapshots: bool, promise: str
 ) -> None:
     session = Refusing(lost=False, every=every)
@@ -84,6 +88,30 @@ def test_who_asked_for_snapshots_goes_back_to_them(
 
     session.refuse(snapshots=snapshots)
 
-    assert (session.guarantee.promise, session.refusal) == (promise, "two models")
+    waits = " (the first one is taken after 10 s)" if (every, snapshots) == (UNASKED, True) else ""
+    assert (session.guarantee.promise, session.refusal) == (promise, "two models" + waits)
     goes_back = promise == "rollback"
     assert session.runtime.mode.active is goes_back and bool(session.ended) is not goes_back
+
+
+@pytest.mark.parametrize(("every", "promise"), [("9", "rollback"), (UNASKED, "unprotected")])
+def test_of_a_model_on_an_accelerator_nothing_is_copied_unless_somebody_asks(
+    every: str, promise: str
+) -> None:
+    session = Refusing(lost=False, every=every, unserved="the model is on cuda:0")
+
+    session.refuse()
+
+    assert session.guarantee.promise == promise
+
+
+@pytest.mark.parametrize(("every", "promise"), [("9", "rollback"), (UNASKED, "unprotected")])
+def test_a_promise_of_steps_that_outlive_a_loss_ends_snapshots_that_nobody_asked_for(
+    every: str, promise: str
+) -> None:
+    session = Refusing(lost=False, every=every)
+    session.guarantee.state("exact-samples", "")
+
+    session.refuse()
+
+    assert session.guarantee.promise == promise

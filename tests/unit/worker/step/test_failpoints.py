@@ -40,6 +40,20 @@ def test_where_nothing_is_protected_a_kill_strikes_before_its_update(killed: lis
     assert killed == [signal.SIGKILL]
 
 
+def test_optimizers_that_step_after_the_same_backward_take_one_step(killed: list[int]) -> None:
+    failpoints = Failpoints("r1@step:2:forward", 1, lambda: None)
+    for _ in range(2):
+        failpoints.backward_begins()
+        for _ in range(3):
+            failpoints.update(refused=True)
+    assert not killed
+
+    failpoints.backward_begins()
+    failpoints.update(refused=True)
+
+    assert killed == [signal.SIGKILL]
+
+
 def test_a_script_that_may_be_protected_yet_is_not_struck_by_its_updates(killed: list[int]) -> None:
     failpoints = Failpoints("r1@step:0:forward", 1, lambda: None)
 

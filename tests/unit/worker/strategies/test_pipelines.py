@@ -11,6 +11,7 @@ from torch import nn
 
 from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
+from recoverrun.worker.step.failpoints import Failpoints
 from recoverrun.worker.strategies.pipelines import Pipelines
 
 
@@ -37,6 +38,7 @@ class Play:
         self.worker, self.acting, self.in_schedule = self, False, False
         self.skipped = 0
         self.unvoted = None
+        self.failpoints = Failpoints("", 0, before=lambda: None)
         self.replayer = SimpleNamespace(skips=self.skips)
         driver: Any = self
         self.pipelines = Pipelines(driver, BackwardHooks(driver, lambda: None))

@@ -1,0 +1,59 @@
+"""Updates that belong to no step end snapshots once there are many."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from recoverrun.worker.groups import process_groups
+from recoverrun.worker.snapshots.uncounted_updates import APART, WITHIN, UncountedUpdates
+
+
+class Play:
+    """A worker of two that has neither a model that is served nor a promise."""
+
+    def __init__(self, loops: set[str]) -> None:
+        self.reasons: list[str] = []
+        self.steps = SimpleNamespace(updated=False)
+        worker = SimpleNamespace(
+            runtime=SimpleNamespace(training_loops=loops, why_no_loop=lambda: "it is in no loop"),
+            take_no_snapshots=self.reasons.append,
+            guarantee=SimpleNamespace(promise=None),
+            env=SimpleNamespace(world_size=2),
+            strategy=None,
+        )
+        self.uncounted = UncountedUpdates(cast("Any", worker), cast("Any", self.steps))
+
+
+@pytest.mark.parametrize("loops", [set[str](), {"train.py:5"}])
+@pytest.mark.parametrize("optimizers", [1, 40])
+def test_a_script_that_trains_in_no_loop_has_none_and_says_so(
+    loops: set[str], optimizers: int
+) -> None:
+    """Optimizers of each parameter, which step within the backward, take one step together."""
+    play = Play(loops)
+
+    def train() -> None:
+        play.uncounted.backward_begins()
+        for _ in range(optimizers):
+            play.uncounted.updated()
+
+    for _ in range(WITHIN - 1):
+        train()
+    assert play.steps.updated and not play.reasons
+    train()
+    train()
+
+    assert play.reasons == ([] if loops else ["it is in no loop"])
+
+
+def test_processes_that_have_met_no_other_one_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_groups, "several", lambda: False)
+    play = Play({"train.py:5"})
+
+    for _ in range(WITHIN):
+        assert not play.reasons
+        play.uncounted.updated()
+        assert not play.uncounted.none()
+
+    assert play.reasons == [APART]
