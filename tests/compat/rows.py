@@ -143,6 +143,7 @@ OWN_STREAMS = (
         promise="equal-count",
         why="the data set Kept, read as rank",
     ),
+    own("logged-rows", "r1@step:3:forward,r0@step:6:reduce"),
     own("rows-by-chance"),
     own(
         "many-rows-by-chance",

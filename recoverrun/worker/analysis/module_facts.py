@@ -44,6 +44,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Place = tuple[int, int]
 """Line and column of a function."""
 
+Handed = tuple[str, int | str, str]
+"""A name that is an argument as it is: the callee, its place there or its keyword, the name."""
+
 
 @dataclass(slots=True)
 class CodeFacts:
@@ -52,6 +55,9 @@ class CodeFacts:
     place: Place = (0, 0)
     implicit: bool = False  # it may run at any time, though nobody mentions it
     mentioned: set[str] = field(default_factory=set)  # names that it reads
+    handed: set[Handed] = field(default_factory=set)  # read if the callee reads its parameter
+    parameters: tuple[str, ...] = ()  # by place, of a method those behind the first
+    keywords: frozenset[str] = frozenset()  # and of these alone
     counted: set[str] = field(default_factory=set)  # variables that it adds to
     called: set[str] = field(default_factory=set)  # plain names that it calls
     calls_any: bool = False  # it calls what has no name
@@ -59,6 +65,7 @@ class CodeFacts:
 
     def include(self, nested: "CodeFacts") -> None:
         self.mentioned |= nested.mentioned
+        self.handed |= nested.handed
         self.counted |= nested.counted
         self.called |= nested.called
         self.calls_any |= nested.calls_any
@@ -77,6 +84,9 @@ class ModuleFacts:
     makers: set[str] = field(default_factory=set)  # may return a function
     arguments: set[tuple[str, int, str]] = field(default_factory=set)  # callee, position, name
     parameters: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    defined: set[str] = field(default_factory=set)  # functions and classes
+    imported: dict[str, tuple[int, str]] = field(default_factory=dict)  # name: level, module
+    bound: set[str] = field(default_factory=set)  # in any other way
 
 
 def facts_of(tree: ast.AST) -> ModuleFacts:
@@ -100,6 +110,7 @@ class _Pass:
         self.found = ModuleFacts()
         self._yields: set[int] = set()  # functions in which a `yield` stands, by identity
         self._added_to: set[int] = set()  # `x` of statements such as `x.append(1)`, by identity
+        self._handed: set[int] = set()  # `x` of calls such as `f(x)`, by identity
 
     def over(self, nodes: Iterable[ast.AST], facts: CodeFacts) -> None:
         nested: list[tuple[CodeFacts, CodeFacts, Function]] = []  # each behind the one around it
@@ -122,6 +133,7 @@ class _Pass:
                     around, class_name = inner, ""
                 case ast.ClassDef():
                     self.found.known.add(node.name)
+                    self.found.defined.add(node.name)
                     self.found.makers.add(node.name)
                     self.found.functions.setdefault(node.name, [])
                     class_name = node.name
@@ -138,10 +150,14 @@ class _Pass:
                 match child:
                     case ast.Name() if id(child) in self._added_to:
                         around.counted.add(child.id)
+                    case ast.Name() if id(child) in self._handed:
+                        around.reflects |= child.id in REFLECTION
                     case ast.Name():  # half of all nodes
                         _name(child, around)
-                        if around is facts and not isinstance(child.ctx, ast.Load):
-                            self.found.variables.add(child.id)
+                        if not isinstance(child.ctx, ast.Load):
+                            self.found.bound.add(child.id)
+                            if around is facts:
+                                self.found.variables.add(child.id)
                     case ast.Constant():
                         _constant(child, around)
                     case _:
@@ -159,6 +175,7 @@ class _Pass:
         found = self.found
         found.functions.setdefault(node.name, []).append(facts)
         found.known.add(node.name)
+        found.defined.add(node.name)
         found.makers.update(owners)
         name = node.name
         if class_name and node.name in CONSTRUCTORS:
@@ -169,7 +186,9 @@ class _Pass:
         for arg, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
             self._stand(arg, references(default))
         bound = bool(class_name and names and not is_static(node))
-        found.parameters.add((name, tuple(names[1:] if bound else names)))
+        facts.parameters = tuple(names[1:] if bound else names)
+        facts.keywords = frozenset(arg.arg for arg in (*node.args.args, *node.args.kwonlyargs))
+        found.parameters.add((name, facts.parameters))
         return name
 
     def _call(self, node: ast.Call, facts: CodeFacts) -> None:
@@ -184,12 +203,27 @@ class _Pass:
             self.found.passed.append((callee, names))
         if not callee:
             return
+        if isinstance(func, ast.Name):  # a method may be a library's
+            self._hand(node, callee, facts)
         for position, argument in enumerate(node.args):
             for name in references(argument):
                 self.found.arguments.add((callee, position, name))
         for keyword in node.keywords:
             if keyword.arg is not None:
                 self._stand(keyword.arg, references(keyword.value))
+
+    def _hand(self, node: ast.Call, callee: str, facts: CodeFacts) -> None:
+        """Note the names that this call hands on as they are; what follows a `*` has no place."""
+        placed: list[tuple[int | str | None, ast.expr]] = []
+        for position, argument in enumerate(node.args):
+            if isinstance(argument, ast.Starred):
+                break
+            placed.append((position, argument))
+        placed += [(keyword.arg, keyword.value) for keyword in node.keywords]
+        for place, argument in placed:
+            if place is not None and isinstance(argument, ast.Name):
+                facts.handed.add((callee, place, argument.id))
+                self._handed.add(id(argument))
 
     def _statement(self, node: ast.AST, facts: CodeFacts) -> None:
         match node:
@@ -204,17 +238,36 @@ class _Pass:
                 facts.counted.add(name)
             case ast.Import() | ast.ImportFrom():
                 self.found.known |= bound_by(node)
+                self._import(node)
                 for alias in node.names:
                     if alias.asname:
                         self._stand(alias.asname, {alias.name})
             case ast.Global():
                 self.found.variables.update(node.names)
+            case ast.arg():
+                self.found.bound.add(node.arg)
+            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+                self.found.bound.add(node.name or "")
+            case ast.MatchMapping():
+                self.found.bound.add(node.rest or "")
             case ast.Delete():
                 facts.mentioned.update(name_of(target) for target in node.targets)
             case ast.MatchClass():
                 facts.mentioned.update(node.kwd_attrs)
             case _:
                 pass
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Note the modules that names are taken from as they are."""
+        if isinstance(node, ast.Import):
+            self.found.bound |= bound_by(node)
+            return
+        source = node.level, node.module or ""
+        for alias in node.names:
+            if alias.asname or self.found.imported.get(alias.name, source) != source:
+                self.found.bound.add(alias.asname or alias.name)
+            else:
+                self.found.imported[alias.name] = source
 
     def _stand(self, name: str, sources: Iterable[str]) -> None:
         """Let `name` stand for each of `sources`."""

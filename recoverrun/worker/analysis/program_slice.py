@@ -17,6 +17,7 @@ from pathlib import Path
 
 from recoverrun.worker.analysis.access_paths import access_path, read_paths
 from recoverrun.worker.analysis.call_graph import BackwardNames, build_call_graph, name_of
+from recoverrun.worker.analysis.handed_names import HandedNames
 from recoverrun.worker.analysis.module_facts import (
     CodeFacts,
     Function,
@@ -94,6 +95,7 @@ class _Project:
     known: set[str]  # a call of another name may be of any function that is passed around
     variables: dict[str, set[str]]  # of modules, by file
     aliases: dict[str, set[str]]  # what a name may stand for
+    handed: HandedNames
 
     @classmethod
     def of(cls, modules: Mapping[str, ModuleFacts]) -> "_Project":
@@ -112,7 +114,7 @@ class _Project:
         aliases = _aliases(modules.values())
         known = set(dir(builtins)).union(aliases, *(facts.known for facts in modules.values()))
         variables = {name: facts.variables | facts.known for name, facts in modules.items()}
-        return cls(functions, roots, passed, known, variables, aliases)
+        return cls(functions, roots, passed, known, variables, aliases, HandedNames(modules))
 
 
 def _aliases(modules: Iterable[ModuleFacts]) -> dict[str, set[str]]:
@@ -243,6 +245,8 @@ def _slice(
     variables = begun.mentioned & loop.live_in
     here = {_place(one): one for one in walk(tree) if isinstance(one, Function)}
     visited = {(loop.filename, _place(one)) for one in outside}
+    handed = project.handed
+    variables |= handed.read(loop.filename, begun) & loop.live_in
     todo = [("", begun), *project.roots]
     while todo:
         filename, code = todo.pop()
@@ -254,10 +258,12 @@ def _slice(
         if filename == loop.filename:
             variables |= free_reads(here[code.place])
         elif filename:  # what it reads of its module may be known here by the same name
-            variables |= (code.mentioned | code.counted) & project.variables[filename]
-        reached = code.mentioned - names
+            told = code.mentioned | code.counted | handed.read(filename, code)
+            variables |= told & project.variables[filename]
+        here_in = filename or loop.filename
+        reached = (code.mentioned | handed.read(here_in, code)) - names
         names |= reached
-        counted |= code.counted
+        counted |= code.counted | handed.added_to(here_in, code)
         if code.calls_any or not code.called <= project.known:
             reached |= project.passed
         for name in _with_aliases(reached, project.aliases):

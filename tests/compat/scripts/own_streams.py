@@ -101,6 +101,23 @@ def train(x, y):
     optimizer.step()
 
 
+def train_logged(rows, losses):
+    """The losses of all epochs so far are in a list of the caller's."""
+    for at in range(0, len(rows), BATCH):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(xs[rows[at : at + BATCH]]), ys[rows[at : at + BATCH]])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+
+def by_epoch():
+    losses = []
+    for epoch in range(6):
+        rows = list(range(epoch + rank, ROWS, 10 * world))
+        train_logged(rows, losses)
+
+
 def by_choice(choice):
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -123,6 +140,8 @@ elif feature == "seed-each-step":
         torch.manual_seed(step * world + rank)
         rows = torch.randint(0, ROWS, (BATCH,))
         train(xs[rows], ys[rows])
+elif feature == "logged-rows":
+    by_epoch()
 elif feature in LOADERS:
     if feature != "loader-generator":
         torch.manual_seed(rank)
