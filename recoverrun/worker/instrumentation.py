@@ -200,17 +200,6 @@ class Runtime(Protocol):
         ...
 
 
-class BodyRuntime(Protocol):
-    """The part of it that `Loop.body_code` calls as it is executed again."""
-
-    @property
-    def Unwind(self) -> type[BaseException]: ...
-
-    def beside(self) -> AbstractContextManager[object]: ...
-
-    def waits(self, reason: str, _value: object = None) -> object: ...
-
-
 def _ignore(_error: BaseException) -> None:
     """Let an error take its course."""
 

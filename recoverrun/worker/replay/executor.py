@@ -27,7 +27,7 @@ from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.data.own_data_sets import contents_of
 from recoverrun.worker.errors import NotReplayable, Unwind
-from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, BodyRuntime
+from recoverrun.worker.instrumentation import ITEM_NAME
 from recoverrun.worker.replay import surroundings
 from recoverrun.worker.replay.captures import Captures, captured_after
 from recoverrun.worker.replay.containment import Containment
@@ -264,8 +264,6 @@ class Executor:
     ) -> Executed:
         region, shown = top.loop, Evidence()
         assert region.body_code, f"{region.id} was refused: {region.refusal}"
-        runtime: BodyRuntime = self.runtime
-        names[RUNTIME_NAME] = runtime
         self._reached, self.answered, self._top, self._passed = False, False, top, 0
         self.runtime.spoiled = ""
         self._shown = shown

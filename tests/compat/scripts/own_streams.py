@@ -111,13 +111,6 @@ def train_logged(rows, losses):
         losses.append(loss.item())
 
 
-def by_epoch():
-    losses = []
-    for epoch in range(6):
-        rows = list(range(epoch + rank, ROWS, 10 * world))
-        train_logged(rows, losses)
-
-
 def by_choice(choice):
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -141,7 +134,9 @@ elif feature == "seed-each-step":
         rows = torch.randint(0, ROWS, (BATCH,))
         train(xs[rows], ys[rows])
 elif feature == "logged-rows":
-    by_epoch()
+    losses = []
+    for epoch in range(6):
+        train_logged(list(range(epoch + rank, ROWS, 10 * world)), losses)
 elif feature in LOADERS:
     if feature != "loader-generator":
         torch.manual_seed(rank)
