@@ -9,6 +9,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.drain_pace import DrainPace
@@ -59,6 +60,7 @@ class Serving:
         )
         worker.unvoted = steps
 
+        @aside
         def updated(optimizer: Any, *_: object) -> None:
             if worker.acting:
                 return
@@ -66,9 +68,10 @@ class Serving:
             if env.finals:
                 steps.trains(optimizer)
 
-        runtime.also_tell(taker.begins)
+        fence = aside(taker.fence)
+        runtime.also_tell(aside(taker.begins))
         # An optimizer may be compiled: that is none of its steps' business.
-        register_optimizer_step_pre_hook(_disable_dynamo(lambda *_: taker.fence()))
+        register_optimizer_step_pre_hook(_disable_dynamo(lambda *_: fence()))
         register_optimizer_step_post_hook(_disable_dynamo(updated))
 
     def go_back(self, gives: Gives | None) -> None:
