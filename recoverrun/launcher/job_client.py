@@ -15,6 +15,7 @@ from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, I
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.launchers import formation_of
 from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.leadership.loss_news import leave
 from recoverrun.launcher.leadership.node_agent import NodeAgent
 from recoverrun.launcher.leadership.place_search import PlaceSearch
 from recoverrun.launcher.network.connections import Connections, Word, refer
@@ -26,7 +27,7 @@ from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
 from rendezvous.protocol.arrival_messages import Held
-from rendezvous.protocol.formation_messages import Beat, Join, Running, Start, Strikes
+from rendezvous.protocol.formation_messages import Beat, Join, LossNews, Running, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
     Committed,
@@ -42,7 +43,7 @@ from rendezvous.transport.station import Station
 if TYPE_CHECKING:  # HTTP and TLS: 2 MiB that a job without etcd has no use for
     from recoverrun.launcher.network.etcd_client import EtcdClient
 
-AMONG_LAUNCHERS = (*get_args(RegisterMessage), Copy, Whole, Copied, Statement, Strikes)
+AMONG_LAUNCHERS = (*get_args(RegisterMessage | LossNews), Copy, Whole, Copied, Statement)
 """Messages that have nothing to do with a coordinator."""
 
 
@@ -355,6 +356,10 @@ class JobClient:
         for message in messages if not self._cut_off else ():
             self._act(self._leadership.said(message, now), now)
             self._node_records.said(message, now)
+            if isinstance(message, Leaving):
+                leadership = self._leadership
+                told = leave(leadership.flapping_nodes, leadership.own, leadership.callees())
+                self._act(told, now)
             local_workers = self._agent.local_workers
             if isinstance(message, Committed | Held) and local_workers is not None:
                 # Whoever takes part again can follow a lost rank only from the top of its step on.

@@ -58,6 +58,10 @@ class Configuration(NamedTuple):
         term = self.term + (leader != self.leader)
         return Configuration(self.number + 1, term, (leader, *rest), witness)
 
+    def others(self, own: str) -> tuple[str, ...]:
+        """The members beside `own`."""
+        return tuple(name for name in self.members if name != own)
+
     def leap(self, by: int, members: tuple[str, ...]) -> "Configuration":
         """One that nobody dead can have decided on, so far ahead in numbers and terms."""
         return Configuration(self.number + by, self.term + by, members)

@@ -5,15 +5,25 @@ soon after it has come costs the others more than it gives. It is known by its n
 node rank: a launcher that starts again has another incarnation. A loss counts for an hour. Planned
 leaves, and what happens before the job has formed for the first time, do not count.
 
-All launchers remember what the coordinator counts (`Strikes`), so that its successor goes on from
-there. A loss is known by the launcher that was lost, and so is counted once, whoever tells of it.
+Every member counts for itself whom a new configuration leaves out, so no loss is forgotten with the
+coordinator that saw it. What a member cannot have seen it is told: losses of before it came
+(`Strikes`), and who leaves as planned (`PlannedLeaves`), by whoever leaves and by each coordinator.
+Both are known by the launcher they are about, and a planned leave undoes a loss: books that were
+told the same things are the same, in whatever order they were told.
 """
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from rendezvous.protocol.formation_messages import Join, Refusal, Start, Strikes
+from rendezvous.protocol.formation_messages import (
+    Join,
+    LossNews,
+    PlannedLeaves,
+    Refusal,
+    Start,
+    Strikes,
+)
 from rendezvous.protocol.records import Record
 
 HOUR_S = 3600.0
@@ -50,14 +60,17 @@ class FlappingNodes:
     def __init__(self) -> None:
         self._nodes: OrderedDict[str, Node] = OrderedDict()  # by incarnation
         self._losses: OrderedDict[Node, _Losses] = OrderedDict()
+        self._left: OrderedDict[str, None] = OrderedDict()  # as planned, by incarnation
 
     def know(self, joins: Iterable[Join]) -> None:
         """These launchers take part, or wait for it."""
         for join in joins:
             self._know(join.incarnation, _node(join))
 
-    def know_members(self, start: Start) -> None:
+    def know_members(self, start: Start | None) -> None:
         """These launchers take part, as we have been told: we have let none of them in."""
+        if start is None:
+            return
         ranks = start.asked or (-1,) * len(start.peers)
         for place, ((name, address, _, _), node) in enumerate(
             zip(start.peers, start.nodes, strict=True)
@@ -73,7 +86,7 @@ class FlappingNodes:
     def lose(self, incarnation: str, reason: str, now: float) -> list[Record]:
         """Note that this launcher is lost; the record for a person."""
         node = self._nodes.pop(incarnation, None)
-        if node is None or incarnation in self._recent(node, now):
+        if node is None or incarnation in self._left or incarnation in self._recent(node, now):
             return []
         self._count(node, {incarnation: now}, reason)
         many = len(self._recent(node, now))
@@ -84,9 +97,15 @@ class FlappingNodes:
         words = f"node {node[0]} was lost {_times(many)} within an hour and {what} ({reason})"
         return [Record("notice.give", words, {"rank": -1, "event": "node.lemon"})]
 
-    def forget(self, incarnation: str) -> None:
-        """Note that this launcher leaves as planned."""
-        self._nodes.pop(incarnation, None)
+    def leave(self, incarnation: str) -> None:
+        """Note that this launcher leaves as planned: its end is no loss, even if it was counted."""
+        self._left[incarnation] = None
+        if len(self._left) > NODES_MOST:
+            self._left.popitem(last=False)
+        for node, losses in [*self._losses.items()]:
+            losses.times.pop(incarnation, None)
+            if not losses.times:
+                del self._losses[node]
 
     def _count(self, node: Node, times: dict[str, float], reason: str) -> None:
         known = self._losses.setdefault(node, _Losses())
@@ -99,8 +118,13 @@ class FlappingNodes:
         every = sorted((at, name) for name, at in (times | known.times).items())
         known.times = {name: at for at, name in every[-STRIKES:]}
 
-    def told(self, now: float, lost: Collection[str] | None = None) -> list[Strikes]:
-        """The strikes for another launcher to remember, as of now; `lost`: of these nodes alone."""
+    def told(self, now: float) -> list[LossNews]:
+        """All that another launcher has to remember, as of now."""
+        left = [PlannedLeaves(launchers=tuple(self._left))] if self._left else []
+        return [*left, *self.strikes(now)]
+
+    def strikes(self, now: float, lost: Collection[str] | None = None) -> list[Strikes]:
+        """The losses that count, by node; `lost`: of the nodes of these launchers alone."""
         found = []
         for (name, address, rank), losses in self._losses.items():
             ages = [(who, now - at) for who, at in losses.times.items() if now - at < HOUR_S]
@@ -116,12 +140,17 @@ class FlappingNodes:
                 )
         return found
 
-    def learn(self, strikes: Strikes, now: float) -> None:
+    def learn(self, told: LossNews, now: float) -> None:
         """Another launcher remembers so."""
-        node = (strikes.node, strikes.address, strikes.node_rank)
-        times = {name: now - max(0.0, age_s) for name, age_s in strikes.lost[-STRIKES:]}
+        if isinstance(told, PlannedLeaves):
+            for incarnation in told.launchers[-NODES_MOST:]:
+                self.leave(incarnation)
+            return
+        node = (told.node, told.address, told.node_rank)
+        lost = [(name, age_s) for name, age_s in told.lost if name not in self._left]
+        times = {name: now - max(0.0, age_s) for name, age_s in lost[-STRIKES:]}
         if times:
-            self._count(node, times, strikes.reason)
+            self._count(node, times, told.reason)
 
     def _recent(self, node: Node, now: float) -> dict[str, float]:
         """The losses of this node that count, oldest first."""

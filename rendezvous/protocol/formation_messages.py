@@ -103,13 +103,27 @@ class Spare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strikes:
-    """C -> L, and L -> C of a new term: this node was lost lately. All launchers remember it."""
+    """C -> L, and L -> C of a new term: this node was lost lately."""
 
     node: str
     address: str
     node_rank: int
     reason: str  # of the last loss
     lost: tuple[tuple[str, float], ...]  # which launchers of it, and how many seconds ago
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLeaves:
+    """L -> L: these launchers leave as planned, or have left so: their ends are no losses.
+
+    Said by whoever leaves, by C, and to C of a new term.
+    """
+
+    launchers: tuple[str, ...]
+
+
+LossNews = Strikes | PlannedLeaves
+"""What launchers tell each other of those who are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

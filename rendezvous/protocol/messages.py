@@ -16,6 +16,7 @@ from rendezvous.protocol.arrival_messages import Arrival, Held, Ready, StartAgai
 from rendezvous.protocol.formation_messages import (
     Beat,
     Join,
+    PlannedLeaves,
     Redirect,
     Refusal,
     Restart,
@@ -310,6 +311,7 @@ Message = (
     | Restart
     | Spare
     | Strikes
+    | PlannedLeaves
     | Redirect
     | Running
     | Beat

@@ -21,12 +21,12 @@ from typing import assert_never
 from recoverrun.launcher.leadership import leadership_records as records
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
 from recoverrun.launcher.leadership.handover import Handover, held, standing
-from recoverrun.launcher.leadership.loss_news import count_losses, tell_losses
-from recoverrun.launcher.leadership.own_attempt import OwnAttempt, why_lost
+from recoverrun.launcher.leadership.loss_news import count_losses, leave, tell_book, tell_losses
+from recoverrun.launcher.leadership.own_attempt import OwnAttempt, first_configuration, why_lost
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.consensus.configuration import NOBODY as NO_CONFIGURATION
 from rendezvous.consensus.configuration import Configuration
-from rendezvous.consensus.etcd_api import job_of, witness_of
+from rendezvous.consensus.etcd_api import job_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.peers import Peers
@@ -47,7 +47,7 @@ from rendezvous.consensus.register_events import (
 )
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.membership.flapping import FlappingNodes
-from rendezvous.protocol.formation_messages import Beat, Start, Strikes
+from rendezvous.protocol.formation_messages import Beat, PlannedLeaves, Start, Strikes
 from rendezvous.protocol.messages import ContextBuffer, Message
 from rendezvous.protocol.register_messages import Copied, Copy, Statement, Whole
 from rendezvous.store.replicated_store import Effect as StoreEffect
@@ -103,6 +103,7 @@ class Leadership:
         new = self.attempt.start is None
         self._policy = policy
         self.attempt.join(start)
+        self.flapping_nodes.know_members(start)
         if new:
             founding = start.attempt == 0 and not start.succeeds
             if start.succeeds:
@@ -113,7 +114,7 @@ class Leadership:
                 self.store = ReplicatedStore(founder=False)
             if several:
                 configuration = (
-                    _first_configuration(start, etcd=self._etcd) if founding else NO_CONFIGURATION
+                    first_configuration(start, etcd=self._etcd) if founding else NO_CONFIGURATION
                 )
                 self._register = self._agreement(configuration, now)
         acts = self._lend_store(now, anew=True)
@@ -122,7 +123,6 @@ class Leadership:
         # One is admitted before the next: until then it is not missed.
         self._present, self._coming = frozenset(self.attempt.nodes) & members, frozenset(news)
         if self.leader == self.own:
-            self.flapping_nodes.know_members(start)
             acts += [act for name in news for act in self.ballot(Admit(name), now)]
         return acts
 
@@ -144,10 +144,8 @@ class Leadership:
 
     def absent(self) -> set[str]:
         """The names of nodes that had a place and take no part any more."""
-        members = (
-            self._register.configuration.members if self._register is not None else (self.own,)
-        )
-        return self.attempt.absent(members)
+        known = () if self._register is None else self._register.configuration.members
+        return self.attempt.absent((self.own, *known))
 
     # --------------------------------------------------------------------------- what is said
 
@@ -169,9 +167,8 @@ class Leadership:
         """Launchers that we should have a connection to: who may ever lead."""
         if self._register is None:
             return ()
-        return tuple(
-            name for name in self._register.configuration.store_holders if name != self.own
-        )
+        holders = self._register.configuration.store_holders
+        return tuple(name for name in holders if name != self.own)
 
     @property
     def pings(self) -> bool:
@@ -197,8 +194,8 @@ class Leadership:
                 acts = _stored(self.store.hear(sender, message, now))
                 return [*acts, *self._settle(now)]
             case Statement():
-                return self._state(sender, message)
-            case Strikes():
+                return self._state(sender, message, now)
+            case Strikes() | PlannedLeaves():
                 self.flapping_nodes.learn(message, now)
             case Start():  # Another launcher has taken a lost one's place.
                 news = self.attempt.learn(message)
@@ -241,13 +238,13 @@ class Leadership:
         register = self._register
         if register is None:
             return []
+        acts: list[Act] = []
         if isinstance(event, Part):
-            self.flapping_nodes.forget(event.node)
+            others = register.configuration.others(self.own)
+            acts += leave(self.flapping_nodes, event.node, others)
         effects = register.step(event, now)
         # First the others: a follower takes nothing of a leader that it has not heard of.
-        acts: list[Act] = [
-            Envelope(e.node, NOBODY, e.message) for e in effects if isinstance(e, To)
-        ]
+        acts += [Envelope(e.node, NOBODY, e.message) for e in effects if isinstance(e, To)]
         for effect in effects:
             match effect:
                 case To():
@@ -267,7 +264,12 @@ class Leadership:
         gone = self._coming.intersection(register.peers.dead)  # they never come
         if gone and self.leader == self.own and not self._handover.pending:
             self._coming -= gone
-            acts.append(Departed(tuple((name, why_lost(True)) for name in sorted(gone))))
+            why = {name: why_lost(True) for name in sorted(gone)}
+            acts += count_losses(self.flapping_nodes, why, now)
+            acts += tell_losses(
+                self.flapping_nodes, gone, register.configuration.others(self.own), now
+            )
+            acts.append(Departed(tuple(why.items())))
         return acts
 
     def _enrolled(self, configuration: Configuration, peers: Peers, now: float) -> list[Act]:
@@ -278,6 +280,8 @@ class Leadership:
         self._outside_until = float("inf")
         newly_gone = self._present.difference(configuration.members)
         why = {name: why_lost(name in peers.dead) for name in sorted(newly_gone)}
+        self.flapping_nodes.know_members(self.attempt.start)  # others have taken places since
+        counted = count_losses(self.flapping_nodes, why, now)
         silent_s = {name: s for name, s in peers.silences.items() if name in newly_gone}
         self.attempt.silent_s |= silent_s
         self._present -= newly_gone
@@ -292,13 +296,11 @@ class Leadership:
             acts += self._lend_store(now, anew=False)
         if configuration.leader == self.own:
             acts.append(records.decided(configuration, self.attempt.name, etcd=self._etcd))
-            others = [name for name in configuration.members if name != self.own]
-            acts += count_losses(self.flapping_nodes, why, others, now)
-            acts += tell_losses(self.flapping_nodes, came, now)
+            acts += [*counted, *tell_book(self.flapping_nodes, came, now)]
             if not self._handover.pending and (why or came):
                 silences = tuple(silent_s.items())
                 acts.append(Departed(tuple(why.items()), tuple(sorted(came)), silences))
-        return [*acts, *self._complete()]
+        return [*acts, *self._complete(now)]
 
     def _warnings(self) -> list[Act]:
         """Tell a user of `--on-partition=continue` who was given up as dead."""
@@ -311,8 +313,6 @@ class Leadership:
     def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
         self.term, self.leader = configuration.term, configuration.leader
         leading = self.leader == self.own
-        if leading and self.attempt.start is not None:
-            self.flapping_nodes.know_members(self.attempt.start)
         self._handover.begin(pending=leading)
         self._spoken = leading
         anew = leading and not self.store.holds(self.attempt.number)
@@ -343,11 +343,11 @@ class Leadership:
 
     def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
-        told = tell_losses(self.flapping_nodes, [self.leader], now)
+        told = tell_book(self.flapping_nodes, [self.leader], now)
         parts = self.attempt.statement(self.term)  # The last of them may be what is waited for.
         return [*told, *(Envelope(self.leader, NOBODY, part) for part in parts)]
 
-    def _state(self, sender: str, part: Statement) -> list[Act]:
+    def _state(self, sender: str, part: Statement, now: float) -> list[Act]:
         if part.term != self.term or self.leader != self.own:
             return []
         if not self._handover.pending:  # It has not heard that we have begun.
@@ -356,9 +356,9 @@ class Leadership:
             return [Envelope(sender, NOBODY, beat)]
         self.attempt.believe(sender, part)
         self._handover.take(sender, part)
-        return self._complete()
+        return self._complete(now)
 
-    def _complete(self) -> list[Act]:
+    def _complete(self, now: float) -> list[Act]:
         """Take over, if everybody has spoken who takes part."""
         register = self._register
         if not self._handover.pending or register is None:
@@ -382,14 +382,8 @@ class Leadership:
         own = self.own
         record = records.taken_over(self.attempt.name(own), self.attempt.place(own), self.term)
         kept = held(statements, standings)
-        return [record, TakeOver(vacancy, standings, max(attempts), early, kept)]
-
-
-def _first_configuration(start: Start, *, etcd: bool) -> Configuration:
-    """Return that of the launchers that found the job, the leader first."""
-    followers = (peer[0] for peer in start.peers if peer[0] != start.leader)
-    witness = witness_of(start.leader) if etcd else ""
-    return Configuration(1, 1, (start.leader, *followers), witness)
+        merged = tell_book(self.flapping_nodes, register.configuration.others(self.own), now)
+        return [record, *merged, TakeOver(vacancy, standings, max(attempts), early, kept)]
 
 
 def _stored(effects: Iterable[StoreEffect]) -> list[Act]:

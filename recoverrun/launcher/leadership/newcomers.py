@@ -236,7 +236,7 @@ class Newcomers:
 
     def part(self, sender: str) -> None:
         """A launcher leaves as planned: that is no loss."""
-        self._flapping_nodes.forget(sender)
+        self._flapping_nodes.leave(sender)
 
     def drop(self, sender: str) -> bool:
         """Let a spare go that is lost; True if it was one."""

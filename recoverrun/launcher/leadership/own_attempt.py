@@ -6,6 +6,8 @@ from dataclasses import replace
 from recoverrun.config.option_values import Endpoint
 from recoverrun.launcher.leadership.handover import statement
 from recoverrun.launcher.leadership.launchers import Member, members_of
+from rendezvous.consensus.configuration import Configuration
+from rendezvous.consensus.etcd_api import witness_of
 from rendezvous.consensus.register_events import Moved
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.standing import Memory, Vacancy
@@ -139,6 +141,13 @@ class OwnAttempt:
             reason=f"{self.name(own)} coordinates now",
             silent_s={node.name: self.silent_s.get(name, 0.0) for name, node in gone},
         )
+
+
+def first_configuration(start: Start, *, etcd: bool) -> Configuration:
+    """That of the launchers that found the job, the leader first."""
+    followers = (peer[0] for peer in start.peers if peer[0] != start.leader)
+    witness = witness_of(start.leader) if etcd else ""
+    return Configuration(1, 1, (start.leader, *followers), witness)
 
 
 def why_lost(dead: bool) -> str:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 from recoverrun.launcher.leadership.acts import Act, CutOff, TakeOver
 from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.leadership.loss_news import leave
 from recoverrun.launcher.network.frames import Envelope
 from recoverrun.launcher.network.inquiries import Inquiry
 from rendezvous.consensus.configuration import Configuration
-from rendezvous.consensus.register_events import Dead
+from rendezvous.consensus.register_events import Dead, Part
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.protocol.formation_messages import Beat, Start
-from rendezvous.protocol.messages import Message
+from rendezvous.protocol.messages import Leaving, Message
 from rendezvous.protocol.records import Record
 from tests.sim.coordinators.lines import Lines
 from tests.sim.coordinators.plan import Plan
@@ -44,6 +45,7 @@ class Launcher:
     mail: deque[tuple[str, Message]] = field(default_factory=deque)
     dead: set[str] = field(default_factory=set)
     coordinates: bool = False
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Job:
         plan, violation = self.plan, None
         for at_s, place in plan.kills:
             self.engine.at(at_s, self._kill, plan.names[place])
+        for at_s, place in plan.leaves:
+            self.engine.at(at_s, self._leave, self.launchers[plan.names[place]])
         for stall in plan.stalls:
             self.engine.at(stall.at_s, self._stall, plan.names[stall.place], stall.for_s)
         try:
@@ -96,10 +100,14 @@ class Job:
         return Outcome(plan, violation, self.coverage, self.told)
 
     def _check_losses(self, last: Launcher) -> None:
-        """The last one knows of each loss, once, whoever has counted it, and how long ago."""
+        """The last one knows of each loss, once, whoever has counted it, and how long ago; and of
+        no planned leave.
+        """
         now, names = self.engine.now, self.plan.names
-        killed = {names[place]: (at_s, place) for at_s, place in self.plan.kills}
-        told = last.leadership.flapping_nodes.told(now)
+        left = {place for _, place in self.plan.leaves}
+        kills = ((at_s, place) for at_s, place in self.plan.kills if place not in left)
+        killed = {names[place]: (at_s, place) for at_s, place in kills}
+        told = last.leadership.flapping_nodes.strikes(now)
         found = [(one, who, age_s) for one in told for who, age_s in one.lost]
         known = sorted(who for _, who, _ in found)
         demand(known == sorted(killed), "losses", f"it knows of {known}, not of {sorted(killed)}")
@@ -159,6 +167,12 @@ class Job:
             self.coverage["words of the dead"] += 1
         if self.verbose and type(message).__name__ not in ("Ping", "Pong", "Lead", "Granted"):
             self._say(launcher, f"gets {message} from {sender}")
+        if isinstance(message, Leaving):
+            if launcher.coordinates and launcher.leadership.leader == launcher.name:
+                self.coverage["leave"] += 1
+                acts = launcher.leadership.ballot(Part(sender), self.engine.now)
+                self._carry_out(launcher, acts)
+            return
         launcher.leadership.obeys(sender, message)
         self._carry_out(launcher, launcher.leadership.hear(sender, message, self.engine.now))
 
@@ -173,7 +187,8 @@ class Job:
                     self._greet(launcher)
                 case CutOff(reason=reason):
                     self._say(launcher, reason)
-                    demand(not launcher.alive, "cut off", f"{launcher.name}: {reason}")
+                    over = launcher.leaves or not launcher.alive
+                    demand(over, "cut off", f"{launcher.name}: {reason}")
                 case Record():
                     self._say(launcher, act.reason)
                     self._note(launcher, act)
@@ -217,6 +232,21 @@ class Job:
         self.lines.end(name)
         for launcher in self.launchers.values():
             self._plan_turn(launcher)
+
+    def _leave(self, launcher: Launcher) -> None:
+        """It says so once, as a real one does, and takes no part in what follows."""
+        if not launcher.alive:
+            return
+        self._say(launcher, "leaves")
+        launcher.leaves = True
+        leadership = launcher.leadership
+        self._carry_out(
+            launcher, leave(leadership.flapping_nodes, launcher.name, leadership.callees())
+        )
+        word = Leaving(node="", exit_code=0, reason="")
+        self._send(launcher, leadership.leader, word)
+        if not launcher.coordinates:
+            leadership.close()
 
     def _stall(self, name: str, for_s: float) -> None:
         launcher = self.launchers[name]

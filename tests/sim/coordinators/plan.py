@@ -1,4 +1,4 @@
-"""One history of launchers that are killed one after another, on a machine that may be slow."""
+"""One history of launchers that end one after another, on a machine that may be slow."""
 
 import random
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ class Plan:
     seed: int
     names: tuple[str, ...]  # in the order of node ranks; the first has formed the job
     kills: tuple[tuple[float, int], ...]  # when, which
+    leaves: tuple[tuple[float, int], ...] = ()  # those of them that say before that they leave
     delay_s: float  # of messages, a mean
     slice_s: float  # until a launcher that has something to do is scheduled, a mean
     stalls: tuple[Stall, ...] = ()
@@ -30,10 +31,11 @@ class Plan:
         return next(name for place, name in enumerate(self.names) if place not in killed)
 
 
-def draw(seed: int, *, stalled: bool = False) -> Plan:
+def draw(seed: int, *, stalled: bool = False, leaving: bool = False) -> Plan:
     """All launchers but one are killed, in any order, with gaps of 0 to 2 s.
 
     `stalled`: single launchers also stand still, each for 0.1 to 1.5 s every now and then.
+    `leaving`: some leave as planned, and end within 0.5 s of saying so.
     """
     rng = random.Random(f"seats {seed}")
     many = rng.choice((3, 4, 4, 4, 5, 6))
@@ -47,7 +49,14 @@ def draw(seed: int, *, stalled: bool = False) -> Plan:
         place, for_s = rng.randrange(many), rng.uniform(0.1, 1.5)
         stalls.append(Stall(place=place, at_s=stall_s, for_s=for_s))
         stall_s += rng.expovariate(1.0)
+    choices = random.Random(f"leaves {seed}")
+    leaves = tuple(
+        (at - choices.uniform(0.02, 0.5), place)
+        for at, place in kills
+        if leaving and choices.random() < 0.4
+    )
     return Plan(
-        seed=seed, names=names, kills=tuple(kills), delay_s=rng.choice((0.0005, 0.005, 0.03)),
+        seed=seed, names=names, kills=tuple(kills), leaves=leaves,
+        delay_s=rng.choice((0.0005, 0.005, 0.03)),
         slice_s=rng.choice((0.0005, 0.01, 0.05)), stalls=tuple(stalls), over_s=at_s + 6.0,
     )  # fmt: skip

@@ -1,5 +1,8 @@
-"""Launchers that are killed one after another, in any order: the last one goes on."""
+"""Launchers that end one after another, in any order: the last one goes on."""
 
+import pytest
+
+from recoverrun.launcher.leadership import leadership
 from rendezvous.consensus import proved_deaths
 from rendezvous.membership import flapping
 from tests.sim.coordinators.job import simulate
@@ -9,9 +12,26 @@ from tests.sim.sweep import swept
 
 SEEDS = range(150)
 
-FORGETFUL = Mutant(
-    "forgetful: what another launcher has counted is not remembered", flapping,
-    "FlappingNodes.learn", "if times:", "if False:", "losses", 0,
+LONELY = Mutant(
+    "lonely: only the leader counts whom a configuration leaves out", leadership,
+    "Leadership._enrolled", "count_losses(self.flapping_nodes, why, now)",
+    "count_losses(self.flapping_nodes, why if configuration.leader == self.own else {}, now)",
+    "losses", 0,
+)  # fmt: skip
+
+LEAVING = (
+    Mutant(
+        "deaf: what others tell of planned leaves is not remembered", flapping,
+        "FlappingNodes.learn", "told.launchers[-NODES_MOST:]", "()", "losses", 1,
+    ),
+    Mutant(
+        "curt: a coordinator does not tell who leaves", leadership, "Leadership.ballot",
+        "event.node, others)", "event.node, ())", "losses", 716,
+    ),
+    Mutant(
+        "stubborn: a loss that was counted stays one", flapping, "FlappingNodes.leave",
+        "losses.times.pop(incarnation, None)", "pass", "losses", 129,
+    ),
 )  # fmt: skip
 
 SHY = Mutant(
@@ -29,6 +49,13 @@ def test_150_random_histories_end_well() -> None:
     assert coverage["words of the dead"]
 
 
+def test_150_random_histories_in_which_some_leave_as_planned_end_well() -> None:
+    replay = "python -m tests.sim.coordinators --leaving --seed "
+    coverage = swept(replay, lambda seed: simulate(draw(seed, leaving=True)), SEEDS)
+
+    assert coverage["leave"]
+
+
 def test_most_end_well_also_where_launchers_often_stand_still_for_longer_than_a_second() -> None:
     """A launcher that nobody follows while others die does not know what they did meanwhile."""
     wrong = [seed for seed in SEEDS if simulate(draw(seed, stalled=True)).violation is not None]
@@ -36,11 +63,12 @@ def test_most_end_well_also_where_launchers_often_stand_still_for_longer_than_a_
     assert len(wrong) < 0.03 * len(SEEDS), wrong
 
 
-def test_losses_that_are_not_handed_over_are_noticed() -> None:
-    with planted(FORGETFUL):
-        violation = simulate(draw(FORGETFUL.seed)).violation
+@pytest.mark.parametrize("mutant", [LONELY, *LEAVING], ids=lambda mutant: mutant.name)
+def test_a_book_that_is_not_kept_by_all_is_noticed(mutant: Mutant) -> None:
+    with planted(mutant):
+        violation = simulate(draw(mutant.seed, leaving=mutant in LEAVING)).violation
 
-    assert violation is not None and violation.checker == FORGETFUL.checker
+    assert violation is not None and violation.checker == mutant.checker
 
 
 def test_a_broken_rule_is_noticed() -> None:

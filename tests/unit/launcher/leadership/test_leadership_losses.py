@@ -2,6 +2,7 @@
 
 from recoverrun.launcher.leadership.acts import CutOff, Departed, Follow
 from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.leadership.loss_news import leave
 from rendezvous.consensus.register_events import Part
 from rendezvous.membership.flapping import HeldOff
 from rendezvous.protocol.formation_messages import Join
@@ -23,6 +24,11 @@ def _held_off(job: Launchers, node: str) -> bool:
     return isinstance(_coordinates(job).flapping_nodes.judge(join, job.now), HeldOff)
 
 
+def _leave(job: Launchers, name: str) -> None:
+    machine = job.machines[name]
+    job.carry_out(name, leave(machine.flapping_nodes, name, machine.callees()))
+
+
 def test_the_next_coordinator_knows_whom_the_last_one_lost_and_that_it_was_lost() -> None:
     job = Launchers()
     job.kill("d")
@@ -33,6 +39,20 @@ def test_the_next_coordinator_knows_whom_the_last_one_lost_and_that_it_was_lost(
     assert _coordinates(job).own != "a"
     assert _held_off(job, "node-d") and _held_off(job, "node-a")
     assert not _held_off(job, "node-b") and not _held_off(job, "node-c")
+
+
+def test_a_new_coordinator_tells_all_of_a_leave_that_the_last_one_could_not_tell_of() -> None:
+    job = Launchers(tuple("abcdefg"))
+    _leave(job, "b")  # it is connected to five, and "a" is lost before it says a word of it
+    job.run(0.1)
+    job.kill("b")
+    job.kill("a")
+    job.run(3.0)
+
+    assert len(_coordinates(job).attempt.members) == 5
+    for name in "cdefg":
+        lost = [one.node for one in job.machines[name].flapping_nodes.strikes(job.now)]
+        assert lost == ["node-a"], name
 
 
 def test_a_member_that_the_last_coordinator_let_in_is_counted_by_the_next_one() -> None:
@@ -51,6 +71,7 @@ def test_a_member_that_the_last_coordinator_let_in_is_counted_by_the_next_one() 
 
 def test_who_leaves_as_planned_is_not_held_off() -> None:
     job = Launchers()
+    _leave(job, "d")
     job.carry_out("a", job.machines["a"].ballot(Part("d"), job.now))
     job.run(0.5)
     job.kill("d", proved=False)  # its process ends, and nobody has to be told
@@ -58,6 +79,17 @@ def test_who_leaves_as_planned_is_not_held_off() -> None:
     job.run(1.0)
 
     assert _held_off(job, "node-a") and not _held_off(job, "node-d")
+
+
+def test_a_coordinator_that_leaves_as_planned_is_not_held_off() -> None:
+    job = Launchers()
+    _leave(job, "a")
+    job.run(0.1)
+    job.kill("a")
+    job.run(1.0)
+
+    assert _coordinates(job).own != "a"
+    assert not _held_off(job, "node-a")
 
 
 def test_after_all_were_suspended_the_leader_is_the_same_and_nobody_is_lost() -> None:

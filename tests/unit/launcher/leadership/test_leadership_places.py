@@ -45,6 +45,8 @@ def test_who_takes_a_lost_ones_place_becomes_a_member_without_any_state() -> Non
     assert not [act for act in job.acts["e"] if isinstance(act, CutOff)]
     assert not job.machines["b"].attempt.strangers
     assert job.machines["c"].attempt.hosts("e", 7)
+    (loss,) = newcomer.flapping_nodes.strikes(job.now)  # which was before its time
+    assert [who for who, _ in loss.lost] == ["d"]
 
 
 def test_a_member_whose_place_nobody_was_told_of_says_it_to_the_next_coordinator() -> None:

@@ -65,10 +65,28 @@ def test_a_loss_is_forgotten_after_an_hour_and_others_are_not_blamed() -> None:
 def test_a_planned_leave_and_an_unknown_launcher_are_no_loss() -> None:
     flapping_nodes = FlappingNodes()
     flapping_nodes.know([_join("i1")])
-    flapping_nodes.forget("i1")
+    flapping_nodes.leave("i1")
 
     assert flapping_nodes.lose("i1", "gone", 0.0) == flapping_nodes.lose("i2", "gone", 0.0) == []
     assert flapping_nodes.judge(_join("i3"), 0.1) is None
+
+
+def test_a_planned_leave_undoes_its_loss_whoever_has_counted_or_tells_of_it() -> None:
+    node = Node()
+    node.lose(0.0)
+    node.lose(10.0)
+    leaver = FlappingNodes()
+    leaver.leave("i2")
+    (word,) = leaver.told(10.0)
+    successor = FlappingNodes()
+    for told in (word, *node.flapping_nodes.told(11.0)):
+        successor.learn(told, 11.0)
+    node.flapping_nodes.learn(word, 11.0)
+
+    assert node.judge(11.9) is successor.judge(_join("new"), 11.9) is None
+    (one,) = node.flapping_nodes.strikes(11.9)
+    assert [who for who, _ in one.lost] == ["i1"]
+    assert word in successor.told(11.9)  # it tells it on
 
 
 def test_a_loss_is_counted_once() -> None:
@@ -86,7 +104,7 @@ def test_the_next_coordinator_goes_on_from_what_it_is_told() -> None:
     node.lose(0.0)
     node.lose(10.0)
     successor = FlappingNodes()  # its clock shows something else
-    for told in node.flapping_nodes.told(15.0):
+    for told in node.flapping_nodes.strikes(15.0):
         successor.learn(told, 1000.0)
 
     assert successor.judge(_join("new"), 1000.0) == HeldOff(15.0)
@@ -105,7 +123,7 @@ def test_a_loss_that_several_tell_of_is_counted_once() -> None:
     node.lose(0.0)
     successor = FlappingNodes()
     successor.know([_join("i1")])
-    (told,) = node.flapping_nodes.told(1.0)
+    (told,) = node.flapping_nodes.strikes(1.0)
 
     successor.learn(told, 1.0)
     successor.learn(told, 1.2)
@@ -137,6 +155,6 @@ def test_only_the_losses_asked_for_are_told_and_none_older_than_an_hour() -> Non
     node.lose(0.0)
     node.lose(10.0, node="n8")
 
-    assert [one.node for one in node.flapping_nodes.told(20.0)] == ["n7", "n8"]
-    assert [one.node for one in node.flapping_nodes.told(20.0, ["i2"])] == ["n8"]
-    assert [one.node for one in node.flapping_nodes.told(HOUR_S + 5.0)] == ["n8"]
+    assert [one.node for one in node.flapping_nodes.strikes(20.0)] == ["n7", "n8"]
+    assert [one.node for one in node.flapping_nodes.strikes(20.0, ["i2"])] == ["n8"]
+    assert [one.node for one in node.flapping_nodes.strikes(HOUR_S + 5.0)] == ["n8"]
