@@ -75,6 +75,35 @@ def test_who_is_out_of_memory_is_told_and_takes_nobody_along(group: Path, tmp_pa
     assert json.loads(told)["root_cause"]["cause"] == "out of memory"
 
 
+ALONE = """
+import os, pathlib, sys, time
+if os.environ["RANK"] == "1":
+    pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+held = []
+while os.environ["RANK"] == "1":
+    held.append(b"x" * (16 << 20))
+    time.sleep(0.05)
+"""
+"""It leaks for five seconds: where each process is, the launcher looks up once a second."""
+
+
+def test_a_rank_in_a_group_of_its_own_is_told_as_out_of_memory(group: Path, tmp_path: Path) -> None:
+    script, run_dir = tmp_path / "alone.py", tmp_path / "run"
+    script.write_text(ALONE)
+    command = (
+        sys.executable, "-m", "recoverrun", "--nproc-per-node=2", f"--run-dir={run_dir}",
+        str(script), str(group),
+    )  # fmt: skip
+
+    told = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=False,
+        stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, timeout=WITHIN_S,
+    )  # fmt: skip
+
+    assert told.returncode == 137, told.stdout
+    assert "rank 1 was killed by SIGKILL (out of memory)" in told.stdout, told.stdout
+
+
 def _end(launcher: "subprocess.Popen[str]") -> None:
     with suppress(ProcessLookupError):
         launcher.kill()

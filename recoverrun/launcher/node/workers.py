@@ -188,7 +188,6 @@ class LocalWorkers:
 
     def listen(self, now: float, most: int = BATCH) -> list[Message]:
         """The checked messages of workers, for the coordinator."""
-        self._oom_kills.look(now)
         up: list[Message] = []
         for worker, message in self._messages.received(most):
             up += self._noted(worker, message, now)
@@ -328,6 +327,7 @@ class LocalWorkers:
 
     def tick(self, now: float) -> list[Message]:
         """Time passed."""
+        self._oom_kills.look(self.processes.pids.values(), now)
         held = [] if self._keeper is None else self._keeper.tick(now)
         up = [message for kill in self._hangs.due(now) for message in self.kill(kill, now)]
         return [*held, *up, *self._tell(Tick(), now)]
@@ -383,7 +383,8 @@ class LocalWorkers:
             spare = last_words(error_beside(worker.context))  # where the disk took none
             last = self._patience.ask(lambda: last_words(worker.error_file), NONE)
             last = spare if last == NONE else last
-        starved = gone.code == -SIGKILL and not gone.ours and self._oom_kills.explain_one(now)
+        killed = gone.code == -SIGKILL and not gone.ours
+        starved = killed and self._oom_kills.explain_one(worker.child.pid, now)
         ending = Ending(worker, gone, last, detected_s, self._node, starved=starved)
         self._record(ending.record())
         return [*ending.messages()]
