@@ -18,7 +18,7 @@ from recoverrun.launcher.leadership.acts import Gone, Silences, TakeOver
 from recoverrun.launcher.leadership.attempts import Attempts, survives
 from recoverrun.launcher.leadership.first_failure import FirstFailure
 from recoverrun.launcher.leadership.host_messages import HostMessages
-from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, verdict
+from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, too_few, verdict
 from recoverrun.launcher.leadership.newcomers import Newcomers
 from recoverrun.launcher.leadership.rollbacks import OF_SNAPSHOTS, Rollbacks
 from recoverrun.launcher.network.frames import NOBODY, Envelope
@@ -253,6 +253,8 @@ class CoordinatorHost(HostMessages):
             stop, self._coordinator, enough=enough, changing=self._changing
         )
         if again is None:
+            if self._changing and not enough:
+                stop = too_few(stop, left, self._newcomers.least)
             return self.stop(verdict(stop, self._attempts.ends))
         return self._begin_again(again.reason, stop.root_rank, now, counts=again.counts)
 

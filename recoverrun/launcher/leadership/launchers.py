@@ -187,6 +187,11 @@ def is_past(message: Message, attempt: int) -> bool:
     return attempt_of(message.incarnation) != attempt
 
 
+def too_few(stop: Stop, left: int, least: int) -> Stop:
+    """`stop`, with why the loss of a node ends the job."""
+    return replace(stop, reason=f"{stop.reason}; {left} of at least {least} nodes are left")
+
+
 def verdict(stop: Stop, tries: Sequence[str]) -> Stop:
     """`stop`, or the advice not to try again where every try has ended by the same exception."""
     words = {reason.partition(": ")[2] for reason in tries}

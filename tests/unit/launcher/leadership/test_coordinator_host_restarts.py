@@ -180,6 +180,21 @@ def test_a_node_that_falls_silent_after_its_victims_spoke_is_the_cause() -> None
     assert isinstance(start, Start) and start.restarts == 0
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_node_that_too_few_outlive_uses_up_a_restart(restarts: int) -> None:
+    job = Job(max_restarts=restarts, least=2)
+    job.form()
+
+    envelopes = job.coordinator_host.depart([("far", "its launcher has ended")], 3.0)
+
+    again = of(envelopes, Restart)
+    assert again.keys() == ({"own"} if restarts else set())
+    if not restarts:
+        stop = of(envelopes, Stop)["own"]
+        assert isinstance(stop, Stop) and stop.exit_code == 137
+        assert stop.reason.endswith("its launcher has ended; 1 of at least 2 nodes are left")
+
+
 def _leave(job: Job, now: float) -> list[Envelope]:
     leave = Leaving(node="far", exit_code=143, reason="SIGTERM was sent")
     return job.coordinator_host.receive("far", leave, now)
