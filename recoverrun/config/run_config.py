@@ -87,6 +87,11 @@ class RunConfig:
     had_endpoint: bool = False  # this launcher listened there until it was left out
 
     @property
+    def meeting(self) -> str:
+        """The place where the launchers of this job meet, however each of them spells its host."""
+        return " ".join([self.run_id, *(str(endpoint.port) for endpoint in self.of_job)])
+
+    @property
     def of_job(self) -> tuple[Endpoint, ...]:
         """The endpoints at which the job forms, whichever are asked."""
         return self.met_at or self.endpoints

@@ -83,7 +83,7 @@ def _take_part(config: RunConfig, made: Callable[[Path], None], left_out: str) -
     if config.endpoints:
         allow_connections()
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-    folder = RunFolder(config.run_dir, config.name, stamp, made)
+    folder = RunFolder(config.run_dir, config.name, stamp, made, config.meeting)
     private = make_private_dir(config.nproc)
     speaker = Speaker(sys.stderr)
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.output.run_claim import Claimed, claim
+from recoverrun.launcher.output.run_claim import Claimed, claim, refuse_others
 from recoverrun.launcher.output.run_dir import base_of_runs, free_stamp, make_run_dir
 from recoverrun.launcher.output.run_removal import hold
 
@@ -29,12 +29,15 @@ class RunFolder:
         script: str,
         stamp: str,
         made: Callable[[Path], None] = lambda path: None,
+        meeting: str = "",
     ) -> None:
         """`asked`: by the user. Else it is runs/<script>/<stamp>. Raises RecoverrunError.
 
-        `made` is told the directory once it is there.
+        `made` is told the directory once it is there. `meeting`: where the launchers of this job
+        meet, in words that are the same for all of them.
         """
         self._asked = asked
+        self._meeting = meeting
         self._made = made
         self._path: Path | None = None
         self._agreed = False
@@ -43,6 +46,10 @@ class RunFolder:
             self._path = make_run_dir(asked, script, stamp)
             self._lock = hold(self._path)
             self._name = f"{script}/{stamp}"
+            try:  # before anybody counts on this node
+                refuse_others(self._path, meeting)
+            except Claimed as error:
+                raise _refused(error) from error
             made(self._path)
         else:
             place = base_of_runs() / script
@@ -74,10 +81,9 @@ class RunFolder:
         if self._asked is None or self._claim >= 0:
             return
         try:
-            self._claim = claim(self.path, self._name)
+            self._claim = claim(self.path, self._name, self._meeting)
         except (Claimed, OSError) as error:
-            words = f"{error}: give this one a --run-dir of its own"
-            raise RecoverrunError(words, ExitCode.USAGE) from error
+            raise _refused(error) from error
 
     def agree(self, name: str) -> None:
         """The job's folder is called so. A name that is no folder below `runs` is not taken."""
@@ -85,6 +91,10 @@ class RunFolder:
         whole = _PART.fullmatch(script) and _PART.fullmatch(stamp) and stamp != "latest"
         if not self._agreed and whole:
             self._name, self._agreed = name, True
+
+
+def _refused(error: Claimed | OSError) -> RecoverrunError:
+    return RecoverrunError(f"{error}: give this one a --run-dir of its own", ExitCode.USAGE)
 
 
 def _check(place: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.launcher.output.run_claim import Claimed, claim, claim_path
+from recoverrun.launcher.output.run_claim import Claimed, claim, claim_path, refuse_others
 
 HOLDER = """
 import sys
@@ -48,9 +48,21 @@ def test_a_shorter_name_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     first = claim(tmp_path, "train/1")
     second = claim(tmp_path, "train/1")
 
-    assert claim_path(tmp_path).read_text() == "train/1"
+    assert claim_path(tmp_path).read_text() == "train/1\n"
     os.close(first)
     os.close(second)
+
+
+def test_a_job_that_meets_elsewhere_is_refused_before_it_has_a_name(tmp_path: Path) -> None:
+    refuse_others(tmp_path, "none 29400")
+    first = claim(tmp_path, "train/1-1", "none 29400")
+
+    refuse_others(tmp_path, "none 29400")  # it may be of that job
+    with pytest.raises(Claimed, match=f"another job that runs now writes to {tmp_path}"):
+        refuse_others(tmp_path, "none 29401")
+
+    os.close(first)
+    refuse_others(tmp_path, "none 29401")
 
 
 def test_a_launcher_that_was_killed_claims_nothing(tmp_path: Path) -> None:
