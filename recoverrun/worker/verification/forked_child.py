@@ -33,6 +33,7 @@ import torch
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.verification import renewed_pools
 from recoverrun.worker.verification.discarded_writes import lead_nowhere
+from recoverrun.worker.verification.unheard_ends import unheard_ends
 
 MOST_SHARED_BYTES = 1 << 30
 """Writable memory shared with other processes, of which the child gets a copy."""
@@ -77,6 +78,11 @@ def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) ->
 
     Raises also what `answering` raises.
     """
+    with unheard_ends():
+        return _run_asking(work, within_s, answering)
+
+
+def _run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) -> Plain:
     streams, parent = read_streams(), os.getpid()
     with ExitStack() as ends:
         try:
