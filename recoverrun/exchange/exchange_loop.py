@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NoReturn, get_args
 
 from recoverrun.exchange.ordered_faults import OrderedFaults
-from rendezvous.bays import exchange_line, helper_process
+from rendezvous.bays import exchange_line, helper_process, kept_heap
 from rendezvous.bays.allowance import read
 from rendezvous.bays.exchange_line import framed
 from rendezvous.bays.exchanged_memory import KeeperMemory
@@ -36,6 +36,9 @@ TELL_AGAIN_S = 2.0
 CALL_AGAIN_S = 0.2
 """After that a keeper that could not be called is called again."""
 
+GIVE_BACK_S = 1.0
+"""After so long without a part of others, the heap that parts have needed is given back."""
+
 IDLE_S = 60.0
 
 OOM_SCORE = 600
@@ -59,6 +62,7 @@ class Loop:
         self._machine = Exchange(self._memory, fastest())
         self._circle: Circle | None = None
         self._dealers: dict[tuple[str, int], Dealer] = {}
+        self._give_back_at: float | None = None
         self._station.watch(line.fileno())
 
     def run(self) -> None:
@@ -77,10 +81,13 @@ class Loop:
                 self._do(self._machine.tick(now), now)
             if now >= self._tell_at and not self._machine.is_settled:
                 self._tell(now)
+            if self._give_back_at is not None and now >= self._give_back_at:
+                self._give_back_at = None
+                kept_heap.give_back()
         self._station.close()
 
     def _due(self, now: float) -> float:
-        times = [now + IDLE_S, self._machine.deadline()]
+        times = [now + IDLE_S, self._machine.deadline(), self._give_back_at]
         times.append(None if self._machine.is_settled else self._tell_at)
         times.append(self._call_at if self._memory.line is None else None)
         return min(at for at in times if at is not None)
@@ -161,6 +168,7 @@ class Loop:
                 message = exchange_line.read(frames[0])
                 if isinstance(message, Described | Bytes):
                     data = frames[1] if len(frames) > 1 else b""
+                    self._give_back_at = now + GIVE_BACK_S
                     self._do(self._machine.answer(message, data, now), now)
 
     def _nodes_at(self, place: tuple[str, int]) -> list[int]:
@@ -179,6 +187,7 @@ class Loop:
                         dealer.send(framed(request))  # Unless it is answered it is asked again.
                 case Answer(peer=peer, message=message, data=data):
                     frames = (framed(message), data) if data else (framed(message),)
+                    self._give_back_at = now + GIVE_BACK_S
                     self._hub.send(peer.encode(), *frames)
                 case Tell(trouble=trouble):
                     self._tell(now, trouble)
@@ -197,6 +206,7 @@ class Loop:
 def run(launcher: int, keeper: str) -> None:
     """Serve until the launcher at the end of this descriptor has gone."""
     helper_process.become("exchange", oom_score=OOM_SCORE)
+    kept_heap.keep_freed()
     line = socket.socket(fileno=launcher)
     line.setblocking(True)
     first = exchange_line.hear(line)
