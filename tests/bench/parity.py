@@ -102,6 +102,7 @@ class Costs:
 
     encoding: float  # CPU of an exchange while parity is made
     keeping: float  # CPU of a keeper, for its checksums
+    start: float  # CPU of keeper and exchange before there is anything to keep: seconds in all
     rebuilding: float  # CPU of the busiest exchange
     wall: float  # until the part was there again
 
@@ -131,9 +132,14 @@ def measured(many: int, mb: int) -> Costs:
         nodes = [begun(f"n{place}", place) for place in range(many)]
         for node in nodes:
             node.keeper.begin(_start(many, node.place, 0, ""))
+        until(nodes, lambda: all(n.keeper.holding.keeper and n.exchange.standing for n in nodes))
+        started = [_cpu_s(node.keeper.pids) for node in nodes]
+        start = median([was + node.cpu_s() for was, node in zip(started, nodes, strict=True)])
+        for node in nodes:
             node.fill(mb, many)
         until(nodes, lambda: all(node.keeper.holding.held for node in nodes))
-        keeping = max(_cpu_s(node.keeper.pids) for node in nodes)
+        spent = [_cpu_s(node.keeper.pids) for node in nodes]
+        keeping = max(now - was for now, was in zip(spent, started, strict=True))
         encoding = _encoded(nodes)
 
         lost = nodes[-1]
@@ -142,7 +148,7 @@ def measured(many: int, mb: int) -> Costs:
         until(nodes, lambda: fresh.exchange.standing)
         rebuilding, wall = _rebuilt(nodes, left)
         assert fresh.keeper.holding.held == lost.keeper.holding.held
-        return Costs(encoding / gb, keeping / gb, rebuilding / gb, wall / gb)
+        return Costs(encoding / gb, keeping / gb, start, rebuilding / gb, wall / gb)
 
 
 def _encoded(nodes: Sequence[Node]) -> float:
@@ -204,6 +210,7 @@ def show(groups: Sequence[int], mb: int, rounds: int) -> None:
     rows = [
         [
             f"{many}" if many > 2 else "2, a mirror",
+            machine.spread([one.start for one in costs]),
             machine.spread([one.keeping for one in costs]),
             machine.spread([one.encoding for one in costs]),
             machine.spread([one.rebuilding for one in costs]),
@@ -211,7 +218,7 @@ def show(groups: Sequence[int], mb: int, rounds: int) -> None:
         ]
         for many, costs in found.items()
     ]
-    head = ["nodes of the group", "checksums, CPU s/GB", "parity, CPU s/GB"]
+    head = ["nodes of the group", "start, CPU s", "checksums, CPU s/GB", "parity, CPU s/GB"]
     machine.table([*head, "rebuild, CPU s/GB", "rebuild, wall s/GB"], rows)
     for many in groups:
         both = median([one.encoding + one.keeping for one in found[many]])
