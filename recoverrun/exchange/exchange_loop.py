@@ -161,11 +161,11 @@ class Loop:
 
     def _hear_answers(self, dealer: Dealer, now: float) -> None:
         for _ in range(BATCH):
-            frames = dealer.receive()
+            frames = dealer.receive_views()
             if frames is None:
                 break
             with suppress(RemoteProtocolError):
-                message = exchange_line.read(frames[0])
+                message = exchange_line.read(bytes(frames[0]))
                 if isinstance(message, Described | Bytes):
                     data = frames[1] if len(frames) > 1 else b""
                     self._give_back_at = now + GIVE_BACK_S

@@ -20,6 +20,7 @@ from rendezvous.snapshots.bay_header import BayHeader
 from rendezvous.snapshots.exchange_work import Kept, ShareId
 from rendezvous.snapshots.identity import NO_ORDER
 from rendezvous.snapshots.member_stream import Extents
+from rendezvous.snapshots.parity_code import Part
 from rendezvous.snapshots.parity_groups import Member
 
 CALL_S = 5.0
@@ -174,7 +175,7 @@ class KeeperMemory:
             return error.strerror or str(error)
         return ""
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: bytes) -> None:
+    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None:
         os.pwrite(self._coming[of, rank], data, offset)
 
     def end_bays(self, of: Kept, extents: Extents) -> str:
@@ -220,11 +221,13 @@ class KeeperMemory:
             return error.strerror or str(error)
         return ""
 
-    def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None:
+    def write_share(
+        self, share: ShareId, column: int, part: int, data: Part, check: int | None
+    ) -> None:
         making = self._making[share]
         if (column, part) == (0, making.plan.parts // 2):
             self._amid(share.step)
-        making.write(column, part, data)
+        making.write(column, part, data, check)
 
     def end_share(self, share: ShareId) -> None:
         made = self._making.pop(share)

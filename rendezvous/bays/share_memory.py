@@ -18,7 +18,7 @@ from rendezvous.protocol.number_bounds import RANK_MOST
 from rendezvous.snapshots.bay_header import PAGE
 from rendezvous.snapshots.exchange_work import ShareId
 from rendezvous.snapshots.member_stream import Extents
-from rendezvous.snapshots.parity_code import PART_BYTES, padded
+from rendezvous.snapshots.parity_code import PART_BYTES, Part, padded
 
 OF_NO_RANK = RANK_MOST
 """What a keeper is told as the rank of this memory: there is none with this number."""
@@ -66,9 +66,12 @@ class ShareInMemory:
     sums: list[int]
     zeros: int = field(default=crc32(bytes(PART_BYTES)))
 
-    def write(self, column: int, part: int, data: bytes) -> None:
+    def write(self, column: int, part: int, data: Part, check: int | None = None) -> None:
+        """`check` is the CRC of a whole part, where it is known."""
         os.pwrite(self.fd, data, self.plan.begin(column, part))
-        self.sums[column * self.plan.parts + part] = crc32(padded(data, PART_BYTES))
+        if check is None:
+            check = crc32(padded(data, PART_BYTES))
+        self.sums[column * self.plan.parts + part] = check
 
     def finish(self) -> None:
         """All parts are there."""

@@ -10,6 +10,8 @@ from memory that is kept by order of the coordinator.
 Events in, effects out, time passed in; the memory of the node is read and written at once.
 """
 
+from zlib import crc32
+
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.protocol.snapshot_messages import Circle, Holding
 from rendezvous.snapshots import exchange_units
@@ -27,7 +29,7 @@ from rendezvous.snapshots.exchange_work import (
 )
 from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
 from rendezvous.snapshots.member_stream import spans
-from rendezvous.snapshots.parity_code import PART_BYTES, Xor
+from rendezvous.snapshots.parity_code import PART_BYTES, Part, Xor
 from rendezvous.snapshots.parity_groups import groups_of
 
 WINDOW = 4
@@ -50,6 +52,7 @@ class Exchange:
         self._memory = memory
         self._xor = xor
         self._part = part
+        self._zeros = crc32(bytes(part))
         self._asking = Asking(memory, xor, part)
         self._holding = Holding(keeper=0, serial=0, order=NO_ORDER, held=())
         self._encoding: Encoding | None = None
@@ -98,7 +101,7 @@ class Exchange:
         self._asking.answer(peer, request, now)
         return self._out(now)
 
-    def answer(self, message: Described | Bytes, data: bytes, now: float) -> list[Effect]:
+    def answer(self, message: Described | Bytes, data: Part, now: float) -> list[Effect]:
         """Another exchange answers; `data` are the bytes that came with it."""
         self._asking.take(message, data, now)
         return self._out(now)
@@ -291,7 +294,8 @@ class Exchange:
         if isinstance(work, Encoding):
             column, part = unit.at
             data = exchange_units.parity_of(unit, column, self._part, self._xor)
-            self._memory.write_share(work.share, column, part, data)
+            check = exchange_units.check_of(unit, column, self._part, self._zeros)
+            self._memory.write_share(work.share, column, part, data, check)
             return
         (data,) = unit.columns.values()
         begin, _ = unit.at

@@ -15,6 +15,7 @@ from rendezvous.protocol.snapshot_messages import Circle
 from rendezvous.snapshots import exchange_units
 from rendezvous.snapshots.exchange_work import Answer, Decoding, Kept, NodeMemory, ShareId, Unit
 from rendezvous.snapshots.member_stream import spans, stream_bytes
+from rendezvous.snapshots.parity_code import Part
 from rendezvous.snapshots.parity_groups import Member
 
 
@@ -84,7 +85,7 @@ class Answers:
         return exchange_units.of_lost_part(work, request, source, extents, self._part)
 
 
-def of_bytes(peer: str, serial: int, data: bytes | None) -> Answer:
+def of_bytes(peer: str, serial: int, data: Part | None) -> Answer:
     """These bytes, or that they are not there."""
     if data is None:
         return Answer(peer, Bytes(serial=serial, there=False))

@@ -24,7 +24,7 @@ from rendezvous.snapshots.exchange_work import (
     Unit,
 )
 from rendezvous.snapshots.member_stream import Extents
-from rendezvous.snapshots.parity_code import Xor
+from rendezvous.snapshots.parity_code import Part, Xor
 from rendezvous.snapshots.parity_groups import Group
 
 
@@ -101,15 +101,13 @@ class Asking:
 
     # --------------------------------------------------------------------------- answers
 
-    def take(self, message: Described | Bytes, data: bytes, now: float) -> None:
+    def take(self, message: Described | Bytes, data: Part, now: float) -> None:
         """An answer, which may be to nothing that is asked any more."""
         question = self.questions.find(message.serial)
         if question is not None:
             self._take(question, message, data, now)
 
-    def _take(
-        self, question: Question, message: Described | Bytes, data: bytes, now: float
-    ) -> None:
+    def _take(self, question: Question, message: Described | Bytes, data: Part, now: float) -> None:
         work = question.of
         if isinstance(message, Described):
             if message.bays and not isinstance(work, Unit):
@@ -120,6 +118,7 @@ class Asking:
             if isinstance(work, Unit):
                 self.questions.close(question)
                 work.columns[question.column] = data
+                work.checks[question.column] = message.check
                 if work.is_complete:
                     self._complete(work, now)
                 return

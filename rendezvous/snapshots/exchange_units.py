@@ -16,7 +16,7 @@ from rendezvous.snapshots.exchange_work import (
     Want,
 )
 from rendezvous.snapshots.member_stream import Extents, place, stream_bytes
-from rendezvous.snapshots.parity_code import Xor, padded
+from rendezvous.snapshots.parity_code import Part, Xor, padded
 from rendezvous.snapshots.parity_groups import Group
 
 PARITY = (ROWS_COLUMN, DIAGONALS_COLUMN)
@@ -68,7 +68,7 @@ def of_encoding(work: Encoding, part: int) -> Iterator[Unit]:
                 yield Unit(work, tuple(wants), (column, number), stripe=stripe)
 
 
-def parity_of(unit: Unit, column: int, part: int, xor: Xor) -> bytes:
+def parity_of(unit: Unit, column: int, part: int, xor: Xor) -> Part:
     """The bytes of this part of the parity: zeros at its end may be left out."""
     found = [unit.columns[slot] for slot in sorted(unit.columns)]
     if column == 0:
@@ -81,6 +81,16 @@ def parity_of(unit: Unit, column: int, part: int, xor: Xor) -> bytes:
         for slot in work.share.group.data_slots(unit.stripe)
     ]
     return parity_code.diagonal_parity(columns, xor)
+
+
+def check_of(unit: Unit, column: int, part: int, zeros: int) -> int | None:
+    """The CRC of this part of the parity, None if it does not follow from those of the columns.
+    `zeros` is the CRC of a part of zeros.
+    """
+    whole = all(len(one) == part for one in unit.columns.values())
+    return (
+        parity_code.row_check(list(unit.checks.values()), zeros) if whole and not column else None
+    )
 
 
 def of_restoring(work: Restoring, part: int) -> Iterator[Unit]:
@@ -158,7 +168,7 @@ def of_lost_part(
     )
 
 
-def lost_part(unit: Unit, part: int, xor: Xor) -> bytes:
+def lost_part(unit: Unit, part: int, xor: Xor) -> Part:
     """The part that was lost."""
     group = unit.group
     assert group is not None, "a part of a group's stripe"

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.snapshots.member_stream import Extents
+from rendezvous.snapshots.parity_code import Part
 from rendezvous.snapshots.parity_groups import Group, Member, chunk_bytes
 
 ROWS_COLUMN, DIAGONALS_COLUMN = -1, -2
@@ -65,7 +66,10 @@ class NodeMemory(Protocol):
     def begin_share(self, share: ShareId, extents: tuple[Extents, ...], parts: int) -> str:
         """Take memory for so many parts a column; why not, if that cannot be."""
 
-    def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None: ...
+    def write_share(
+        self, share: ShareId, column: int, part: int, data: Part, check: int | None
+    ) -> None:
+        """`check` is the CRC of a whole part, where it is known."""
 
     def end_share(self, share: ShareId) -> None:
         """Hand a whole share to the keeper."""
@@ -76,7 +80,7 @@ class NodeMemory(Protocol):
     def begin_bays(self, of: Kept, extents: Extents) -> str:
         """Take memory for the parts of these ranks; why not, if that cannot be."""
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: bytes) -> None: ...
+    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None: ...
 
     def end_bays(self, of: Kept, extents: Extents) -> str:
         """They are whole: check them, and hand them to the keeper; what is wrong with them."""
@@ -173,7 +177,8 @@ class Unit:
     work: Encoding | Restoring | Decoding
     wants: tuple[Want, ...]
     at: tuple[int, int]
-    columns: dict[int, bytes] = field(default_factory=dict)
+    columns: dict[int, Part] = field(default_factory=dict)
+    checks: dict[int, int] = field(default_factory=dict)  # of the columns: their CRC
     group: Group | None = None
     wanted: int = 0  # of Decoding: the slot
     stripe: int = 0
@@ -206,7 +211,7 @@ class Answer:
 
     peer: str
     message: Described | Bytes
-    data: bytes = b""
+    data: Part = b""
 
 
 @dataclass(frozen=True, slots=True)

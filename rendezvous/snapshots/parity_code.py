@@ -9,8 +9,9 @@ numpy does it where it is installed, at the speed of memory; else Python's integ
 for eight columns, as only the result is written back as bytes.
 """
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 
 PRIME = 7
 ROWS = PRIME - 1
@@ -21,7 +22,7 @@ PART_BYTES = ROWS * ROW_BYTES
 
 Part = bytes | memoryview
 
-Xor = Callable[[Sequence[Part]], bytes]
+Xor = Callable[[Sequence[Part]], Part]
 """The exclusive or of strings of equal length, at least one."""
 
 Equation = frozenset[tuple[int, int]]
@@ -44,26 +45,38 @@ def fastest() -> Xor:
     except ImportError:
         return xor_of_integers
 
-    def xor_of_arrays(parts: Sequence[Part]) -> bytes:
-        total = np.frombuffer(parts[0], np.uint8).copy()
-        for part in parts[1:]:
-            total ^= np.frombuffer(part, np.uint8)
-        return total.tobytes()
+    def xor_of_arrays(parts: Sequence[Part]) -> Part:
+        if len(parts) == 1:
+            return parts[0]
+        first, second, *others = (np.frombuffer(part, np.uint8) for part in parts)
+        total = first ^ second
+        for other in others:
+            total ^= other
+        return total.data
 
     return xor_of_arrays
 
 
-def padded(part: bytes, size: int) -> bytes:
+def padded(part: Part, size: int) -> Part:
     """The part with zeros at its end: a part beyond the end of a stream is not sent."""
-    return part if len(part) == size else part.ljust(size, b"\0")
+    return part if len(part) == size else bytes(part).ljust(size, b"\0")
 
 
-def row_parity(columns: Sequence[bytes], xor: Xor) -> bytes:
+def row_parity(columns: Sequence[Part], xor: Xor) -> Part:
     """The parity of columns of equal length."""
     return xor(columns) if len(columns) > 1 else columns[0]
 
 
-def diagonal_parity(columns: Sequence[bytes], xor: Xor) -> bytes:
+def row_check(checks: Sequence[int], zeros: int) -> int:
+    """The CRC of the parity of columns of equal length, from theirs and that of as many zeros.
+
+    A CRC is a linear function and a constant, which is the CRC of zeros: it is left over where the
+    columns are even in number.
+    """
+    return reduce(operator.xor, checks, 0 if len(checks) % 2 else zeros)
+
+
+def diagonal_parity(columns: Sequence[Part], xor: Xor) -> bytes:
     """The parity of columns of ROWS rows of equal length, at most ROWS of them."""
     whole = [*columns, row_parity(columns, xor)]
     places = [*range(len(columns)), PRIME - 1]
@@ -80,13 +93,13 @@ def diagonal_parity(columns: Sequence[bytes], xor: Xor) -> bytes:
 
 
 def rebuilt(
-    data: Mapping[int, bytes],
-    parity: Mapping[int, bytes],
+    data: Mapping[int, Part],
+    parity: Mapping[int, Part],
     *,
     wanted: int,
     columns: int,
     xor: Xor,
-) -> bytes:
+) -> Part:
     """Column `wanted` of `columns`, of those that are there: `data` by column, `parity` by kind: 0
     rows, 1 diagonals. As many must be missing at most as there are kinds of parity.
     """
@@ -136,7 +149,7 @@ def _equations() -> tuple[Equation, ...]:
     return (*rows, *diagonals)
 
 
-def _rows(part: bytes) -> list[Part]:
+def _rows(part: Part) -> list[Part]:
     size, rest = divmod(len(part), ROWS)
     assert rest == 0, f"a part of {len(part)} bytes has no {ROWS} rows"
     whole = memoryview(part)

@@ -23,6 +23,7 @@ from rendezvous.transport.sockets import (
     origin,
     receive,
     receive_frames,
+    receive_views,
     resend_soon,
     send,
     tcp,
@@ -204,9 +205,17 @@ class Dealer:
 
     def receive(self) -> tuple[bytes, ...] | None:
         """The frames of the next message, or None if there is none now."""
+        self._hear_events()
+        return receive(self._socket)
+
+    def receive_views(self) -> tuple[memoryview, ...] | None:
+        """The same, where it lies in ZeroMQ's memory: for frames of megabytes."""
+        self._hear_events()
+        return receive_views(self._socket)
+
+    def _hear_events(self) -> None:
         for event in drain(self._listener):
             self._note(*struct.unpack("=HI", event[0]))
-        return receive(self._socket)
 
     def _note(self, kind: int, value: int) -> None:
         if kind == zmq.EVENT_CONNECTED:

@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
+from zlib import crc32
 
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.protocol.snapshot_messages import Circle, Holding, Source
@@ -10,7 +11,7 @@ from rendezvous.snapshots.exchange import Exchange
 from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, Kept, ShareId
 from rendezvous.snapshots.identity import NONE, SnapshotId
 from rendezvous.snapshots.member_stream import Extents
-from rendezvous.snapshots.parity_code import ROWS, fastest, padded
+from rendezvous.snapshots.parity_code import ROWS, Part, fastest, padded
 from rendezvous.snapshots.parity_groups import Member
 from rendezvous.snapshots.restore_plan import sources
 
@@ -29,6 +30,7 @@ class DictMemory:
         self.coming: dict[int, bytearray] = {}
         self.spoils: set[int] = set()  # ranks whose part is damaged on its way, once
         self.full = ""
+        self.checked = 0  # parts of parity whose CRC was known
 
     def extents(self, of: Kept, member: Member) -> Extents:
         ranks = range(member[0], sum(member))
@@ -52,8 +54,12 @@ class DictMemory:
         self._share = extents, Parts()
         return self.full
 
-    def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None:
-        self._share[1][column, part] = data
+    def write_share(
+        self, share: ShareId, column: int, part: int, data: Part, check: int | None
+    ) -> None:
+        self._share[1][column, part] = whole = bytes(data)
+        assert check in (None, crc32(padded(whole, PART)))
+        self.checked += check is not None
 
     def end_share(self, share: ShareId) -> None:
         self.made[share] = self._share
@@ -65,7 +71,7 @@ class DictMemory:
         self.coming |= {rank: bytearray(used) for rank, _, used in extents}
         return self.full
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: bytes) -> None:
+    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None:
         self.coming[rank][offset : offset + len(data)] = data
 
     def end_bays(self, of: Kept, extents: Extents) -> str:

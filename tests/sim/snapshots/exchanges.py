@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
+from zlib import crc32
 
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.protocol.snapshot_messages import Circle, Exchanging, Holding
 from rendezvous.snapshots.exchange import Exchange
 from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, Kept, ShareId, Tell
 from rendezvous.snapshots.member_stream import Extents
-from rendezvous.snapshots.parity_code import ROWS, padded, xor_of_integers
+from rendezvous.snapshots.parity_code import ROWS, Part, padded, xor_of_integers
 from rendezvous.snapshots.parity_groups import Member
 from tests.sim.engine import Engine
 from tests.sim.snapshots.memory import Memory, Numbers, packed, unpack
@@ -101,9 +102,12 @@ class NodeShares:
         self._made[share] = Share(share, extents)
         return ""
 
-    def write_share(self, share: ShareId, column: int, part: int, data: bytes) -> None:
+    def write_share(
+        self, share: ShareId, column: int, part: int, data: Part, check: int | None
+    ) -> None:
+        assert check in (None, crc32(padded(data, PART))), "the CRC of the part"
         assert (column, part) not in self._made[share].parts, "written once"
-        self._made[share].parts[column, part] = data
+        self._made[share].parts[column, part] = bytes(data)
 
     def end_share(self, share: ShareId) -> None:
         self._handed.add(share)
@@ -117,7 +121,7 @@ class NodeShares:
             self._bays[of, rank] = bytearray(used)
         return ""
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: bytes) -> None:
+    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None:
         self._bays[of, rank][offset : offset + len(data)] = data
 
     def end_bays(self, of: Kept, extents: Extents) -> str:

@@ -5,6 +5,7 @@ import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_a_share_outlives_its_keeper_and_goes_when_it_is_not_kept(node: Node) ->
     while node.hear().order[:2] != (0, 1):
         pass
     assert node.memory.begin_share(SHARE, ((), ((1, 100, 50),)), 2) == ""
-    node.memory.write_share(SHARE, 0, 1, b"abc")
+    node.memory.write_share(SHARE, 0, 1, b"abc", None)
     node.memory.end_share(SHARE)
     while not node.hear().shares:
         pass
@@ -159,6 +160,11 @@ def test_a_share_outlives_its_keeper_and_goes_when_it_is_not_kept(node: Node) ->
 def test_memory_that_holds_no_whole_share_is_none() -> None:
     made = share_memory.make(SharePlan(SHARE, ((), ()), 1))
     assert share_memory.opened(made.fd) is None
+    whole = memoryview(os.urandom(PART_BYTES))
+    made.write(0, 0, whole, crc32(whole) ^ 1)
+    assert made.read(0, 0) is None, "not what others have sent"
+    made.write(0, 0, whole, crc32(whole))
+    assert made.read(0, 0) == whole
     made.write(0, 0, b"x")
     made.finish()
     assert share_memory.opened(made.fd) is not None

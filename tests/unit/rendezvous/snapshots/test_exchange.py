@@ -131,3 +131,12 @@ def test_a_snapshot_of_which_a_node_tells_nothing_does_not_keep_the_next_from_it
 
     assert at is not None and at <= STALLED_S
     assert (first, waits, then, again) == ({5}, {5}, {8}, {5})
+
+
+def test_of_whole_parts_of_row_parity_the_check_is_known() -> None:
+    """`DictMemory` compares each with the bytes."""
+    nodes = ExchangingNodes((2, 3, 2), 2)
+    nodes.meet()
+    written = [len(parts) for memory in nodes.memory for _, parts in memory.made.values()]
+
+    assert 0 < sum(memory.checked for memory in nodes.memory) < sum(written)

@@ -2,6 +2,7 @@
 
 import random
 from itertools import combinations
+from zlib import crc32
 
 import pytest
 
@@ -13,6 +14,7 @@ from rendezvous.snapshots.parity_code import (
     fastest,
     padded,
     rebuilt,
+    row_check,
     row_parity,
     xor_of_integers,
 )
@@ -65,3 +67,12 @@ def test_what_was_not_sent_is_zeros() -> None:
     assert padded(b"ab", 4) == b"ab\0\0"
     assert padded(b"abcd", 4) == b"abcd"
     assert PART_BYTES % ROWS == 0
+
+
+@WAYS
+@pytest.mark.parametrize("many", range(1, 9))
+def test_the_check_of_a_sum_follows_from_those_of_its_columns(many: int, xor: Xor) -> None:
+    columns = _columns(many)
+    checks = [crc32(column) for column in columns]
+
+    assert row_check(checks, crc32(bytes(len(columns[0])))) == crc32(row_parity(columns, xor))
