@@ -118,17 +118,21 @@ def told(
     before: Mapping[Key, Mark],
     bound: frozenset[str],
     packing: Packing,
+    whole: Iterable[str] = (),
 ) -> list[list[Any]]:
     """The values that have changed since `before`, and are not in `packing` yet: plain values for
-    msgpack. Variables that loops have `bound` come by themselves, as data do.
+    msgpack. Variables that loops have `bound` come by themselves, as data do. Lists at the paths
+    `whole` are told elsewhere; lists within a list come with it.
 
     Raises NotReachable if a list of it cannot be told.
     """
     known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
-    found = []
+    lists, found = set(whole), []
     for key, value, mark in _all(there, spaces):
         path, name = key
         if before.get(key) == mark or _variable(path, name) in bound:
+            continue
+        if name is None and (path in lists or plain_values.is_within(path, lists)):
             continue
         if packing.with_id(name) is not None:  # see `values_by_parameter`
             continue
@@ -138,6 +142,8 @@ def told(
             raise NotReachable(SHARDED.format(f"{path}[{name!r}]"))
         try:
             found.append([path, name, packing.pack(value, f"{path}[{name!r}]")])
+            if name is None:
+                lists.add(path)
         except CannotTravel as why:
             if type(value) in SEQUENCES:
                 raise NotReachable(GROWN.format(path, why)) from why

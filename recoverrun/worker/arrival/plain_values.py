@@ -93,16 +93,22 @@ def changed(
     data: frozenset[int] = frozenset(),
     *,
     of_process: bool = False,
+    whole: set[str] | None = None,
 ) -> Iterator[Entry]:
     """The values that have changed or are new. Left out is what holds one of these parts of `data`:
-    those are this rank's.
+    those are this rank's. To `whole` are added the paths of lists that nobody else has to tell.
     """
     left = ALL_BYTES
     for entry in _entries(there, of_process, data):
-        if before.get(entry.place) != entry.digest:
+        told = before.get(entry.place) != entry.digest
+        if told:
             left -= len(entry.packed) + sum(one.nbytes for one in entry.tensors)
-            if left >= 0:
-                yield entry
+            if left < 0:
+                continue
+        if whole is not None and entry.place[1] is None:
+            whole.add(entry.place[0])
+        if told:
+            yield entry
 
 
 def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
@@ -113,8 +119,10 @@ def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
     for entry in entries:
         if packing.with_id(entry.place[1]) is not None:
             continue
-        value = unpack(msgpack.unpackb(entry.packed, raw=False), entry.tensors)
-        told.append([*entry.place, entry.holder, packing.pack(value)])
+        plain = msgpack.unpackb(entry.packed, raw=False)
+        if entry.tensors:  # which have other numbers there
+            plain = packing.pack(unpack(plain, entry.tensors))
+        told.append([*entry.place, entry.holder, plain])
     return told
 
 
@@ -198,9 +206,9 @@ def _entries(
     whole: set[str] = set()  # lists of which all that is in them is told
     for holder in there.holders:
         path, one, items, _ = holder
-        if path in NOT_OURS or _is_within(path, whole):
+        if path in NOT_OURS or is_within(path, whole):
             continue
-        if type(one) in WHOLE and holds_part(one, data):
+        if data and type(one) in WHOLE and holds_part(one, data):
             whole.add(path)
             continue
         entry = entry_of((path, None), one) if type(one) in WHOLE else None
@@ -243,7 +251,7 @@ def _is_private(name: str, of_process: bool) -> bool:
     return name.startswith("__") or (belongs_to_process(name) and not of_process)
 
 
-def _is_within(path: str, lists: set[str]) -> bool:
+def is_within(path: str, lists: set[str]) -> bool:
     """True of what lies in one of these lists."""
     at = path.find("[")
     while at > 0:

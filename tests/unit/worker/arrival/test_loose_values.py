@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from recoverrun.worker.arrival import loose_values
+from recoverrun.worker.arrival import loose_values, plain_values
 from recoverrun.worker.arrival.packing import Packing, unpack
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.errors import NotReachable
@@ -124,6 +124,29 @@ def test_what_others_have_told_is_not_told_twice() -> None:
     packing = Packing([weight])
 
     assert not loose_values.told(there, spaces, script.before, frozenset(), packing)
+
+
+def test_lists_within_a_list_come_with_it() -> None:
+    script, other = (Script(found={"a": [], "b": [[], []]}) for _ in range(2))
+    script.variables["found"]["a"].extend([step, 0.5] for step in range(12))
+    script.variables["found"]["b"][1].extend(range(9))
+
+    other.put(script, script.told())
+
+    assert other.variables == script.variables
+
+
+def test_lists_that_are_told_as_plain_values_are_not_told_again() -> None:
+    script = Script(found={"a": []})
+    script.variables["found"]["a"].extend([step, 0.5] for step in range(12))
+    there, spaces = script._seen()
+    whole: set[str] = set()
+    told = list(plain_values.changed(there, {}, whole=whole))
+
+    found = loose_values.told(there, spaces, script.before, frozenset(), Packing([]), whole)
+
+    assert [one.place for one in told] == [("found.a", None)]
+    assert found == []
 
 
 def test_a_history_of_things_that_cannot_travel_is_no_snapshot() -> None:
