@@ -14,7 +14,7 @@ import enum
 import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -172,18 +172,28 @@ class Packing:
             return sorted(self._parts(value), key=repr)
         return self._parts(value)
 
-    def _parts(self, parts: Iterable[object]) -> list[Plain]:
-        return [self._within((number,), one) for number, one in enumerate(parts)]
+    def _parts(self, parts: Collection[object]) -> list[Plain]:
+        self._bound(parts)
+        return [
+            one if type(one) in _AS_THEY_ARE else self._within((number,), one)  # type: ignore[misc]
+            for number, one in enumerate(parts)
+        ]
 
     def _entries(self, entries: dict[Any, Any]) -> list[Plain]:
         """Pack entries as a list: keys may be of any kind that is packed, and have an order."""
+        self._bound(entries)
         return [
             [
                 self._packed(key) if type(key) in _NAMES else self._within(".keys()", key),
-                self._within((key,), one),
+                one if type(one) in _AS_THEY_ARE else self._within((key,), one),
             ]
             for key, one in entries.items()
         ]
+
+    def _bound(self, parts: Collection[object]) -> None:
+        """Raises CannotTravel if these lie too deep."""
+        if len(self._path) > DEPTH and len(parts):
+            raise self._refused("a nest without an end")
 
     def _within(self, step: str | tuple[object], value: object) -> Plain:
         if len(self._path) > DEPTH:
