@@ -130,9 +130,11 @@ def told(
     lists, found = set(whole), []
     for key, value, mark in _all(there, spaces):
         path, name = key
-        if before.get(key) == mark or _variable(path, name) in bound:
+        if before.get(key) == mark:
             continue
         if name is None and (path in lists or plain_values.is_within(path, lists)):
+            continue
+        if _variable(path, name) in bound:
             continue
         if packing.with_id(name) is not None:  # see `values_by_parameter`
             continue

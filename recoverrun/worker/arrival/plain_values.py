@@ -253,7 +253,7 @@ def _is_private(name: str, of_process: bool) -> bool:
 
 def is_within(path: str, lists: set[str]) -> bool:
     """True of what lies in one of these lists."""
-    at = path.find("[")
+    at = path.find("[") if lists else -1
     while at > 0:
         if path[:at] in lists:
             return True

@@ -208,12 +208,15 @@ class _Walk:
         self.found = Holdings()
 
     def on(self) -> None:
-        while self.todo and len(self._seen) < MOST:
-            path, one = self.todo.popleft()
-            kind = type(one)
-            way = self._ways[kind] if kind in self._ways else self._learn(kind)
-            if way is not None and id(one) not in self._seen:
-                self._seen[id(one)] = one
+        todo, ways, seen = self.todo, self._ways, self._seen  # thousands go through here
+        while todo and len(seen) < MOST:
+            path, one = todo.popleft()
+            kind, number = type(one), id(one)
+            if number in seen:
+                continue
+            way = ways[kind] if kind in ways else self._learn(kind)
+            if way is not None:
+                seen[number] = one
                 way(path if len(path) <= LONG_PATH else "", one)
 
     def _learn(self, kind: Any) -> Way | None:
@@ -259,14 +262,18 @@ class _Walk:
         self.todo.extend((path and f"{path}.{name}", one) for name, one in inner.items())
 
     def _number(self, path: str, inner: Iterable[Any]) -> None:
-        self.todo.extend((path and f"{path}[{place}]", one) for place, one in enumerate(inner))
+        ways, add = self._ways, self.todo.append
+        for place, one in enumerate(inner):
+            if ways.get(type(one), one) is not None:  # else there is no need of a name
+                add((path and f"{path}[{place}]", one))
 
     def _hold(self, path: str, one: Any) -> None:
         self.found.held.append((path, one))
 
     def _at_tensor(self, path: str, one: torch.Tensor) -> None:
         self._hold_bytes(path, one, one.numel() * one.element_size(), _is_plain(one))
-        self.todo.append((path and f"{path}._backward_hooks", one._backward_hooks))
+        if (hooks := one._backward_hooks) is not None:
+            self.todo.append((path and f"{path}._backward_hooks", hooks))
 
     def _at_array(self, path: str, one: Any) -> None:
         can = one.flags.writeable and type(one) in array_kinds()

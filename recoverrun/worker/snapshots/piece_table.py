@@ -7,7 +7,10 @@ from typing import Any
 import msgpack
 import torch
 
+from recoverrun.worker.arrival.packing import DTYPES
 from recoverrun.worker.arrival.state_source import Piece
+
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 ALIGNED = 64
 """Bytes: each piece begins at a multiple of so many."""
@@ -44,10 +47,10 @@ def placed(image: RankImage, later: Collection[int] = ()) -> tuple[list[Placed],
         for number, (name, tensor) in enumerate(zip(image.names, image.tensors, strict=True)):
             if (number in later) != waits:
                 continue
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            piece = Piece(name, dtype, tuple(tensor.shape), tensor.nbytes)
+            nbytes = tensor.nbytes
+            piece = Piece(name, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), nbytes)
             found[number] = Placed(piece, end)
-            end += -(-tensor.nbytes // ALIGNED) * ALIGNED
+            end += -(-nbytes // ALIGNED) * ALIGNED
         first = first if waits else end
     return [found[number] for number in range(len(found))], end, first
 
