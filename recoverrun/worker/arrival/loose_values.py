@@ -9,6 +9,7 @@ A snapshot holds all of them. A process that comes back is told the tensors alon
 that every process has made before it trained: the rest may be one rank's own.
 """
 
+import ast
 import re
 import sys
 import time
@@ -161,7 +162,7 @@ def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -
             continue
         if name is None:
             if not plain_values.fill(holders.get(path), value):
-                _holder(holders, path)[path.rpartition(".")[2]] = value
+                _put_new(holders, path, value)
             continue
         if path not in holders:
             made: dict[Any, Any] = {}
@@ -190,6 +191,25 @@ def _holder(holders: Mapping[str, Any], path: str) -> Any:
     if parent not in holders:
         raise NotReachable(GONE.format(path))
     return named_in(holders[parent])
+
+
+def _put_new(holders: Mapping[str, Any], path: str, value: Any) -> None:
+    """Put a list where there is none. What lies in a tuple has come with it.
+
+    Raises NotReachable.
+    """
+    if not path.endswith("]"):
+        _holder(holders, path)[path.rpartition(".")[2]] = value
+        return
+    around, _, written = path.rpartition("[")
+    try:
+        key = ast.literal_eval(written[:-1])
+    except (SyntaxError, ValueError):
+        raise NotReachable(GONE.format(path)) from None
+    if type(holders.get(around)) in plain_values.DICTS:
+        named_in(holders[around])[key] = value
+    elif type(_holder(holders, around).get(around.rpartition(".")[2])) is not tuple:
+        raise NotReachable(GONE.format(path))
 
 
 def _fill(present: Any, value: Any) -> bool:

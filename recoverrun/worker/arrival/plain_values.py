@@ -105,8 +105,8 @@ def changed(
             left -= len(entry.packed) + sum(one.nbytes for one in entry.tensors)
             if left < 0:
                 continue
-        if whole is not None and entry.place[1] is None:
-            whole.add(entry.place[0])
+        if whole is not None and entry.place[1] is None and entry.place in before:
+            whole.add(entry.place[0])  # a list that another process has, too
         if told:
             yield entry
 

@@ -136,12 +136,33 @@ def test_lists_within_a_list_come_with_it() -> None:
     assert other.variables == script.variables
 
 
+def test_a_list_under_a_name_of_any_kind_is_put_there() -> None:
+    script, other = (Script(found={}) for _ in range(2))
+    script.variables["found"].update({"loss/train": [[1, 0.5]], 3: [4, 5], "of.all": [6]})
+
+    other.put(script, script.told())
+
+    assert other.variables == script.variables
+
+
+def test_a_list_within_a_tuple_comes_with_it_or_the_loss_is_told() -> None:
+    script = Script(found={})
+    script.variables["found"]["pair"] = ([1.0], [2.0])
+    lacking, other = Script(found={}), Script(found={"pair": ([1.0], [2.0])})
+
+    other.put(script, script.told())
+    assert other.variables == script.variables
+    with pytest.raises(NotReachable, match=r"found.pair\[0\].* is not there"):
+        lacking.put(script, script.told())
+
+
 def test_lists_that_are_told_as_plain_values_are_not_told_again() -> None:
     script = Script(found={"a": []})
+    before = plain_values.digests(script._seen()[0])
     script.variables["found"]["a"].extend([step, 0.5] for step in range(12))
     there, spaces = script._seen()
     whole: set[str] = set()
-    told = list(plain_values.changed(there, {}, whole=whole))
+    told = list(plain_values.changed(there, before, whole=whole))
 
     found = loose_values.told(there, spaces, script.before, frozenset(), Packing([]), whole)
 
