@@ -9,7 +9,6 @@ A snapshot holds all of them. A process that comes back is told the tensors alon
 that every process has made before it trained: the rest may be one rank's own.
 """
 
-import ast
 import re
 import sys
 import time
@@ -198,18 +197,15 @@ def _put_new(holders: Mapping[str, Any], path: str, value: Any) -> None:
 
     Raises NotReachable.
     """
-    if not path.endswith("]"):
-        _holder(holders, path)[path.rpartition(".")[2]] = value
-        return
-    around, _, written = path.rpartition("[")
-    try:
-        key = ast.literal_eval(written[:-1])
-    except (SyntaxError, ValueError):
-        raise NotReachable(GONE.format(path)) from None
-    if type(holders.get(around)) in plain_values.DICTS:
-        named_in(holders[around])[key] = value
-    elif type(_holder(holders, around).get(around.rpartition(".")[2])) is not tuple:
+    around, name = plain_values.place_of(path)
+    if around in holders and type(holders[around]) not in plain_values.WHOLE:
+        named_in(holders[around])[name] = value
+    elif not path.endswith("]") or type(_holder(holders, around).get(_last(around))) is not tuple:
         raise NotReachable(GONE.format(path))
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _fill(present: Any, value: Any) -> bool:

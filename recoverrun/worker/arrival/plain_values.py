@@ -9,6 +9,7 @@ An object that the newcomer does not have is made if its class is the script's, 
 holds is plain.
 """
 
+import ast
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -140,16 +141,32 @@ def put(
     for path, key, holder, packed in told:
         value = unpack(packed, tensors, here=here)
         if path not in by_path:
-            parent, _, name = path.rpartition(".")
+            parent, name = place_of(path)
             made = value if key is None else _made(holder, sizes[path])
             if parent not in by_path or (key is not None and made is None):
                 continue
+            if type(by_path[parent]) in WHOLE:
+                continue  # it has come with all that lies in it
             named_in(by_path[parent])[name] = made
             by_path[path] = vars(made) if is_object(holder) else made
         if key is None:
             fill(by_path[path], value)
         else:
             named_in(by_path[path])[key] = value
+
+
+def place_of(path: str) -> tuple[str, Any]:
+    """The path of the holder, and the name, key or place there: the inverse of
+    `object_graph.inside`; a path of "" where the text does not say so.
+    """
+    if not path.endswith("]"):
+        around, _, name = path.rpartition(".")
+        return around, name
+    around, _, written = path.rpartition("[")
+    try:
+        return around, ast.literal_eval(written[:-1])
+    except (SyntaxError, ValueError):
+        return "", None
 
 
 def put_early(told: Iterable[list[Any]], there: Holdings) -> None:

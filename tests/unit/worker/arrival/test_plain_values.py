@@ -8,6 +8,7 @@ import torch
 
 from recoverrun.worker.arrival import plain_values
 from recoverrun.worker.arrival.packing import Packing
+from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.data.batch_substitution import parts_of
 
 OWN = frozenset({__name__})
@@ -192,3 +193,20 @@ def test_before_items_are_passed_only_what_holds_no_tensor_is_put() -> None:
 
     assert newcomer.total == 2.5
     assert newcomer.rows.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "made", [{"t": ([1.0], [2.0])}, {"loss/train": [1, 2], "of.all": [3]}, {"a b": {"x": 1}}]
+)
+def test_what_was_made_under_a_name_of_any_kind_is_put_there(made: dict[str, Any]) -> None:
+    theirs: dict[str, Any] = {"found": {}}
+    ours: dict[str, Any] = {"found": {}}
+    before = plain_values.digests(holdings([theirs], frozenset()))
+    theirs["found"].update(made)
+    packing = Packing([])
+    changed = plain_values.changed(holdings([theirs], frozenset()), before)
+    told = plain_values.pack(changed, packing)
+
+    plain_values.put(told, packing.tensors, holdings([ours], frozenset()))
+
+    assert ours == theirs
