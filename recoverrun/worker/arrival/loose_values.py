@@ -118,6 +118,7 @@ def told(
     before: Mapping[Key, Mark],
     bound: frozenset[str],
     packing: Packing,
+    *,
     whole: Iterable[str] = (),
 ) -> list[list[Any]]:
     """The values that have changed since `before`, and are not in `packing` yet: plain values for

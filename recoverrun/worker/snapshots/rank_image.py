@@ -96,7 +96,7 @@ def made(
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
-    manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole)
+    manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole=whole)
     # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)

@@ -164,7 +164,7 @@ def test_lists_that_are_told_as_plain_values_are_not_told_again() -> None:
     whole: set[str] = set()
     told = list(plain_values.changed(there, before, whole=whole))
 
-    found = loose_values.told(there, spaces, script.before, frozenset(), Packing([]), whole)
+    found = loose_values.told(there, spaces, script.before, frozenset(), Packing([]), whole=whole)
 
     assert [one.place for one in told] == [("found.a", None)]
     assert found == []
