@@ -12,7 +12,8 @@ from recoverrun.worker.data.object_copy import Copier
 from recoverrun.worker.data.rank_substitution import (
     RankPair,
     copied_samplers,
-    dataset_as,
+    rows_as,
+    stream_as,
     worker_init_as,
 )
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
@@ -38,22 +39,23 @@ def clone_for(
     What data set and samplers hold is copied, so that the script's objects stay as they are, except
     for objects whose identities are `seen`: others put those in place and back.
 
-    A map-style data set gets no worker processes yet: they need not begin with its first row
-    (`loader_workers`). An iterable data set, or `snapshot` if it is given, is copied with the rank
-    that it carries replaced, and read from its beginning. If the loader has worker processes, they
-    read it, since seeds and shares are theirs. A snapshot is of ours, and gets the attributes that
-    are `theirs`. Raises NotReplayable if the data cannot be the same.
+    A data set, or `snapshot` if it is given, is copied with the rank that it carries replaced. A
+    map-style one gets no worker processes yet: they need not begin with its first row
+    (`loader_workers`). An iterable one is read from its beginning. If the loader has worker
+    processes, they read it, since seeds and shares are theirs. A snapshot is of ours, and gets the
+    attributes that are `theirs`. Raises NotReplayable if the data cannot be the same.
     """
     clone = without_workers(loader, copied_samplers(loader, ranks))
     vars(clone)["worker_init_fn"] = worker_init_as(loader.worker_init_fn, ranks)
     _isolate(clone, loader, seen)
     if not isinstance(loader.dataset, IterableDataset):
+        _read_rows(clone, rows_as(clone.dataset, ranks))
         return clone
     data = loader.dataset if snapshot is None else snapshot.restored()
     if snapshot is not None:
         parts = Copier(strict=False, seen=seen)
         vars(data).update({name: parts.of(value) for name, value in theirs.items()})
-    vars(clone)["dataset"] = dataset_as(data, ranks, depth=2)
+    vars(clone)["dataset"] = stream_as(data, ranks)
     return with_workers(clone, loader)
 
 
@@ -72,6 +74,16 @@ def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Containe
         for name, value in vars(sampler).items():
             if name not in SAMPLER_NAMES:
                 vars(sampler)[name] = parts.of(value)
+
+
+def _read_rows(clone: "DataLoader[Any]", data: Any) -> None:
+    """Let `clone`, whose samplers are copies, read the map-style `data`."""
+    before = clone.dataset
+    vars(clone)["dataset"] = data
+    for sampler in samplers_of(clone):
+        for name, value in vars(sampler).items():
+            if value is before:
+                vars(sampler)[name] = data
 
 
 def keeps_workers(loader: "DataLoader[Any]") -> bool:

@@ -7,12 +7,12 @@ rank instead.
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
 from recoverrun.worker.data.shallow_copy import shallow_copy
@@ -22,6 +22,8 @@ from rendezvous.protocol.layout import Layout
 
 COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
 RANK_NAMES = ("rank", "process_index", "dp_rank")
+DEEPEST = 2
+"""Levels of objects below a data set in which ranks are looked for."""
 
 RankPlace = tuple[int, int]
 """What an object carries as its rank: among how many (0 if unknown), and which one."""
@@ -60,13 +62,13 @@ def _count(owner: Any) -> int:
 def rank_places(loader: "DataLoader[Any]") -> tuple[RankPlace, ...]:
     """Return the places of all objects below `loader` that carry a rank, in a fixed order."""
     places = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
-    if isinstance(loader.dataset, IterableDataset):
-        places += _places_within(loader.dataset, depth=2)
+    if hasattr(loader.dataset, "__dict__"):
+        places += _places_within(loader.dataset, DEEPEST)
     return tuple(places)
 
 
 def _places_of(owner: Any) -> list[RankPlace]:
-    """Return those that `copied_samplers` and `dataset_as` replace."""
+    """Return those that `copied_samplers` and `_as_rank` replace."""
     carried = [vars(owner)[name] for name in RANK_NAMES if type(vars(owner).get(name)) is int]
     return [(_count(owner), rank) for rank in carried]
 
@@ -143,14 +145,13 @@ def _with_rank_replaced(names: Mapping[str, Any], ranks: RankPair) -> dict[str, 
     }
 
 
-def dataset_as(owner: Any, ranks: RankPair, depth: int) -> Any:
+def stream_as(owner: Any, ranks: RankPair, depth: int = DEEPEST) -> Any:
     """Return a shallow copy of an iterable data set with the ranks in it and its objects replaced.
 
     Raises NotReplayable if it has a generator of its own: the copy would draw from the same one, or
     from one in another state. Also if it has an object that processes share: a barrier that waits
     for all readers must not meet one more.
     """
-    clone = shallow_copy(owner)
     for name, value in vars(owner).items():
         if _is_shared(value):
             raise NotReplayable(
@@ -158,10 +159,28 @@ def dataset_as(owner: Any, ranks: RankPair, depth: int) -> Any:
             )
         if object_generators.is_generator(value):
             raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
+    return _as_rank(owner, ranks, depth, stream_as)
+
+
+def rows_as(owner: Any, ranks: RankPair, depth: int = DEEPEST) -> Any:
+    """Return a shallow copy of a map-style data set with the ranks in it and its objects replaced;
+    the data set itself if it carries none.
+    """
+    return _as_rank(owner, ranks, depth, rows_as) if _carries_rank(owner, depth) else owner
+
+
+def _as_rank(
+    owner: Any, ranks: RankPair, depth: int, within: Callable[[Any, RankPair, int], Any]
+) -> Any:
+    """Return a shallow copy with the ranks in it replaced, and objects in it by what is `within`
+    them.
+    """
+    clone = shallow_copy(owner)
+    for name, value in vars(owner).items():
         if name in RANK_NAMES and type(value) is int:
             object.__setattr__(clone, name, ranks.of(owner, value))
         elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
-            object.__setattr__(clone, name, dataset_as(value, ranks, depth - 1))
+            object.__setattr__(clone, name, within(value, ranks, depth - 1))
     return clone
 
 
