@@ -290,7 +290,7 @@ class Newcomer:
         spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
         marks = loose_values.tensor_marks(there, spaces)
         first = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
-        placing.put_constants(parts, found, there)
+        complete = placing.put_constants(parts, found, there, wound=False)
         placing.put_state(parts, found, there, spaces)
         assert self.winding is not None, "wound to here"
         rebound_variables.put(told["rebound"], spaces, frames)
@@ -312,9 +312,12 @@ class Newcomer:
         if told["slot"] is not None:
             slot = fits(Context.unpack(told["slot"]))
             placing.put_context(visible, here, slot, write)
-            REGISTRY.restore(slot.generators)
+            inside = self.winding.sources.inside
+            REGISTRY.restore({k: v for k, v in slot.generators.items() if k not in inside})
         placing.put_values(reachable(data, global_, at.f_locals), own, write)
         placing.put_shares(parts, found, reachable(data, global_, at.f_locals))
+        if not complete:
+            placing.put_constants(parts, found, there, wound=True)
         learned.put(parts, told["learned"])
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         parts.taken.take(map(key_of, told["taken over"]), [one.loop for one in stack])

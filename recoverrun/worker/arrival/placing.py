@@ -29,6 +29,7 @@ from recoverrun.worker.context.values import copied, is_of_one_rank, put
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.replay import local_shards as shares
 from recoverrun.worker.replay.known_state import differing
+from recoverrun.worker.replay.rank_constants import CALLED
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 
@@ -122,14 +123,20 @@ def _refilled(present: dict[Any, Any], content: dict[Any, Any]) -> dict[Any, Any
     return present
 
 
-def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings) -> None:
-    """Place values in which other ranks differ outside of their loops. Raises NotReachable."""
-    own = parts.worker.runtime.own_modules
+def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings, *, wound: bool) -> bool:
+    """Place values in which other ranks differ outside of their loops. True if all are here.
+
+    Before iterators are `wound` to their places, what generators were given may be missing. Raises
+    NotReachable.
+    """
+    own, rank = parts.worker.runtime.own_modules, parts.worker.env.rank
     made = holdings([parts.sources.roots()], own, idle_hooks=False)
     everything = replace(there, held=[*there.held, *made.held])
-    missing = parts.executor.constants.learn(packed.manifest["constants"], everything, own)
-    if missing:
+    told = packed.manifest["constants"]
+    missing = parts.executor.constants.learn(told, everything, own, rank)
+    if missing and (wound or not missing.startswith(CALLED)):
         raise NotReachable(f"{missing} differs between ranks, and this process has none")
+    return not missing
 
 
 def put_shares(parts: PlaceParts, packed: PackedState, visible: Mapping[str, Any]) -> None:

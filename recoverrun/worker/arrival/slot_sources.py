@@ -6,7 +6,7 @@ numbers: of all that it made in earlier passes over its data, the slot has the l
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from types import GeneratorType
 from typing import Any
@@ -18,12 +18,15 @@ from recoverrun.worker.arrival.iterator_places import (
     at_path,
     items_given,
     loader_below,
+    source_of,
 )
 from recoverrun.worker.arrival.source_places import SourcePlace, loader_iterators
+from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.late_items import LateItems, Passing, kind_of, taken
 from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, PASSING_S, LoaderIterator
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
@@ -50,6 +53,7 @@ class SlotSources:
         self._passing = Passing(_next.__code__)
         self._moved: set[int] = set()  # numbers of those that have not given what they count
         self._unnamed = 0  # iterators that were made as items were passed: they get numbers below 0
+        self.inside: set[str] = set()  # names of generators of random numbers: see `_keep`
 
     def take(self, told: Sequence[SourcePlace], *, own_data: bool = False) -> None:
         """The places are told: the script may have made some of these iterators. With `own_data`
@@ -100,6 +104,7 @@ class SlotSources:
         """
         kind, mark, opened = _kind(items), self._runtime.draws.count, self._runtime.opened
         before, clock = read_streams(), _Clock(kind, count)
+        known = REGISTRY.alive().keys()
         with self._passes():
             for passed in range(count):
                 if not _next(items):
@@ -111,7 +116,16 @@ class SlotSources:
         self._runtime.opened = opened
         if read_streams() != before and not self._own_data:
             raise NotReachable(DRAWS.format(kind=kind))
+        self._keep(items, known)
         self._name(at_top)
+
+    def _keep(self, items: Iterator[Any], known: Set[str]) -> None:
+        """Generators of random numbers that `items` have made for themselves, unlike those that are
+        `known`, stand where the slot's do. Survivors cannot tell: they make such items anew.
+        """
+        source = source_of(items)
+        if isinstance(source, GeneratorSource) and source.again is not None:
+            self.inside |= REGISTRY.alive().keys() - known
 
     def bring(self, items: Iterator[Any], count: int) -> None:
         """Let `items`, which a variable holds, have given `count` items, as there.

@@ -26,6 +26,7 @@ from recoverrun.worker.data.worker_item import WorkerItem
 from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.rank_constants import CALLED
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
@@ -204,7 +205,7 @@ class DataSources:
 
 def _root(function: str) -> str:
     """The beginning of the name that all ranks have for a call of this generator function."""
-    return f"generator_{function.rpartition('.')[2]}"
+    return f"{CALLED}{function.rpartition('.')[2]}"
 
 
 def _makers(sources: Iterable[Source]) -> dict[str, Make]:

@@ -72,6 +72,9 @@ WRAPPERS = UserDict, UserList, ChainMap
 NESTED, ENTRIES, LOOKED_INTO = 4, 64, 1_024
 """Levels of an item of a loop, entries of each container there, and containers in all."""
 
+CALLED = "generator_"
+"""The beginning of all names of what generators of the script were called with."""
+
 Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 
@@ -186,19 +189,18 @@ class RankConstants:
         ]
         return [names, theirs, resting]
 
-    def learn(self, told: list[Any], holdings: Holdings, own: frozenset[str]) -> str:
-        """The ranks have told each other before this process began. What of it this one does not
-        hold, "" if it holds all.
+    def learn(self, told: list[Any], holdings: Holdings, own: frozenset[str], rank: int) -> str:
+        """The ranks have told each other before this process, of `rank`, began. What of it this one
+        does not hold, or has called with something else; "" if it holds all.
         """
         names, theirs, resting = told
-        mine = (
-            {leaf.name: leaf for leaf in _found(holdings, own, frozenset())}
-            if names or resting
-            else {}
-        )
-        missing = [name for name in (*names, *resting) if name not in mine]
-        if missing:
-            return str(missing[0])
+        found = _found(holdings, own, frozenset()) if names or resting else ()
+        mine = {leaf.name: leaf for leaf in found}
+        said = dict(zip(names, dict(theirs).get(rank, ()), strict=False))
+        for name in (*names, *resting):
+            called = name in said and name.startswith(CALLED)
+            if name not in mine or called and mine[name].digest != _digest(unpack(said[name])):
+                return str(name)
         self._own = [(mine[name], mine[name].digest) for name in names]
         self._resting = [(mine[name], mine[name].digest) for name in resting]
         self._theirs = {rank: list(map(unpack, held)) for rank, held in theirs}

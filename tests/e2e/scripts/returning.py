@@ -12,6 +12,7 @@ from pathlib import Path
 import evaluations
 import fading
 import masters
+import packed
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -195,9 +196,7 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
         dist.all_reduce(torch.ones(2))  # which nobody else calls
     optimizer.zero_grad()
     noisy = x + 0.01 * torch.randn_like(x)
-    if (
-        KIND == "loose" or late("noisy") or late("noisy, then lost")
-    ):  # of which nobody can tell what another rank draws
+    if KIND == "loose" or late("noisy") or late("noisy, then lost"):  # drawn where nobody sees it
         noisy += 0.01 * int.from_bytes(os.urandom(1), "little") / 255
     if WRAP == "stages":
         loss = run_stages(noisy, y)
@@ -385,6 +384,7 @@ SHAPES = {
     "ahead": by_reading_ahead,
     **dict.fromkeys(("phases", "silent phases"), by_phases),
     "odd state": by_odd_state,
+    "packed": lambda: packed.train_on(xs, ys, 300 + rank, STEPS, train),
     "trainer": lambda: Trainer().fit(),
 }
 end_here("prologue")
@@ -395,6 +395,6 @@ if WRAP.startswith("fsdp1"):  # whose state_dict gathers
     held = {str(number): param.detach() for number, param in enumerate(model.parameters())}
 else:
     held = (model.module if WRAP in DDP_FEATURES else model).state_dict()
-held = {**held, **KEPT}
+held |= KEPT
 weights = {name: one.to_local() if hasattr(one, "to_local") else one for name, one in held.items()}
 torch.save(weights, os.path.join(OUT, f"weights{rank}.pt"))

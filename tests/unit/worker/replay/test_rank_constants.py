@@ -4,6 +4,7 @@ rank.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 import torch
 
 from recoverrun.worker.context.object_graph import holdings
-from recoverrun.worker.context.values import same
+from recoverrun.worker.context.values import pack, same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
 from recoverrun.worker.replay.rank_constants import Leaf, RankConstants
 
 NAME = "common_of_test_constants"
+OWN = frozenset({NAME})
 
 
 class Settings:
@@ -266,3 +268,20 @@ def test_what_has_moved_since_is_not_told_to_a_newcomer_where_it_is_passed_over(
     holder.update({"moving": 8, "of a module": 9})
 
     assert constants.told() == [["still", "of a module"], [[1, [4, 6]]], []]
+
+
+@pytest.mark.parametrize(
+    ("calls", "missing"),
+    [
+        ({"generator_batches_0": partial(iter, 7)}, ""),
+        ({"generator_batches_0": partial(iter, 8)}, "generator_batches_0[0]"),
+        ({}, "generator_batches_0[0]"),
+    ],
+    ids=["the same", "another", "not yet"],
+)
+def test_a_process_that_comes_later_has_called_its_generators_with_what_its_slot_was_given(
+    calls: dict[str, Any], missing: str
+) -> None:
+    told = [["generator_batches_0[0]"], [[0, [pack(5)]], [1, [pack(7)]]], []]
+
+    assert RankConstants().learn(told, holdings([calls], OWN), OWN, rank=1) == missing
