@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.loop_extent import UNSEEN, Extent, extent
@@ -54,6 +54,24 @@ class Endless(IterableDataset[int]):
         raise AssertionError("nobody asks")
 
 
+class Unsized(Sampler[int]):
+    """torch's loaders need no length of a sampler."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(SIZED)
+
+
+class Asked(Unsized):
+    def __len__(self) -> int:
+        raise AssertionError("nobody asks")
+
+
+def _loaders(sampler: Sampler[int]) -> list[DataLoader[int]]:
+    data: Any = SIZED
+    batches = BatchSampler(sampler, 5, drop_last=True)
+    return [DataLoader(data, 5, sampler=sampler), DataLoader(data, batch_sampler=batches)]
+
+
 def _generator() -> Iterator[int]:
     yield 1
 
@@ -93,7 +111,12 @@ def test_the_shortest_of_what_is_zipped_tells_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "over", [_generator(), OfTheScript(), DataLoader(Endless()), None, iter(int, 1)]
+    "over",
+    [
+        *(_generator(), OfTheScript(), DataLoader(Endless()), None, iter(int, 1)),
+        *_loaders(Unsized()),
+        *_loaders(Asked()),
+    ],
 )
 def test_what_tells_no_length_is_unseen(over: Any) -> None:
     assert _seen((over, [(0, "batch")])) == UNSEEN
