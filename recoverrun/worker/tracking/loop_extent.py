@@ -25,6 +25,9 @@ COUNTERS = (
 SIZED = frozenset({"builtins", "collections", "torch", "torchdata", "accelerate", "lightning"})
 """Packages whose containers and loaders are asked for their length."""
 
+DEEPEST = 3
+"""Levels of samplers of samplers that are looked at."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
@@ -126,9 +129,17 @@ def _has_length(iterable: Any) -> bool:
     """True if asking for its length runs nothing of the script that loops do not run themselves."""
     if getattr(iterable, "_dataset_kind", 0) != 0:
         return False  # A loader over an IterableDataset remembers that it was asked, and warns.
-    parts = (getattr(iterable, name, None) for name in ("batch_sampler", "sampler"))
-    methods = [getattr(type(one), "__len__", None) for one in (iterable, *filter(None, parts))]
+    methods = [getattr(type(one), "__len__", None) for one in (iterable, *_samplers(iterable))]
     return all(method is not None and _package(method) in SIZED for method in methods)
+
+
+def _samplers(owner: Any, depth: int = DEEPEST) -> Iterator[Any]:
+    """The samplers of a loader and those below them. Their truth is not asked: that is a length."""
+    held = getattr(owner, "__dict__", {})
+    for one in (held.get(name) for name in ("batch_sampler", "sampler")):
+        if one is not None and depth:
+            yield one
+            yield from _samplers(one, depth - 1)
 
 
 def _package(method: Any) -> str:
