@@ -12,10 +12,10 @@ its item (augmentation), that draws them as well; else the lost rank's streams m
 ours did.
 
 A loader may be read ahead (accelerate reads one batch ahead to recognise the last one): then an
-item holds what an earlier call drew. A generator without a loader below is made anew and read from
-its beginning (`generator_again`). One that draws random numbers, to cut random pieces from a text
-for example, is resumed, once a proof has shown that this gives another rank's item and leaves no
-trace.
+item holds what an earlier call drew. A generator without a loader below is made anew, with those
+that it was given before they had begun, and read from its beginning (`generator_again`). One that
+draws random numbers, to cut random pieces from a text for example, is resumed, once a proof has
+shown that this gives another rank's item and leaves no trace.
 """
 
 from collections.abc import Generator
@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 
 from recoverrun.worker.data.batch_substitution import contains, pairs_for_rank, substituted
 from recoverrun.worker.data.generator_again import GeneratorAgain
-from recoverrun.worker.data.generator_wrapper import Make
+from recoverrun.worker.data.generator_wrapper import Anew, Make
 from recoverrun.worker.data.runtime import GeneratorRuntime
 from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.errors import NotReplayable
@@ -83,6 +83,7 @@ class GeneratorSource(RankAware):
         self._positions: dict[int, int] = {}
         self._loads = False  # it has drawn from a loader
         self._ahead: list[Draw] = []  # in no item so far
+        self._below: dict[int, int] = {}  # items that generators below have given to this one
         self.again = None if make is None else GeneratorAgain(make, name)
 
     def __iter__(self) -> "GeneratorSource":
@@ -125,7 +126,7 @@ class GeneratorSource(RankAware):
             self._runtime.asking -= 1
         draws = self._runtime.draws_since(mark)
         after = read_streams() if before is not None else None
-        self._loads = self._loads or draws is None or bool(draws)
+        self._loads = self._loads or draws is None or not all(map(self._makes_anew, draws))
         if before != after or value is not None:
             self.again = None  # it is resumed
         by_loader = before is not None and [one.source.moved for one in draws or ()] == [
@@ -136,6 +137,18 @@ class GeneratorSource(RankAware):
         self._runtime.fold(mark, Draw(self, self.count, item, taken))
         self.count += 1
         return item
+
+    def _makes_anew(self, draw: Draw) -> bool:
+        """True if a generator that is made anew with this one gave the draw, and nobody else has
+        asked it since this one did.
+        """
+        source, again = draw.source, self.again
+        if again is None or not isinstance(again.make, Anew):
+            return False
+        if not isinstance(source, GeneratorSource) or source.again is None or source._loads:
+            return False
+        expected, self._below[source.number] = self._below.get(source.number, 0), draw.index + 1
+        return draw.index == expected
 
     def _parts_of(self, item: Any, draws: list[Draw] | None) -> list[Draw] | None:
         """Return which of `draws`, and of those read ahead, `item` holds.

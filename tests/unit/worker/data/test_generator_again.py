@@ -1,5 +1,6 @@
 """Generators of the script that are made anew for another rank, and read from their beginning."""
 
+import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import torch
 from recoverrun.worker.data import generator_again
 from recoverrun.worker.data.generator_again import GeneratorAgain
 from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.data.generator_wrapper import maker
+from recoverrun.worker.data.generator_wrapper import maker, same_kind
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
@@ -67,6 +68,64 @@ def test_a_rank_whose_data_end_before_ours_do() -> None:
     as_other(play, feed, 1)
 
     assert play.spoiled == f"rank {OTHER} has no more data where this rank has"
+
+
+def pairs(items: Iterator[int], size: int) -> Iterator[list[int]]:
+    """Packs what it is given, and begins with what one block had left over."""
+    left = [next(items)]
+    while True:
+        left += [next(items) for _ in range(size)]
+        yield left[:size]
+        left = left[size:]
+
+
+def served(play: Play, function: Any) -> Any:
+    """The function as the script sees it."""
+    numbers = itertools.count()
+
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        make = maker(function, args, kwargs)
+        name, number = function.__name__, 10 * len(function.__name__) + next(numbers)
+        return GeneratorSource(function(*args, **kwargs), name, play, number, make)
+
+    return same_kind(function, serve)
+
+
+def chain(play: Play) -> tuple[Any, Any]:
+    """A generator over another one of the script's, and that."""
+    below = served(play, share)(90)
+    return served(play, pairs)(items=below, size=2), below
+
+
+def test_a_generator_is_made_anew_with_those_that_it_was_given() -> None:
+    play = Play()
+    packed, _ = chain(play)
+    own = [next(packed) for _ in range(3)]
+    NOW["rank"] = OTHER
+
+    assert [as_other(play, packed.gi_yieldfrom, index) for index in (0, 2)] == [[2, 5], [14, 17]]
+    NOW["rank"] = 0
+    assert [*own, next(packed)] == [[0, 3], [6, 9], [12, 15], [18, 21]]
+    assert play.spoiled == ""
+
+
+def test_one_below_that_others_ask_too_cannot_be_read_again() -> None:
+    play = Play()
+    packed, below = chain(play)
+    next(packed)
+    next(below)
+    next(packed)
+
+    as_other(play, packed.gi_yieldfrom, 1)
+
+    assert play.spoiled == "pairs gives data of a loader and others"
+
+
+def test_one_below_that_has_begun_cannot_be_read_again() -> None:
+    below = served(Play(), share)(90)
+    next(below)
+
+    assert maker(pairs, (below, 2), {}) is None
 
 
 def drawing(generator: torch.Generator | None) -> Iterator[Any]:
