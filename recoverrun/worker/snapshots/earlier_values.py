@@ -41,14 +41,13 @@ class EarlierValues:
         self.before: ValuesAtStart | None = None  # until the script is about to train
         self.unseen = ""  # why it is not known
         self.files = FilesReadBack(lambda: parts.worker.runtime.own_modules)
+        self._unasked = parts.worker.env.snapshot_every == UNASKED
         self._born, self._looked_s = time.monotonic(), 0.0
 
     def look_around(self) -> None:
         """The script may be about to train."""
-        QUEUES.watch()
-        self.files.watch()
-        runtime = self._parts.worker.runtime
-        unasked = self._parts.worker.env.snapshot_every == UNASKED
+        self._watch()
+        runtime, unasked = self._parts.worker.runtime, self._unasked
         began = time.monotonic()
         if unasked and self._looked_s > LOOKS_S + SHARE * (began - self._born):
             self.before, self.unseen = None, MANY
@@ -64,7 +63,16 @@ class EarlierValues:
 
     def step_begins(self, stack: Sequence[LoopFrame]) -> None:
         """Note the top of the last loop of `stack`."""
+        self._watch()
         self._outer.step_begins(stack)
+
+    def _watch(self) -> None:
+        """See what the script takes from queues and writes to files from now on. It costs a little:
+        not while nobody has asked for snapshots, and steps may outlive a loss.
+        """
+        if not (self._unasked and self._parts.worker.transacts):
+            QUEUES.watch()
+            self.files.watch()
 
     def note(self, top: Top) -> None:
         """An iteration begins, perhaps of a loop around those whose iterations are steps."""
