@@ -34,6 +34,8 @@ OUR_VERDICTS = STOPPED | {ExitCode.NEVER_FORMED, ExitCode.HANG, ExitCode.PARTITI
 HANDED_DOWN = (128 + signal.SIGHUP, 128 + signal.SIGQUIT)
 """Without a rank to blame, these were sent to the launcher by somebody, too."""
 
+NOTHING_YET = "no snapshot was safe yet: there was nothing to go back to"
+
 FRAMES = 3
 """The innermost calls that led to an error; the whole traceback is on the console or in the log."""
 
@@ -62,6 +64,8 @@ def failure_report(
     lines = [_cause(facts, root, exit_code), *where_from(traceback)]
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(root)
+        if facts.promise == "rollback" and facts.deaths and not any(log.of("snapshot.safe")):
+            lines.append(NOTHING_YET)
     lines += _before(losses_of(facts, blind=blind), figures.returned(facts))
     if facts.commits or any(log.of("node.join")):  # The coordinating node knows if there were any.
         lines += _progress(facts, exit_code)

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.reports.failure_report import LINES, failure_report, where_from, without_journal
+from recoverrun.reports.failure_report import (
+    LINES,
+    NOTHING_YET,
+    failure_report,
+    where_from,
+    without_journal,
+)
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
@@ -178,6 +184,25 @@ def test_a_run_whose_steps_nobody_votes_on_is_not_said_to_have_done_none(
 
     text = failure_report(read_run(story.close()), 1, tmp_path)
     assert ("it failed before the first step" in text) != rolls_back
+
+
+@pytest.mark.parametrize(
+    ("promise", "safe", "told"),
+    [("rollback", False, True), ("rollback", True, False), ("unprotected", False, False)],
+)
+def test_a_loss_before_the_first_snapshot_is_told_as_one(
+    promise: str, safe: bool, told: bool, tmp_path: Path
+) -> None:
+    story = Story(tmp_path)
+    story.write("promise.state", "one process", promise=promise, microbatches=1)
+    if safe:
+        story.write("snapshot.safe", "", attempt=0, step=3)
+    story.exit(0, signal=9)
+    story.end(137, 0)
+
+    text = failure_report(read_run(story.close()), 137, tmp_path)
+
+    assert (NOTHING_YET in text) is told
 
 
 def test_signals_are_named() -> None:
