@@ -5,11 +5,11 @@ gone. While our child lives, its handler is put aside. It is called afterwards i
 not waited for has ended meanwhile.
 """
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -20,19 +20,31 @@ def unheard_ends() -> Iterator[None]:
     if not ours or not callable(handler):
         yield
         return
-    came: list[int] = []
+    came, before = list[int](), _ended()
     signal.signal(signal.SIGCHLD, lambda number, _: came.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGCHLD, handler)
-        if came and _another_ended():
+        if came and (before is None or (_ended() or set()) - before):
             signal.raise_signal(signal.SIGCHLD)
 
 
-def _another_ended() -> bool:
+def _ended() -> set[int] | None:
+    """The children of this process that have ended and are not waited for; None where the system
+    does not list children.
+    """
+    lists = list(Path("/proc/self/task").glob("*/children"))
+    if not lists:
+        return None
+    pids = [pid for one in lists for pid in _read(one).split()]
+    # Behind the name, which may hold anything: `pid (name) state`.
+    states = {pid: _read(Path("/proc", pid, "stat")).rpartition(")")[2].strip() for pid in pids}
+    return {int(pid) for pid, state in states.items() if state.startswith("Z")}
+
+
+def _read(path: Path) -> str:
     try:
-        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return ended is not None
+        return path.read_text()
+    except OSError:  # it has ended since
+        return ""

@@ -32,6 +32,19 @@ def test_a_script_that_watches_its_children_is_not_told_of_its_end(heard: list[i
     assert heard == []
 
 
+def test_one_that_had_ended_before_is_not_told_of_again(heard: list[int]) -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    told = len(heard)
+
+    assert run(lambda: {"answer": 1}, WITHIN_S) == {"answer": 1}
+
+    assert len(heard) == told
+    os.waitpid(pid, 0)
+
+
 def test_a_child_of_the_script_that_ends_meanwhile_is_told_of(heard: list[int]) -> None:
     waits, release = os.pipe()
     pid = os.fork()
