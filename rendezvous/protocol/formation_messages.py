@@ -123,7 +123,7 @@ class PlannedLeaves:
 
 
 LossNews = Strikes | PlannedLeaves
-"""What launchers tell each other of those who are gone."""
+"""The messages of launchers about those who are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
