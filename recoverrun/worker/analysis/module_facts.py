@@ -109,7 +109,8 @@ class _Pass:
     def __init__(self) -> None:
         self.found = ModuleFacts()
         self._yields: set[int] = set()  # functions in which a `yield` stands, by identity
-        self._added_to: set[int] = set()  # `x` of statements such as `x.append(1)`, by identity
+        # `x` of statements such as `x.append(1)` and `x["loss"] = 1`, by identity
+        self._added_to: set[int] = set()
         self._handed: set[int] = set()  # `x` of calls such as `f(x)`, by identity
 
     def over(self, nodes: Iterable[ast.AST], facts: CodeFacts) -> None:
@@ -141,7 +142,9 @@ class _Pass:
                     self.found.makers.update(owners)
                 case ast.Expr(value=ast.Call(func=ast.Attribute(attr=method, value=held))):
                     if method in ADDING:
-                        self._added_to.add(id(held))
+                        self._added_to.add(id(_container(held)))
+                case ast.Subscript(ctx=ast.Store()) if _container(node) is not node:
+                    self._added_to.add(id(_container(node)))
                 case ast.Yield() | ast.YieldFrom():
                     self._yields.add(id(around))
                 case _:
@@ -272,6 +275,15 @@ class _Pass:
     def _stand(self, name: str, sources: Iterable[str]) -> None:
         """Let `name` stand for each of `sources`."""
         self.found.aliases.setdefault(name, set()).update(sources)
+
+
+def _container(node: ast.AST) -> ast.AST:
+    """`x` of `x["loss"]`, which is what a log is by name; else the expression itself."""
+    match node:
+        case ast.Subscript(value=value, slice=ast.Constant(value=str()) | ast.JoinedStr()):
+            return _container(value)
+        case _:
+            return node
 
 
 def _name(node: ast.Name, facts: CodeFacts) -> None:

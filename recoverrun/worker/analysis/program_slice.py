@@ -5,7 +5,8 @@ differ between ranks and change, but only what code before the backward reads ca
 gradient. The slice holds the names in that code and in all functions that it may reach: by name, as
 a magic method, a property, a generator or a module's `forward`, or as a function that was passed to
 a library. A name stands for all variables and attributes of that name, which errs on the side of
-too many. `x += 1` and `x.append(1)` count as no read of `x`.
+too many. `x += 1`, `x.append(1)`, `x["loss"] = 1` and `x["loss"].append(1)` count as no read of
+`x`.
 """
 
 import ast

@@ -231,8 +231,38 @@ def test_a_log_that_code_adds_to_is_not_read(log: str, method: str) -> None:
     assert "log" not in reads.variables | reads.attributes
 
 
+@pytest.mark.parametrize("log", ["log", "self.log"])
 @pytest.mark.parametrize(
-    "use", ["last = log.append(x)", "log.append(log[-1] + x)", "log.append(x)\n    x += log[0]"]
+    "use",
+    [
+        "{}['at'] = x.loss",
+        "{}['at'] += x.loss",
+        "{}[f'at {{x}}'] = x.loss",
+        "{}['at'].append(x.loss)",
+        "{}['at']['step'] = x.loss",
+    ],
+)
+def test_a_log_by_name_is_not_read(log: str, use: str) -> None:
+    """`metrics["loss"] += loss.item()` made each later step of an epoch `equal-count`."""
+    reads = _reads(f"for x in xs:\n    {use.format(log)}\n    x.backward()")
+
+    assert reads is not None and "loss" in reads.attributes
+    assert "log" not in reads.variables | reads.attributes
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "last = log.append(x)",
+        "log.append(log[-1] + x)",
+        "log.append(x)\n    x += log[0]",
+        "log[x] = 1",
+        "log[0] = x",
+        "log['at'] = log['before']",
+        "x = log['at']",
+        "log['at'](x)",
+        "del log['at']",
+    ],
 )
 def test_a_log_of_which_code_makes_something_is_read(use: str) -> None:
     reads = _reads(f"for x in xs:\n    {use}\n    x.backward()")
