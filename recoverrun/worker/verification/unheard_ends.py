@@ -31,10 +31,13 @@ def unheard_ends() -> Iterator[None]:
 
 
 def _ended() -> set[int] | None:
-    """The children of this process that have ended and are not waited for; None where the system
-    does not list children.
+    """The children of this process that have ended and are not waited for; None where that cannot
+    be told: the system does not list children, or no file can be opened.
     """
-    lists = list(Path("/proc/self/task").glob("*/children"))
+    try:
+        lists = list(Path("/proc/self/task").glob("*/children"))
+    except OSError:
+        return None
     if not lists:
         return None
     pids = [pid for one in lists for pid in _read(one).split()]

@@ -1,6 +1,7 @@
 """A script's handler of SIGCHLD is called for its own children alone."""
 
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -43,6 +44,18 @@ def test_one_that_had_ended_before_is_not_told_of_again(heard: list[int]) -> Non
 
     assert len(heard) == told
     os.waitpid(pid, 0)
+
+
+def test_where_no_file_can_be_opened_that_is_no_error_of_its(heard: list[int]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with unheard_ends():
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert heard == []
 
 
 def test_a_child_of_the_script_that_ends_meanwhile_is_told_of(heard: list[int]) -> None:
