@@ -81,7 +81,7 @@ class Trial:
 
     @property
     def goes_back(self) -> bool:
-        """True of a run of one replica that a loss costs steps: nobody votes on them."""
+        """True of a run of which no step outlives a loss: nobody votes on them."""
         return self.history.promise == "rollback"
 
     @property

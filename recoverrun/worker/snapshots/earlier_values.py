@@ -61,6 +61,10 @@ class EarlierValues:
                 self._parts.worker.take_no_snapshots(self.unseen)
         self._looked_s += time.monotonic() - began
 
+    def forget(self) -> None:
+        """No snapshot is taken any more: nothing is compared with what was before."""
+        self.before = None
+
     def step_begins(self, stack: Sequence[LoopFrame]) -> None:
         """Note the top of the last loop of `stack`."""
         self._watch()

@@ -143,13 +143,14 @@ class Taker:
             return
         if self._unasked and worker.guarantee.protects:
             worker.unvoted = None  # steps outlive a loss: nobody has asked for more
+            self._earlier_values.forget()
             return
         runtime = worker.runtime
         if not runtime.training_loops:
             if len(runtime.stack) == 1 and not top.iteration:
                 self._earlier_values.look_around()
             return
-        if not self._uncounted.none():
+        if not self._uncounted.iteration_begins():
             return
         if worker.guarantee.promise is None and worker.strategy is None:
             worker.roll_back(ONE_PROCESS)

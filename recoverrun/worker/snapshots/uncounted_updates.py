@@ -34,8 +34,10 @@ class UncountedUpdates:
         if self._loopless == WITHIN:
             self._worker.take_no_snapshots(runtime.why_no_loop())
 
-    def none(self) -> bool:
-        """True if steps are this rank's to count: nothing else is made of its gradients."""
+    def iteration_begins(self) -> bool:
+        """An iteration of a loop begins. True if steps are this rank's to count: nothing else is
+        made of its gradients.
+        """
         worker = self._worker
         if worker.guarantee.promise == "rollback" or worker.env.world_size == 1:
             return True

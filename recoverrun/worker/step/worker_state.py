@@ -206,8 +206,8 @@ class WorkerState:
         if self.refusal:
             return
         if snapshots and self.without_survivors == "rollback":
-            after = FIRST_AFTER if self.env.snapshot_every == UNASKED else ""
-            self.guarantee.state("rollback", reason + after)
+            waits = self.env.snapshot_every == UNASKED and not self.env.restore
+            self.guarantee.state("rollback", reason + FIRST_AFTER * waits)
             return
         if not self.protected:
             self.runtime.mode.retire()

@@ -54,6 +54,6 @@ def test_processes_that_have_met_no_other_one_take_none(monkeypatch: pytest.Monk
     for _ in range(WITHIN):
         assert not play.reasons
         play.uncounted.updated()
-        assert not play.uncounted.none()
+        assert not play.uncounted.iteration_begins()
 
     assert play.reasons == [APART]

@@ -29,7 +29,7 @@ class Refusing:
         self.lost, self.acting = lost, acting
         self.protected = True
         self.unvoted = UnvotedSteps(cast("Any", None), unserved=lambda: unserved)
-        self.env = SimpleNamespace(snapshot_every=every, rank=1)
+        self.env = SimpleNamespace(snapshot_every=every, restore="", rank=1)
         self.ended: list[str] = []  # snapshots
         self.runtime = SimpleNamespace(mode=ExecutionMode())
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from queue import SimpleQueue
 from types import FrameType
 
 import pytest
@@ -67,11 +68,13 @@ def _leave(frame: FrameType | None, limit_s: float) -> None:
 
 
 @contextmanager
-def _looked_after(timer: ExecutionTimer) -> Iterator[None]:
-    """A control thread."""
+def _looked_after(timer: ExecutionTimer, go: "SimpleQueue[None] | None" = None) -> Iterator[None]:
+    """A control thread, which looks from the beginning, or once it is told to `go`."""
     over = threading.Event()
 
     def look() -> None:
+        if go is not None:
+            go.get(timeout=20)
         while not over.wait(0.01):
             timer.look()
 
@@ -134,12 +137,14 @@ def test_who_waits_in_torchs_communication_is_not_let_go_before_its_mates(
 ) -> None:
     let_go: list[int] = []
     timer._let_go = lambda thread, limit_s: let_go.append(thread)
-    waiting = compile("store.wait(['never'], limit)", f"{COMMUNICATION}/waiting.py", "exec")
-    names = {"store": HashStore(), "limit": timedelta(seconds=0.5)}
+    text = "go(None)\nstore.wait(['never'], limit)"
+    waiting = compile(text, f"{COMMUNICATION}/waiting.py", "exec")
+    go: SimpleQueue[None] = SimpleQueue()  # its calls are no frames of Python's
+    names = {"go": go.put, "store": HashStore(), "limit": timedelta(seconds=0.5)}
 
     with timer.within(0.0, _leave):
         timer.too_late_to_interrupt()
-        with _looked_after(timer), pytest.raises(DistStoreError):
+        with _looked_after(timer, go), pytest.raises(DistStoreError):
             exec(waiting, names)
 
     assert let_go == []
