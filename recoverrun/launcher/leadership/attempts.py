@@ -15,7 +15,7 @@ from rendezvous.protocol.records import Json, Record
 EARLY_RESTARTS = 3
 """For a loss before recovery can help, which do not count."""
 
-EARLY = "{}, before the first step was over: all ranks are started again"
+EARLY = "{}, before the first step was over"
 
 
 class Attempts:
