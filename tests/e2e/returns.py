@@ -32,6 +32,7 @@ class Returning:
     faulty: tuple[str, ...] = ()  # options of the script: what a machine does to one rank
     checks: tuple[str, ...] = ()  # options that notice it
     comes: int = 1  # how many returns are awaited
+    then: int | None = None  # a rank that is killed once the first replica is back
     script: str = "returning.py"
 
     @property
@@ -70,6 +71,9 @@ def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
     with running(
         job, folder, inject=job.kills, options=options, arguments=more, bound_s=WITHIN_S
     ) as run:
+        if job.then is not None:
+            run.await_record("replica.return")
+            run.kill(job.then)
         run.await_record(
             "replica.return", lambda _: len(run.records("replica.return")) >= job.comes
         )
