@@ -72,7 +72,8 @@ def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
         job, folder, inject=job.kills, options=options, arguments=more, bound_s=WITHIN_S
     ) as run:
         if job.then is not None:
-            run.await_record("replica.return")
+            first = run.await_record("replica.return")
+            run.await_record("step.commit", lambda one: one["step"] >= first["step"])
             run.kill(job.then)
         run.await_record(
             "replica.return", lambda _: len(run.records("replica.return")) >= job.comes

@@ -39,7 +39,7 @@ def from_donor(worker: WorkerState, donor: int, fetch: Callable[[], Fetched]) ->
         view = worker.view
         return future.done() or (view is not None and not may_tell(donor, view))
 
-    threading.Thread(target=carry_out, name="arrival fetch", daemon=True).start()
+    threading.Thread(target=carry_out, name="recoverrun-fetch", daemon=True).start()
     with worker.changed:
         worker.changed.wait_for(over)
     if not future.done():

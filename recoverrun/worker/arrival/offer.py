@@ -81,7 +81,7 @@ class Offer:
         self._server: threading.Thread | None = None
         self._entrance = TokenListener(host)
         self.address = Address(host, self._entrance.port, self._entrance.token)
-        self._porter = threading.Thread(target=self._let_in, name="arrival door", daemon=True)
+        self._porter = threading.Thread(target=self._let_in, name="recoverrun-door", daemon=True)
         self._porter.start()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Offer:
                 return
             self._line = line
             thread = threading.Thread(
-                target=self._serve, args=(line,), name="arrival donor", daemon=True
+                target=self._serve, args=(line,), name="recoverrun-donor", daemon=True
             )
             self._server = thread
             thread.start()

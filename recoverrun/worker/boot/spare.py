@@ -186,7 +186,7 @@ def _take_environment(order: SpareOrder) -> None:
 def _become_idle() -> bool:
     """True if this process now runs only when nobody else wants to, and may return from that."""
     found: list[bool] = []
-    trial = threading.Thread(target=lambda: found.append(_may_return()))
+    trial = threading.Thread(target=lambda: found.append(_may_return()), name="recoverrun-idle")
     trial.start()
     trial.join()
     if found == [True]:

@@ -14,7 +14,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.boot import new_program, run_script
-from recoverrun.worker.boot.children import forget_in_children
+from recoverrun.worker.boot.children import (
+    call_handlers_for_the_scripts_forks,
+    forget_in_children,
+)
+from recoverrun.worker.boot.hidden_threads import hide_threads
 from recoverrun.worker.error_file import words_of
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import Started
@@ -45,6 +49,8 @@ def start(environ: Mapping[str, str], assemble: Assemble) -> Started:
     worker = _Worker(env, assemble)
     when_imported("random", REGISTRY.watch_random)
     when_imported("torch", worker.torch_arrived)
+    call_handlers_for_the_scripts_forks()
+    hide_threads()
     new_program.watch(lambda: worker.driver is not None, worker.replaced)
     return Started(
         runtime=LoopTracker(worker.runtime),

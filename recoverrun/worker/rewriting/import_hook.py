@@ -281,6 +281,11 @@ def _parts(path: str, folder: str) -> list[str]:
     return path[len(folder) :].split(os.sep)
 
 
+def is_installed(path: str) -> bool:
+    """True if a file belongs to Python or to a package that is installed beside it."""
+    return _is_in_stdlib(path) or not INSTALLED.isdisjoint(path.split(os.sep))
+
+
 def _is_in_stdlib(path: str) -> bool:
     """True if a path is in the standard library (in which packages may be installed)."""
     return any(

@@ -1,0 +1,49 @@
+"""Threads of ours are not seen by the script; and all that we start there have such a name."""
+
+import ast
+import threading
+from pathlib import Path
+
+import pytest
+
+from recoverrun.worker.boot.hidden_threads import OURS, hide_threads
+
+ROOT = Path(__file__).resolve().parents[4]
+BESIDE_THE_SCRIPT = ("recoverrun/worker", "ft_collectives")
+
+
+def test_the_script_sees_its_own_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("enumerate", "active_count"):
+        monkeypatch.setattr(threading, name, getattr(threading, name))
+    over = threading.Event()
+    own, ours = (threading.Thread(target=over.wait, name=name) for name in ("own", f"{OURS}one"))
+    before = threading.active_count()
+    own.start()
+    ours.start()
+
+    hide_threads()
+
+    try:
+        assert own in threading.enumerate()
+        assert ours not in threading.enumerate()
+        assert threading.active_count() == before + 1
+    finally:
+        over.set()
+        own.join()
+        ours.join()
+
+
+def test_every_thread_beside_the_script_has_a_name_that_hides_it() -> None:
+    calls = [
+        (path.name, call)
+        for folder in BESIDE_THE_SCRIPT
+        for path in (ROOT / folder).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) in ("threading.Thread", "Thread", "threading.Timer", "Timer")
+    ]
+    assert calls
+    for file, call in calls:
+        names = [one.value for one in call.keywords if one.arg == "name"]
+        named = [one.value for one in names if isinstance(one, ast.Constant)]
+        assert [name for name in named if str(name).startswith(OURS)], f"{file}: {call.lineno}"
