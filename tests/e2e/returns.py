@@ -17,6 +17,9 @@ WITHIN_S = 280.0
 STEPS = 240
 """Of 0.8 s each until it is back, and then of some milliseconds."""
 
+PROVED = 40
+"""So many steps after its return a replica has shown that it can make up others' data."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returning:
@@ -32,7 +35,7 @@ class Returning:
     faulty: tuple[str, ...] = ()  # options of the script: what a machine does to one rank
     checks: tuple[str, ...] = ()  # options that notice it
     comes: int = 1  # how many returns are awaited
-    then: int | None = None  # a rank that is killed once the first replica is back
+    then: int | None = None  # a rank that is killed once a first one is back
     script: str = "returning.py"
 
     @property
@@ -73,7 +76,7 @@ def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
     ) as run:
         if job.then is not None:
             first = run.await_record("replica.return")
-            run.await_record("step.commit", lambda one: one["step"] >= first["step"])
+            run.await_record("step.commit", lambda one: one["step"] >= first["step"] + PROVED)
             run.kill(job.then)
         run.await_record(
             "replica.return", lambda _: len(run.records("replica.return")) >= job.comes
