@@ -41,7 +41,9 @@ class Structure:
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._parts = [(one, dict(one._modules), frozenset(one._parameters)) for one in modules]
+        self._parts = [
+            (one, dict(one._modules.items()), frozenset(one._parameters.keys())) for one in modules
+        ]
 
     @property
     def changed(self) -> str:
@@ -64,7 +66,7 @@ class Structure:
 
 def _more(module: nn.Module, names: Set[str]) -> Set[str]:
     """Names of parameters that the module did not have."""
-    return module._parameters.keys() - names
+    return set(module._parameters.keys()) - names
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
     inside = [one for module in modules for one in module.buffers(recurse=False)]
     every = {id(one): one for one in (*buffers, *inside) if not one.is_inference()}
     values = [(buffer, buffer.detach().clone()) for buffer in every.values()]
-    registers = [(module._buffers, dict(module._buffers)) for module in modules]
+    registers = [(module._buffers, dict(module._buffers.items())) for module in modules]
     attributes = [(module, dict(vars(module))) for module in modules if _has_own_code(module)]
     inner = [value for _, own in attributes for name, value in own.items() if name not in TORCHS]
     tensors = [
@@ -147,8 +149,12 @@ def _may_change_in_place(value: Any) -> bool:
 
 
 def _restore(attributes: dict[str, Any], own: Mapping[str, Any]) -> None:
-    for name in attributes.keys() - own.keys():
+    """Buffers of a scripted module are no dict, but a view of what its C++ code holds: it has these
+    methods, and names neither come nor go.
+    """
+    there = dict(attributes.items())
+    for name in there.keys() - own.keys():
         del attributes[name]
     for name, value in own.items():
-        if attributes.get(name, own) is not value:
+        if there.get(name, own) is not value:
             attributes[name] = value

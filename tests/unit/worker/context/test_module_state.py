@@ -70,6 +70,34 @@ def test_modules_are_left_as_they_were(change: Any) -> None:
     assert inner.hidden is hidden and inner.mean is mean
 
 
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes = self.passes + 1
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+def test_modules_that_torch_has_compiled_are_left_as_they_were() -> None:
+    models = [torch.jit.script(Counting()), torch.jit.trace(nn.BatchNorm1d(4), torch.ones(2, 4))]
+    inside = [module for model in models for module in model.modules()]
+    before = [buffer.clone() for model in models for buffer in model.buffers()]
+    batch = torch.randn(8, 4)
+
+    with untouched(inside, ()) as structure:
+        for model in models:
+            model(batch)
+        among_them = [buffer.clone() for model in models for buffer in model.buffers()]
+        assert structure.changed == ""
+
+    assert not all(map(torch.equal, among_them, before))
+    after = [buffer for model in models for buffer in model.buffers()]
+    assert all(map(torch.equal, after, before))
+
+
 def test_parameters_are_nobodys_business_here() -> None:
     model = Stateful()
     model.norm.weight.data.fill_(2.0)
