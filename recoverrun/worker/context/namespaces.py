@@ -71,14 +71,6 @@ def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -
     return {**module, **{name: value for name, value in local.items() if name not in made}}
 
 
-def copied(names: dict[str, Any]) -> dict[str, Any]:
-    """Copies of plain containers, as a body may change them and a snapshot be executed again."""
-    return {
-        name: value.copy() if type(value) in (list, dict, set) else value
-        for name, value in names.items()
-    }
-
-
 def put_back(target: Members, saved: dict[str, Any]) -> None:
     for name in [name for name in list(target) if name not in saved]:
         del target[name]

@@ -4,6 +4,7 @@ Variables and attributes that differ, lists that were changed in place since the
 large data and shares of data, and copies of the script's plain iterators. `revert` puts all back.
 """
 
+import operator
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
 from recoverrun.worker.context.member_views import (
     ORDER,
 )
-from recoverrun.worker.context.namespaces import copied, held, hold, put_back
+from recoverrun.worker.context.namespaces import held, hold, put_back
 from recoverrun.worker.context.object_members import (
     contents,
     is_framework,
@@ -38,7 +39,7 @@ from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import CONTAINERS, Top
 
 
 @dataclass(slots=True)
@@ -51,7 +52,11 @@ class UndoRecord:
     changed_globals: dict[str, Any] = field(default_factory=dict)
     deleted_globals: list[str] = field(default_factory=list)
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
-    filled: list[tuple[Any, list[Any]]] = field(default_factory=list)
+    filled: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def note(self, container: Any) -> None:
+        """Note the content of a list, dict or set that the code is about to work on."""
+        self.filled.append((container, container.copy()))
 
     def fill(self, present: Any, value: Any) -> bool:
         """Give a list, deque or set its content where it lies: closures and other names see it,
@@ -65,8 +70,9 @@ class UndoRecord:
 
     def refill(self) -> None:
         """Give filled containers back what they held."""
-        for changed, content in reversed(self.filled):
-            _fill(changed, content)
+        for container, content in reversed(self.filled):
+            if not _holds(container, content):
+                _fill(container, content)
 
 
 FILLED = (list, deque, set)
@@ -74,7 +80,17 @@ FILLED = (list, deque, set)
 
 def _fill(container: Any, content: Iterable[Any]) -> None:
     container.clear()
-    (container.update if type(container) is set else container.extend)(content)
+    (container.update if type(container) in (dict, set) else container.extend)(content)
+
+
+def _holds(container: Any, content: Any) -> bool:
+    """True if it holds the very objects that `content` does, in the same order."""
+    if len(container) != len(content):
+        return False
+    parts = [(container, content)]
+    if type(content) is dict:
+        parts.append((container.values(), content.values()))
+    return all(all(map(operator.is_, now, before)) for now, before in parts)
 
 
 class Substitution:
@@ -85,14 +101,29 @@ class Substitution:
         self._influence = influence
         self._shares = shares
 
-    def namespace(self, top: Top) -> dict[str, Any]:
+    def namespace(self, top: Top, undo: UndoRecord) -> dict[str, Any]:
         """The names in which the region runs. Code at module level needs the true globals:
         functions that it calls read them.
+
+        Lists, dicts and sets are the script's own, as a hook or an object may hold the same one,
+        and the code works on it through either. What the region binds itself is as it was when the
+        iteration began.
         """
+        names = dict(top.names)
+        for name, value in top.names.items():
+            bound = name in top.loop.carried
+            shared = top.containers.get(name) if bound else value
+            if type(shared) in CONTAINERS:
+                undo.note(shared)
+                names[name] = shared
+                if bound:
+                    _fill(shared, value)
+            elif bound and type(value) in CONTAINERS:
+                names[name] = value.copy()
         if top.loop.module_level:
-            top.globals.update(copied(top.names))
+            top.globals.update(names)
             return top.globals
-        return {**top.globals, **copied(top.names)}
+        return {**top.globals, **names}
 
     def apply(self, top: Top, theirs: Mapping[Key, Any], undo: UndoRecord) -> dict[str, Any]:
         """Put values of another rank in place; returns the names in which the region runs."""
@@ -102,13 +133,13 @@ class Substitution:
         for one, then in top.iterator_lists:  # the body may have made another iterator
             undo.filled.append((one, one[:]))
             one[:] = then
-        names = self.namespace(top)
+        names = self.namespace(top, undo)
         visible = {**module, **top.names}
         owners = [owner for _, owner in owners_of(visible, self._script.own_modules)]
         undo.attributes = [(owner, contents(owner)) for owner in owners]
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
-        spaces = [visible, {**module, **names}]  # the region sees copies of what it changes
+        spaces = [visible, {**module, **names}]  # the region sees copies of what it binds
         for path, value in attributes.items():
             self._require_told(path, value, theirs, visible)
             for owner in _distinct(resolve(space, path) for space in spaces):
@@ -119,7 +150,7 @@ class Substitution:
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
         for name in sorted(variables.keys() - top.loop.targets):
-            if name not in top.loop.carried and self._filled(top, names, name, variables, undo):
+            if undo.fill(names.get(name), variables[name]):
                 continue
             put(names, name, variables[name])
             if name not in top.names and names is not module and not is_mark(name):
@@ -158,17 +189,6 @@ class Substitution:
             and name not in theirs
             and not same(names.get(name), value)
         }
-
-    @staticmethod
-    def _filled(
-        top: Top, names: dict[str, Any], name: str, variables: Mapping[str, Any], undo: UndoRecord
-    ) -> bool:
-        """Fill what is there. Of a function's variables there are copies only."""
-        present = top.names.get(name, names.get(name))
-        if not undo.fill(present, variables[name]):
-            return False
-        names[name] = present
-        return True
 
     def find(
         self,
@@ -248,7 +268,8 @@ class Substitution:
     def as_ourselves(self, top: Top) -> Iterator[dict[str, Any]]:
         """The names in which a body is executed on fresh data of our own; then all is put back."""
         saved = dict(top.globals) if top.loop.module_level else None
-        names = self.namespace(top)
+        undo = UndoRecord(read_streams(), {})
+        names = self.namespace(top, undo)
         visible = {**top.globals, **top.names}
         kept = [
             # Their counts are of the script's own microbatches.
@@ -256,7 +277,6 @@ class Substitution:
             for _, owner in owners_of(visible, self._script.own_modules)
             if is_framework(owner)
         ]
-        undo = UndoRecord(read_streams(), {})
         originals = held(names, top.iterators)
         self.lend(names, top, undo)
         self.regroup(top, undo)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Loop
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
-from recoverrun.worker.tracking.microbatches import LoopFrame, Top
+from recoverrun.worker.tracking.microbatches import CONTAINERS, LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from recoverrun.worker.tracking.trained_loops import RETURNED, variables_of
@@ -135,6 +135,7 @@ class LoopTracker:
             bulk=observer.bulk({name: names[name] for name in carried}),
             iterators=observer.iterators(global_, read),
             iterator_lists=observer.iterator_lists(),
+            containers={name: local[name] for name in carried if type(local[name]) in CONTAINERS},
             positions=[(source, source.count) for source in self.script.sources],
             draws=loop_frame.draws[:],
             ahead=loop_frame.ahead,

@@ -25,6 +25,10 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     Switches = tuple[list[dtype | None], Callable[[], AbstractContextManager[None]], Modes]
 
 
+CONTAINERS = (list, dict, set)
+"""Kinds of values that code changes where they lie."""
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Top:
     """The variables that the body of a loop could see as an iteration began."""
@@ -54,6 +58,8 @@ class Top:
     iterator_lists: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
     """Lists that hold iterators over loaders, and what they held."""
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
+    containers: dict[str, Any] = field(default_factory=dict)
+    """The lists, dicts and sets of which `names` has copies."""
 
 
 @dataclass(slots=True, eq=False)

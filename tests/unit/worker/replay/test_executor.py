@@ -14,13 +14,9 @@ from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay import passing
 from recoverrun.worker.replay.executed import NothingReached
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.registry import Registry
-from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.step.forward_sync import ForwardSync
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
-from recoverrun.worker.tracking.script_runtime import ScriptRuntime
-from tests.unit.contexts import at, loop
 from tests.unit.worker.tracking.test_loop_tracker import Play
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
@@ -280,102 +276,3 @@ def test_a_source_that_has_ended_is_known_while_an_iteration_is_executed_again_t
     rank.script.inner([0], range(3), backward)
 
     assert known == [True, again, again]
-
-
-# --------------------------------------------------------------------------- lists
-
-
-class Stage:
-    """An iteration that began with a list as it was `then`; since that it was changed in place."""
-
-    def __init__(self, where: str, then: list[Any], now: list[Any], **more: Any) -> None:
-        self.rows, self.where = now, where
-        other = self.rows
-        module = where == "module"
-        seen = {"rows": self.rows, "other": self.rows, "peek": lambda: other}
-        context = at(0, names={"rows": then, "other": then})
-        self.top: Any = SimpleNamespace(
-            globals={} if where == "function" else seen, names=seen if where == "function" else {},
-            loop=loop(module_level=module, **more), attributes={}, context=context,
-            groups=[], iterator_lists=[],
-        )  # fmt: skip
-        executor = Executor(ScriptRuntime(0), pytest.fail)
-        self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
-        self.undo = UndoRecord(read_streams(), {})
-
-    def apply(self, **theirs: Any) -> dict[str, Any]:
-        return self.substitution.apply(self.top, theirs, self.undo)
-
-    def revert(self) -> None:
-        self.substitution.revert(self.top, self.undo)
-
-
-WHERE = ["module", "global", "function"]
-
-
-@pytest.mark.parametrize("where", WHERE)
-def test_a_list_that_was_changed_in_place_since_the_iteration_began_is_as_it_was_then(
-    where: str,
-) -> None:
-    stage = Stage(where, [[1], 2], [3, 4, 5])
-
-    names = stage.apply()
-
-    assert names["rows"] == names["other"] == names["peek"]() == [[1], 2]
-    stage.revert()
-    assert stage.rows == [3, 4, 5]
-
-
-@pytest.mark.parametrize("where", WHERE)
-def test_another_rank_s_list_is_seen_by_closures_and_under_other_names(where: str) -> None:
-    stage = Stage(where, [1], [1])
-
-    names = stage.apply(rows=[7, 8], other=[7, 8])
-    names["rows"].append(9)
-
-    assert names["peek"]() == names["other"] == [7, 8, 9]
-    stage.revert()
-    assert stage.rows == [1] and names["peek"]() is stage.rows
-
-
-@pytest.mark.parametrize("where", WHERE)
-def test_a_list_of_iterators_holds_those_that_it_held_then(where: str) -> None:
-    old, new = iter("a"), iter("b")
-    stage = Stage(where, [], [new])
-    stage.top.context = at(0)
-    stage.top.iterator_lists = [(stage.rows, [old])]
-
-    names = stage.apply()
-
-    assert names["rows"] == names["other"] == names["peek"]() == [old]
-    stage.revert()
-    assert stage.rows == [new]
-
-
-def test_what_is_put_in_place_is_not_what_was_noted() -> None:
-    """An iteration may be executed more than once."""
-    stage = Stage("module", [[1]], [])
-
-    names = stage.apply()
-    names["rows"][0].append(2)
-    names["rows"].clear()
-
-    assert stage.top.context.names["rows"] == [[1]]
-
-
-def test_a_list_that_one_iteration_hands_to_the_next_is_the_snapshot_s() -> None:
-    stage = Stage("function", [1], [2], carried=frozenset({"rows", "other"}))
-
-    names = stage.apply(rows=[5])
-
-    assert (names["rows"], names["peek"]()) == ([5], [2])
-
-
-def test_a_list_in_the_place_of_something_else_is_another_one() -> None:
-    stage = Stage("module", [1], [1])
-    stage.top.globals["rows"] = None
-
-    assert stage.apply(rows=[5])["rows"] == [5]
-    assert stage.rows == [1]
-    stage.revert()
-    assert stage.top.globals["rows"] is None

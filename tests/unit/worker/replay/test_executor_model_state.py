@@ -13,7 +13,8 @@ from recoverrun.worker.replay.executed import Misled
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.tracking.microbatches import Microbatch
-from tests.unit.worker.replay.test_executor import Rank, Stage
+from tests.unit.worker.replay.test_executor import Rank
+from tests.unit.worker.replay.test_substitution_containers import Stage
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
 
