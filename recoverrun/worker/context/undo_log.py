@@ -136,7 +136,7 @@ def optimizers_rest(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[Non
     kept = [(vars(one), _updates(one)) for one in list(optimizers)]
     before = [{n: own[n] for n in names if n in own} for own, names in kept]
     for own, names in kept:
-        own.update(dict.fromkeys(names, _rest))
+        own.update(dict.fromkeys(names, functools.partial(_rest, own)))
     try:
         yield
     finally:
@@ -157,9 +157,18 @@ def _is_update(name: str) -> bool:
     return name == "step" or name.endswith("_step") and not name.startswith("_")
 
 
-def _rest(*args: Any, **kwargs: Any) -> Any:
+def _rest(attributes: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the closure as often as torch's LBFGS may in one step (`max_eval`): where an earlier
+    call has not come to the backward that is looked for, a later one does.
+    """
     closure = kwargs.get("closure", args[0] if args else None)
-    return closure() if callable(closure) else None
+    if not callable(closure):
+        return None
+    groups = attributes.get("param_groups") or [{}]
+    result = closure()
+    for _ in range(int(groups[0].get("max_eval") or 1) - 1):
+        result = closure()
+    return result
 
 
 class _Look:

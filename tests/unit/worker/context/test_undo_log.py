@@ -241,6 +241,17 @@ def test_the_closure_of_an_update_runs(named: bool) -> None:
     assert loss == 3
 
 
+def test_a_closure_is_called_as_often_as_an_update_may_call_it() -> None:
+    """The backward that is looked for may be that of any of its calls."""
+    optimizer = torch.optim.LBFGS([nn.Parameter(torch.ones(1))], max_eval=3)
+    calls: list[int] = []
+
+    with optimizers_rest([optimizer]):
+        optimizer.step(lambda: calls.append(len(calls)))  # type: ignore[arg-type, return-value]
+
+    assert calls == [0, 1, 2]
+
+
 def test_updates_are_made_again_after_an_error() -> None:
     weight = nn.Parameter(torch.ones(1))
     weight.grad = torch.ones(1)
