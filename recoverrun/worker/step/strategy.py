@@ -74,7 +74,7 @@ class Sharding(DividesOnce, ABC):
 
 
 class Strategy(Protocol):
-    """Serves the gradients of one script. docs/scripts.md tells how to add one."""
+    """Serves the gradients of one script. CONTRIBUTING.md tells how to add one."""
 
     name: str
     early: bool  # takes gradients in the backward: the script's hooks see none, or part sums

@@ -1,1 +1,1 @@
-"""One file per way of data-parallel training; docs/scripts.md tells how to add one."""
+"""One file per way of data-parallel training; CONTRIBUTING.md tells how to add one."""
