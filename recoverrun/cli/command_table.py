@@ -6,18 +6,18 @@ its own.
 """
 
 COMMANDS = {
-    "status": "Show who is alive, the step, quotas and losses of a run, live.",
+    "status": "Show live who is alive in a run, its step and its losses.",
     "postmortem": "Tell what happened in a run: root cause, losses, recovery times, invariants.",
-    "metrics": "Give the numbers of a run to Prometheus: into a file, or at a port.",
+    "metrics": "Give the numbers of a run to Prometheus, in a file or at a port.",
     "runs": "List the runs below ./runs with their verdicts, and remove old ones.",
     "demo": "Train a small GPT without and with a killed replica that comes back; "
     "compare the two runs.",
     "inject": "Run a job, kill ranks by a schedule, and say what it cost.",
     "doctor": "Say what would hinder a run with these options, and how to mend it; "
-    "83 if anything would.",
+    "exit 83 with an error.",
     "template": "Print a job file for Slurm, Kubernetes and others that lets survivors live.",
     "config": "Show the options that a run in this directory would have.",
     "keygen": "Make a key for the launchers of a job; the file has to be on all nodes.",
-    "witness": "Vote in place of a node that is lost; jobs find it with --witness=HOST:PORT.",
+    "witness": "Be the third vote of jobs of two nodes, which name it with --witness=HOST:PORT.",
 }
 """Each in the module of its name in `recoverrun.cli.commands`, in the order of the help screen."""

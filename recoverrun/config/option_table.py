@@ -64,18 +64,18 @@ TABLE = (
     Option("nproc_per_node", "Workers of this node.", TOPOLOGY, "N|auto|cpu|gpu|xpu"),
     Option(
         "node_rank",
-        "Place of this node among them; without it they are numbered as they arrive.",
+        "Number of this node; without it nodes are numbered as they arrive.",
         TOPOLOGY,
         "N",
     ),
     Option(
         "rdzv_endpoint",
-        "Where the nodes meet: an address of the first one, or several.",
+        "Where the nodes meet: one or several addresses of the first node.",
         TOPOLOGY,
         "HOST:PORT,...",
     ),
     Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "NAME"),
-    Option("standalone", "Only this node.", TOPOLOGY),
+    Option("standalone", "Run on this node only.", TOPOLOGY),
     Option("local_addr", "Address of this node for the others.", TOPOLOGY, "HOST"),
     Option(
         "key_file",
@@ -88,16 +88,16 @@ TABLE = (
     Option("key_required", "Start no job on several nodes without a key.", TOPOLOGY, pet=""),
     Option(
         "allow_mixed",
-        "Nodes may differ in script and versions.",
+        "Let nodes differ in script and versions.",
         TOPOLOGY,
         pet="",
         shown="--allow-version-mismatch",
     ),
-    Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
+    Option("min_replicas", "With fewer replicas left: restart all, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option(
         "returns",
-        "Start lost ranks again while the others train, and have them take part again.",
+        "Start lost ranks again while the others train, and let them take part again.",
         RECOVERY,
         pet="",
         shown="--return",
@@ -157,7 +157,7 @@ TABLE = (
     ),
     Option(
         "witness",
-        "Third vote when one of two nodes is lost: recoverrun witness, or a shared directory.",
+        "A third vote for two nodes: that of recoverrun witness, or of a shared directory.",
         RECOVERY,
         "HOST:PORT|file:///DIR",
         pet="",
@@ -173,7 +173,7 @@ TABLE = (
     ),
     Option(
         "on_hang",
-        "recover: lose a rank that hangs; tell: only name it; off: do not look.",
+        "recover: go on without a rank that hangs; tell: only name it; off: do not look for hangs.",
         RECOVERY,
         "WAY",
         pet="",
@@ -181,7 +181,7 @@ TABLE = (
     ),
     Option(
         "hang_limit",
-        "Stop with 82 if no rank moves for so many seconds; 0: never.",
+        "Stop with exit code 82 if no rank moves for so many seconds; 0: never.",
         RECOVERY,
         "SECONDS",
         pet="",
@@ -220,10 +220,14 @@ TABLE = (
     Option("no_python", "SCRIPT is a program of any kind; it runs without recovery.", SCRIPT),
     Option("run_path", "SCRIPT is a path, whatever --no-python says.", SCRIPT),
     Option("role", "ROLE_NAME of the workers.", SCRIPT, "NAME"),
-    Option("virtual_local_rank", "LOCAL_RANK is 0, and one GPU visible, everywhere.", SCRIPT),
+    Option("virtual_local_rank", "Each worker has LOCAL_RANK 0 and sees one GPU.", SCRIPT),
     Option("numa_binding", "Bind workers to the CPUs next to their GPUs.", SCRIPT, "MODE", pet=""),
     Option(
-        "dry_run", "Print what every worker would get, and start none.", SCRIPT, pet="", own=False
+        "dry_run",
+        "Print command and environment of every worker, and start none.",
+        SCRIPT,
+        pet="",
+        own=False,
     ),
     Option(
         "run_dir",
@@ -244,7 +248,7 @@ TABLE = (
     Option("tee", "Streams to files and to the console.", LOGS, "N", ("-t",)),
     Option(
         "log_line_prefix_template",
-        "Begins a line of --tee; has ${role_name}, ${local_rank}, ${rank}, ${hostname}.",
+        "Prefix of lines of --tee, from ${role_name}, ${local_rank}, ${rank}, ${hostname}.",
         LOGS,
         "TEXT",
         shown_default="NODE:RANK│",
@@ -266,9 +270,22 @@ TABLE = (
         "CLASS,...=COMMAND",
         pet="",
     ),
-    Option("notify_url", "Post losses, hangs, restarts and the end there.", LOGS, "URL", pet=""),
-    Option("otlp", "Send a trace of the run there; env: as OTEL_* say.", LOGS, "URL|env", pet=""),
-    Option("duplicate_stdout_filters", "Words whose lines are copied to a file.", LOGS, "WORDS"),
+    Option(
+        "notify_url", "Post losses, hangs, restarts and the end to this URL.", LOGS, "URL", pet=""
+    ),
+    Option(
+        "otlp",
+        "Send a trace of the run to this collector; env: as OTEL_* say.",
+        LOGS,
+        "URL|env",
+        pet="",
+    ),
+    Option(
+        "duplicate_stdout_filters",
+        "Copy lines of stdout with these words to a file.",
+        LOGS,
+        "WORDS",
+    ),
     Option("duplicate_stderr_filters", "The same for stderr.", LOGS, "WORDS"),
     Option("master_addr", "Host of the endpoint.", COMPATIBILITY, "HOST"),
     Option("master_port", "Port of the endpoint.", COMPATIBILITY, "PORT"),
@@ -280,11 +297,13 @@ TABLE = (
     ),
     Option(
         "rdzv_conf",
-        "Used are join_timeout, timeout, last_call_timeout (seconds), is_host.",
+        "Of these join_timeout, timeout, last_call_timeout (seconds), is_host have an effect.",
         COMPATIBILITY,
         "KEY=VALUE,...",
     ),
-    Option("monitor_interval", "No effect: ends are seen at once.", COMPATIBILITY, "S"),
+    Option(
+        "monitor_interval", "No effect: the end of a worker is seen at once.", COMPATIBILITY, "S"
+    ),
     Option(
         "start_method",
         "No effect: workers are always new processes.",

@@ -20,7 +20,7 @@ def doctor(
         bool, typer.Option("--alone", help="Of a job of several nodes look at this one only.")
     ] = False,
 ) -> None:
-    """Say what would hinder a run with these options, and how to mend it; 83 if anything would."""
+    """Say what would hinder a run with these options, and how to mend it; exit 83 with an error."""
     from recoverrun.cli.examination import examination  # Not at the top: help needs none of it.
 
     text, code = examination(context.args, json=json, alone=alone)

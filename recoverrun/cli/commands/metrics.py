@@ -30,7 +30,7 @@ def metrics(
     ] = "",
     port: Annotated[str, typer.Option(metavar="[HOST:]PORT", help="Serve them until ctrl-c.")] = "",
 ) -> None:
-    """Give the numbers of a run to Prometheus: into a file, or at a port."""
+    """Give the numbers of a run to Prometheus, in a file or at a port."""
     if bool(once) == bool(port):
         raise RecoverrunError("metrics: say --once FILE or --port PORT", ExitCode.USAGE)
     try:

@@ -89,7 +89,7 @@ def status(
         str, typer.Option(metavar="FILE", help="With it: the job's key; none: it has no key.")
     ] = "",
 ) -> None:
-    """Show who is alive, the step, quotas and losses of a run, live."""
+    """Show live who is alive in a run, its step and its losses."""
     if endpoint:
         asked = StatusConfig(run_dir=Path(), once=once, json=json, steps=steps)
         raise typer.Exit(_from_afar(endpoint, key_file, asked))

@@ -30,7 +30,7 @@ def witness(
     ] = "",
     key_required: Annotated[bool, typer.Option(help="Do not listen without a key.")] = False,
 ) -> None:
-    """Vote in place of a node that is lost; jobs find it with --witness=HOST:PORT."""
+    """Be the third vote of jobs of two nodes, which name it with --witness=HOST:PORT."""
     where = option_values.endpoint(place, option_values.WITNESS_PORT, "HOST:PORT")
     keyring = find_key(Place((where,), key_file, key_required), os.environ)
     station = Station(keyring.key)
