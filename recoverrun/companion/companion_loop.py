@@ -63,8 +63,8 @@ def follow(launcher: int, fd: int) -> None:
     stop_serving()
     dropped = sum(outlet.dropped for _, outlet in outlets) + (spans.dropped if spans else 0)
     if dropped or not all(whole):
-        lost = [f"{plural(dropped, 'event')} could not be told"] if dropped else []
-        late = [] if all(whole) else ["what was told of the last event did not end in time"]
+        lost = [f"{plural(dropped, 'event')} could not be passed on"] if dropped else []
+        late = [] if all(whole) else ["the command or post of the last event did not end in time"]
         print(f"recoverrun: {'; '.join(lost + late)}", file=sys.stderr)
 
 

@@ -124,4 +124,4 @@ class PostOutlet:
             if number < TRIES:
                 self._pause.wait(AGAIN_S * number)
         with suppress(OSError), self._log.open("a") as log:
-            log.write(f"--notify-url: {told.record['id']} was not taken: {trouble}\n")
+            log.write(f"--notify-url: {told.record['id']} was not accepted: {trouble}\n")

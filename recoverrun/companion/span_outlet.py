@@ -48,4 +48,4 @@ class SpanOutlet:
             self._send = sender(self._address, self._spans.facts.run_id)
         if not self._send([span]):
             with suppress(OSError), self._log.open("a") as log:
-                log.write(f"--otlp: the span {span.name!r} was not taken\n")
+                log.write(f"--otlp: the span {span.name!r} was not accepted\n")

@@ -63,7 +63,7 @@ def snapshot_options(
     if directory is None and found == "must":
         raise usage("--snapshot-resume=must needs --snapshot-dir")
     if directory is not None and every and not every.strip("0"):
-        raise usage("--snapshot-dir and --snapshot-every=0: what is in memory is written there")
+        raise usage("--snapshot-dir needs snapshots in memory, not --snapshot-every=0")
     absolute = None if directory is None else directory.absolute()
     try:
         return SnapshotOptions(absolute, found, read(memory))

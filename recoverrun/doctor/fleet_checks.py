@@ -141,7 +141,9 @@ def _clocks(fleet: Fleet) -> Iterator[Finding]:
     if wrong:
         shown = ", ".join(f"{node} {rate:.3f} s" for node, rate in list(wrong.items())[:NAMED])
         found = f"clocks go at another rate: while the first node's goes 1 s, {shown}"
-        breaks = "its time limits are others: it takes nodes that live for lost, or waits too long"
+        breaks = (
+            "its time limits are wrong: it gives up live nodes, or waits too long for lost ones"
+        )
         mend = "look at /sys/devices/system/clocksource/clocksource0/current_clocksource"
         yield error("clock", found, breaks, mend)
     if len(fleet.rates) > 1 and not off and not wrong:

@@ -35,7 +35,7 @@ def address(facts: NodeFacts) -> Iterator[Finding]:
         yield ok("address", f"{facts.route} towards {facts.endpoint}{note}")
     if facts.local_addr_trouble:
         found = f"--local-addr {facts.local_addr} {facts.local_addr_trouble}"
-        breaks = "the others look for this node there: only a forwarding network leads it here"
+        breaks = "the others connect to it, and reach this node only if the network forwards"
         yield warning("address", found, breaks, "one of `ip address`, or no --local-addr")
 
 
@@ -126,7 +126,7 @@ def environment(facts: NodeFacts) -> Iterator[Finding]:
     yield from _torchrun_variables(facts)
     for one in facts.proxied:
         found = f"{one} leads it through a proxy"
-        breaks = "what is told there does not arrive if the proxy does not let it through"
+        breaks = "posts do not arrive if the proxy does not let them through"
         yield warning("environment", found, breaks, "no_proxy=HOST")
 
 

@@ -151,7 +151,7 @@ def _stray(rank: int, found: Parted, members: Membership, now: float) -> Loss:
         failed_at=now - found.lag_s,
         detected_s=found.lag_s,
         error="",
-        reason=f"rank {rank} has come back and goes another way: {sentence(found)}",
+        reason=f"rank {rank} has come back and is elsewhere in the script: {sentence(found)}",
         hung=True,
     )
 
@@ -232,7 +232,7 @@ def sentence(found: Suspected | Cleared | Condemned | Stuck | Parted | AllQuiet)
         case AllQuiet():
             at = f" ({found.words})" if found.words else ""
             if not found.started:
-                return f"no script has come to its training for {found.quiet_s:.0f} s{at}"
+                return f"no rank has reached its training loop for {found.quiet_s:.0f} s{at}"
             return (
                 f"no rank has moved for {found.quiet_s:.0f} s, in step {found.step}, "
                 f"{PHASES[found.phase]}{at}"

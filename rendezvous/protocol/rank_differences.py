@@ -36,14 +36,14 @@ def uneven_newcomers(step: int, taken: Mapping[int, int], odd: Collection[int]) 
     """One sentence on ranks that came back and take another number of microbatches."""
     return (
         f"{named(sorted(odd))} came back and {'take' if len(odd) > 1 else 'takes'} another number "
-        f"of microbatches to transaction {step} than the others: {by_answer(_counts(taken))}"
+        f"of microbatches to step {step} than the others: {by_answer(_counts(taken))}"
     )
 
 
 def unequal(step: int, taken: Mapping[int, int]) -> str:
     """One sentence on ranks that have `taken` unequally many microbatches to a transaction."""
     return (
-        f"the script's ranks take unequally many microbatches to transaction {step}, so what a "
+        f"the script's ranks take unequally many microbatches to step {step}, so what a "
         f"lost one would have put in is unknown: {by_answer(_counts(taken))}"
     )
 
@@ -60,6 +60,4 @@ def missed(step: int, waiting: list[int], ended: Mapping[int, int]) -> str:
         f"the script of rank {rank} has ended after {many}" for rank, many in sorted(ended.items())
     )
     verb = "wait" if len(waiting) > 1 else "waits"
-    return (
-        f"{named(waiting)} {verb} for gradients in transaction {step} (the first is 0), but {over}"
-    )
+    return f"{named(waiting)} {verb} for gradients in step {step} (the first is 0), but {over}"

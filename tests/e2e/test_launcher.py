@@ -42,7 +42,7 @@ def test_a_run_directory_has_one_job_at_a_time(launcher: Launcher) -> None:
 
     second = launcher(*again)
     assert second.finish() == ExitCode.USAGE
-    assert f"another job that runs now writes to {first.run_dir}: give this" in second.output
+    assert f"another running job writes to {first.run_dir}: give this" in second.output
 
     first.send(signal.SIGTERM)
     assert first.finish() == 128 + signal.SIGTERM

@@ -180,7 +180,7 @@ LATE = tuple(
         kills=("r1@step:5:between",),
         ranks=ranks,
         contract="told",
-        told="own microbatch of transaction 6, executed once more by itself, had another loss",
+        told="own microbatch of step 6, executed once more by itself, had another loss",
     )
     for ranks in (2, 3)
 )

@@ -24,7 +24,7 @@ def config(
 ) -> None:
     """Show the options that a run in this directory would have."""
     if action != "show":
-        raise RecoverrunError(f"config can show, not {action!r}", ExitCode.USAGE)
+        raise RecoverrunError(f"config knows only show, not {action!r}", ExitCode.USAGE)
     for line in shown(context.args, dict(os.environ), origin=origin):
         typer.echo(line)
 

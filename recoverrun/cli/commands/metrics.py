@@ -32,7 +32,7 @@ def metrics(
 ) -> None:
     """Give the numbers of a run to Prometheus, in a file or at a port."""
     if bool(once) == bool(port):
-        raise RecoverrunError("metrics: say --once FILE or --port PORT", ExitCode.USAGE)
+        raise RecoverrunError("metrics: give --once FILE or --port PORT", ExitCode.USAGE)
     try:
         meter = Meter(find_run(run, Path.cwd()))
     except RunNotFound as error:

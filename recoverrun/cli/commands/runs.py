@@ -36,7 +36,7 @@ def runs(
         typer.Option(
             "--prune",
             help="Remove journals and logs of old runs, by --keep, --older-than or both; "
-            "never of a run that may live.",
+            "never of a run that may still run.",
         ),
     ] = False,
     keep: Annotated[
@@ -62,7 +62,7 @@ def runs(
         raise RecoverrunError(rule, ExitCode.USAGE)
     old, alive = prunable(found, keep=keep, older_than_s=age(older_than), now=time.time())
     if alive:
-        typer.echo(f"kept, because they may live: {', '.join(run.name for run in alive)}", err=True)
+        typer.echo(f"kept, as they may still run: {', '.join(run.name for run in alive)}", err=True)
     if not old:
         typer.echo("nothing to remove")
         return
@@ -96,6 +96,6 @@ def _ask(old: list[Run]) -> None:
     """Raises typer.Exit if the answer is no, RecoverrunError if there is nobody to ask."""
     typer.echo("\n".join(table(old, time.localtime().tm_gmtoff)))
     if not sys.stdin.isatty():
-        raise RecoverrunError("nobody to ask: --yes removes them", ExitCode.USAGE)
+        raise RecoverrunError("no terminal to ask at: --yes removes them", ExitCode.USAGE)
     if not typer.confirm(f"Remove {in_all(old)}?"):
         raise typer.Exit(ExitCode.FAILED)

@@ -30,7 +30,7 @@ def template(
     ] = "",
     nodes: Annotated[int, typer.Option(metavar="N", help="Nodes.")] = _VALUES.nodes,
     least: Annotated[
-        int, typer.Option("--min", metavar="M", help="Replicas without which there is no use.")
+        int, typer.Option("--min", metavar="M", help="Fewest replicas with which the job goes on.")
     ] = _VALUES.least,
     nproc: Annotated[
         int, typer.Option(metavar="N", help="Workers of each node; 0: one a GPU, or one a core.")

@@ -218,7 +218,7 @@ class Leadership:
         acts = self.ballot(Tick(self._chance()), now)
         if now >= self._outside_until:
             self._outside_until = float("inf")
-            words = f"for {OUTSIDE_S:.0f} s no launcher that knew of its place let it in"
+            words = f"for {OUTSIDE_S:.0f} s no launcher of the job let it in"
             acts.append(CutOff(records.cut_off(words, silent=False)))
         if not self._spoken and self._register is not None and now >= self._state_at:
             acts += self._send_statement(now)

@@ -22,7 +22,7 @@ def decided(configuration: Configuration, name: Callable[[str], str], *, etcd: b
     """Return the record of a configuration; `name` gives the node of a launcher."""
     names = [name(member) for member in configuration.members]
     second = "; a witness votes too" if configuration.witness in configuration.voters else ""
-    second = "; etcd has it so" if etcd else second
+    second = "; decided by etcd" if etcd else second
     words = f"launchers that take part: {', '.join(names)}{second}"
     return Record("roll.decide", words, {"number": configuration.number, "nodes": list(names)})
 

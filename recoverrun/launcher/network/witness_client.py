@@ -86,7 +86,7 @@ class Remote:
         return words
 
     def where(self) -> str:
-        key = " (has it the same key?)" if self._dealer.strangers else ""
+        key = " (does it have the same key?)" if self._dealer.strangers else ""
         return f"{self._place}{key}"
 
     def close(self) -> None:

@@ -185,7 +185,7 @@ class NodeKeeper:
     def persist(self, order: Persist) -> list[Message]:
         """Have the keeper write its parts of this snapshot; what there is to say of it now."""
         if self._directory is None or self._line is None:
-            words = "it is not asked for on this node" if self._line else "it has no keeper"
+            words = "this node has no --snapshot-dir" if self._line else "it has no keeper"
             return [_unwritten(order, words)]
         wanted = order.attempt, order.step
         parts = {held[3]: held[4] for held in self._kept.held if held[:2] == wanted}

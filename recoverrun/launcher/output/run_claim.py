@@ -81,4 +81,4 @@ def claim(run_dir: Path, job: str, meeting: str = "") -> int:
 
 
 def _words(run_dir: Path) -> str:
-    return f"another job that runs now writes to {run_dir}"
+    return f"another running job writes to {run_dir}"

@@ -65,7 +65,7 @@ from rendezvous.protocol.views import View
 READY_AGAIN_S = 1.0
 """A message may be lost, and a coordinator be replaced."""
 
-MISSED = "it has missed the view in which it had a place"
+MISSED = "it came too late to take part"
 KEPT = "its first lines run again, and leave what the run has written: {}"
 EDITED = "{} has changed since the run began"
 NOTHING = "the others have not told where in the script they are"

@@ -134,7 +134,7 @@ class SlotSources:
         """
         given = items_given(items)
         if given is None or given > count:
-            raise NotReachable(f"how far {_kind(items)} has come cannot be told in this process")
+            raise NotReachable(f"how far {_kind(items)} has come is unknown in this process")
         if given == count or not self._settled:
             self.pass_items(items, count - given)
             return

@@ -137,7 +137,7 @@ def _moved(created: LoaderState, started: LoaderState, origin: Origin) -> Moment
             origin.generators, created.generator_states, started.generator_states
         )
     if generators is None:
-        raise NotReachable("where a loader's own generator stands cannot be told for its slot")
+        raise NotReachable("where a loader's own generator stands is unknown for its slot")
     streams = origin.streams
     if streams is not None:
         streams = skip_ahead(streams, created.streams, started.streams, hosts=False)

@@ -26,11 +26,11 @@ FIRST, EVERY = 1, 512
 """Transactions after a loss until the first audit, and from one audit to the next at most."""
 
 UNLIKE = (
-    "rank {rank}'s microbatch {index} of transaction {step}, executed by ranks {by}, {what}: "
+    "rank {rank}'s microbatch {index} of step {step}, executed by ranks {by}, {what}: "
     "something that it depends on differs between them, and what was made up for it from "
-    "transaction {since} on may not have been its own"
+    "step {since} on may not have been its own"
 )
-NOT_ITSELF = "{why}; what was made up from transaction {since} on may not have been its own"
+NOT_ITSELF = "{why}; what was made up from step {since} on may not have been its own"
 WHAT = (
     "had other inputs",
     "drew other random numbers",

@@ -19,7 +19,7 @@ from rendezvous.protocol.views import Identity
 MOST = 2
 """Ranks that may die of one microbatch."""
 
-KILLS = "rank {rank}'s microbatch {index} of transaction {step} is not executed again: {why}"
+KILLS = "rank {rank}'s microbatch {index} of step {step} is not executed again: {why}"
 DIED = "ranks {} died in it, or later in the same step"
 GIVEN_UP = "rank {} has given it up"
 

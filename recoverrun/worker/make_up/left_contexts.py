@@ -20,10 +20,10 @@ from rendezvous.protocol.shared_memory import parse_marks
 CONTEXTS_WAIT_S = 2.0
 """What a lost rank left comes after the view without it: at once, if anything is there to come."""
 
-NOTHING = "rank {rank} left no context that can be used in transaction {step}"
+NOTHING = "rank {rank} left no context that can be used in step {step}"
 
 STALE = (
-    "{nothing}: the newest that reached another node is of transaction {newest}, and what its "
+    "{nothing}: the newest that reached another node is of step {newest}, and what its "
     "script did from there on went with it"
 )
 

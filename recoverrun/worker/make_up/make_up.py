@@ -28,7 +28,7 @@ FRESH, AGAIN, WHOLE, AUDIT = range(4)
 whole on all ranks, one of them may have to be audited.
 """
 
-ENDLESS = "nobody can tell where rank {rank}'s microbatch {index} of transaction {step} begins"
+ENDLESS = "it is unknown where rank {rank}'s microbatch {index} of step {step} begins"
 
 
 class MakeUp:

@@ -30,11 +30,11 @@ from rendezvous.protocol.views import Identity
 NO_MORE = "a survivor cannot compute lost microbatches from the same samples any more"
 
 ONCE_MORE = (
-    "rank {}'s microbatches from transaction {} on are replaced by a survivor's own, computed once "
+    "rank {}'s microbatches from step {} on are replaced by a survivor's own, computed once "
     "more with its shard mates, as no other data can be had: {}"
 )
 REPEATS = (
-    "rank {}'s microbatches from transaction {} on are replaced by the mean of a survivor's own, "
+    "rank {}'s microbatches from step {} on are replaced by the mean of a survivor's own, "
     "as no other data can be had: {}"
 )
 

@@ -22,7 +22,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
 
 OTHERWISE = (
-    "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
+    "rank {rank}'s microbatch {index} of step {step}, executed again here, {what}: "
     "it depends on something that is not captured"
 )
 UNEQUAL = (
@@ -30,12 +30,12 @@ UNEQUAL = (
     "had the same inputs and another loss",
 )
 COMMITTED = (
-    "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
+    "rank {rank}'s microbatch {index} of step {step}, which it had committed, had other "
     "inputs than when it is executed again here: it depends on something that is not captured"
 )
 
 OWN = (
-    "{loop}: rank {rank}'s own microbatch of transaction {step}, executed once more by itself, "
+    "{loop}: rank {rank}'s own microbatch of step {step}, executed once more by itself, "
     "{what}: something that it depends on moves and cannot be put back, so another rank's could "
     "not be told either"
 )

@@ -39,13 +39,13 @@ from recoverrun.worker.rng.streams import Streams
 
 ALONE = (
     "rank {rank} draws random numbers in code for it alone, and nobody has run that in its place: "
-    "its stream cannot be told"
+    "its stream is unknown"
 )
 UNEQUAL = (
-    "ranks draw unequally many of torch's random numbers between one transaction and the next: the "
-    "stream of another rank cannot be told"
+    "ranks draw unequally many of torch's random numbers between one step and the next: the "
+    "stream of another rank is unknown"
 )
-ELSEWHERE = "rank {rank} has never come to the loop at {loop}: its variables there cannot be told"
+ELSEWHERE = "rank {rank} has never come to the loop at {loop}: its variables there are unknown"
 
 BEHIND = "rank {rank} left nothing from the end of the last microbatch that it has finished"
 

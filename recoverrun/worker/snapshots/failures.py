@@ -15,7 +15,7 @@ from rendezvous.snapshots.identity import SnapshotId
 def give_up(worker: WorkerState, wanted: SnapshotId, why: StateLost) -> Never:
     """This rank's part cannot be had: all go back again, to what can be. Raises NotRestored."""
     _tell_failed(worker, wanted, str(why), unfit=False)
-    raise NotRestored(f"the snapshot of step {wanted.step} cannot be had: {why}") from why
+    raise NotRestored(f"the snapshot of step {wanted.step} cannot be used: {why}") from why
 
 
 def fail(worker: WorkerState, wanted: SnapshotId, why: str) -> Never:

@@ -28,7 +28,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots.queue_takes import QUEUES
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
-MOVED = "how far {}, {}, has come cannot be told"
+MOVED = "how far {}, {}, has come is unknown"
 GONE = "{}, which has moved since the run began, is not there"
 ENDLESS = "{} does not come to where it was within {:g} s"
 

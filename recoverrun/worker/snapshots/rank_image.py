@@ -35,7 +35,7 @@ from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 
-BEGUN = "how far {}, a generator of {}, has come cannot be told"
+BEGUN = "how far {}, a generator of {}, has come is unknown"
 UNDER_WAY = "a collective is under way between steps at {}: {} waits for it"
 LATER = "{} was made while the script trained, and a process that goes back has none"
 

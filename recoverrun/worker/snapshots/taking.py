@@ -239,7 +239,7 @@ class Taker:
         gc.disable()  # a collection takes longer than the image
         try:
             if not self._copier.rest(SEALED_WITHIN_S):
-                raise SnapshotMissed("the one before it is not sealed yet")
+                raise SnapshotMissed("the one before it is not complete yet")
             self._begin(step, self._image(top))
             self._missed = False
             self._tell_begun()

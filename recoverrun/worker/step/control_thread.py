@@ -143,6 +143,6 @@ class Control:
         worker = self._worker
         with worker.changed:
             worker.protection.fabric.waits.until_ready(
-                worker.changed, lambda: bool(self._agenda), f"transaction {worker.step}"
+                worker.changed, lambda: bool(self._agenda), f"step {worker.step}"
             )
             return self._agenda.popleft()

@@ -54,7 +54,7 @@ CHANGED = (
 
 BEGUN_ANEW = (
     "the script dropped gradients before they were reduced: where a lost rank stands after those "
-    "microbatches cannot be told"
+    "microbatches is unknown"
 )
 
 IN_BACKWARD = (

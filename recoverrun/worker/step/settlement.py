@@ -99,7 +99,7 @@ class Settlement:
     def _vote(self, vote: Vote) -> None:
         generation, ballot = vote.generation, vote.ballot
         worker, protection = self._worker, self._worker.protection
-        protection.vote_group.channel.what = f"the vote on transaction {worker.step}"
+        protection.vote_group.channel.what = f"the vote on step {worker.step}"
         with worker.timing.measure("vote"):
             tally = protection.vote_group.tally(
                 generation,

@@ -5,7 +5,7 @@ from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 
 ALONE = (
-    "the script updated parameters with gradients that are not reduced, before transaction {} was: "
+    "the script updated parameters with gradients that are not reduced, before step {} was: "
     "a lost rank's parameters are gone with it"
 )
 

@@ -42,13 +42,13 @@ BITS = 24
 """Of a digest: votes add up its square."""
 
 UNEQUAL = (
-    "{loop}: ranks draw unequally many random numbers of {stream} between one transaction and the "
-    "next ({counts}), and microbatches draw some, too: where a lost rank stands cannot be told"
+    "{loop}: ranks draw unequally many random numbers of {stream} between one step and the "
+    "next ({counts}), and microbatches draw some, too: where a lost rank stands is unknown"
 )
-APART = "replicas began transaction {step} with different parameters: a lost one's are gone with it"
+APART = "replicas began step {step} with different parameters: a lost one's are gone with it"
 OUT_OF_STEP = (
-    "{loop}: rank {began} began an iteration with transaction {step}, rank {other} did not: where "
-    "a lost rank stands in its loops cannot be told"
+    "{loop}: rank {began} began an iteration with step {step}, rank {other} did not: where "
+    "a lost rank stands in its loops is unknown"
 )
 TORCH = "torch"
 MISSING = object()

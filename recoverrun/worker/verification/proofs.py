@@ -31,7 +31,7 @@ UNEQUAL = "ranks take unequally many microbatches to one reduction: {}"
 
 
 ALONE = (
-    "{}: ranks took different ways through the script to transaction {}, and the microbatches of "
+    "{}: ranks took different ways through the script to step {}, and the microbatches of "
     "this one cannot be compared with any of theirs"
 )
 

@@ -130,4 +130,4 @@ def test_a_trace_that_nobody_takes_is_noted_and_holds_nobody_up(
         story.close()
         ended()
 
-    assert "the span 'run train.py' was not taken" in (tmp_path / "events.log").read_text()
+    assert "the span 'run train.py' was not accepted" in (tmp_path / "events.log").read_text()

@@ -89,7 +89,7 @@ def test_an_address_is_tried_three_times(
     assert got == [LOSS.payload()] * posts
     assert (tmp_path / "log").exists() == (posts == 3)
     if posts == 3:
-        assert "job/n/7 was not taken" in (tmp_path / "log").read_text()
+        assert "job/n/7 was not accepted" in (tmp_path / "log").read_text()
 
 
 def test_events_wait_in_order_and_those_beyond_are_counted() -> None:

@@ -77,8 +77,8 @@ def test_a_meeting_to_which_nobody_comes_is_over_in_time() -> None:
 def test_who_waits_for_anothers_word_does_not_wait_longer() -> None:
     fabric = make(SHORT, [])
 
-    with fabric.changed, pytest.raises(TimedOut, match="transaction 7 timed out"):
-        fabric.waits.until_ready(fabric.changed, lambda: False, "transaction 7")
+    with fabric.changed, pytest.raises(TimedOut, match="step 7 timed out"):
+        fabric.waits.until_ready(fabric.changed, lambda: False, "step 7")
 
 
 def test_a_message_has_the_limit_of_its_group_unless_the_script_names_another() -> None:

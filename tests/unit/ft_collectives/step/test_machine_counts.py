@@ -84,7 +84,7 @@ def test_who_came_back_and_has_taken_another_number_leaves_and_the_others_wait()
     assert here == []
     assert isinstance(there, Withdraw)
     assert there.reason == (
-        "rank 0 came back and takes another number of microbatches to transaction 0 than the "
+        "rank 0 came back and takes another number of microbatches to step 0 than the "
         "others: ranks 1, 2: 2 microbatches; rank 0: 1 microbatch"
     )
 

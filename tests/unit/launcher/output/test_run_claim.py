@@ -36,7 +36,7 @@ def test_another_job_is_refused_while_a_launcher_of_the_first_lives(tmp_path: Pa
     first, second = (claim(tmp_path, "train/1-1") for _ in range(2))
 
     os.close(first)
-    with pytest.raises(Claimed, match=f"another job that runs now writes to {tmp_path}"):
+    with pytest.raises(Claimed, match=f"another running job writes to {tmp_path}"):
         claim(tmp_path, "train/2-2")
 
     os.close(second)
@@ -58,7 +58,7 @@ def test_a_job_that_meets_elsewhere_is_refused_before_it_has_a_name(tmp_path: Pa
     first = claim(tmp_path, "train/1-1", "none 29400")
 
     refuse_others(tmp_path, "none 29400")  # it may be of that job
-    with pytest.raises(Claimed, match=f"another job that runs now writes to {tmp_path}"):
+    with pytest.raises(Claimed, match=f"another running job writes to {tmp_path}"):
         refuse_others(tmp_path, "none 29401")
 
     os.close(first)

@@ -232,7 +232,7 @@ def test_one_that_came_back_and_parts_from_the_others_is_lost_and_nobody_else_co
 
     assert not stops(effects) and kills(effects)[0] == ((2,), (2,))
     (lost,) = (e for e in effects if isinstance(e, Record) and e.event == "replica.lost")
-    assert "rank 2 has come back and goes another way" in lost.reason
+    assert "rank 2 has come back and is elsewhere in the script" in lost.reason
     assert hanging.job.machine.members.live == (0, 1)
     assert not hanging.job.machine.arrivals.serves
     assert "notice.give" in events(effects)

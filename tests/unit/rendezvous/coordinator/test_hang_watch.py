@@ -70,7 +70,7 @@ def test_places_are_said_once_for_all_ranks_that_are_there() -> None:
 def test_before_any_script_has_come_to_its_training_no_step_is_named() -> None:
     starting = replace(QUIET, phase=Phase.FIRST, step=0, started=False)
 
-    assert sentence(starting) == "no script has come to its training for 61 s (at e.py:4 f)"
+    assert sentence(starting) == "no rank has reached its training loop for 61 s (at e.py:4 f)"
 
 
 def test_of_many_ranks_the_number_is_said() -> None:

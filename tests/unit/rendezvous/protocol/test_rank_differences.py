@@ -20,7 +20,7 @@ def test_unequal_microbatches_are_told_with_their_ranks() -> None:
 
 def test_a_rank_that_waits_and_a_script_that_has_ended_are_both_named() -> None:
     assert missed(12, [1], {0: 12}) == (
-        "rank 1 waits for gradients in transaction 12 (the first is 0), "
+        "rank 1 waits for gradients in step 12 (the first is 0), "
         "but the script of rank 0 has ended after 12"
     )
 
@@ -49,6 +49,6 @@ def test_where_all_were_lost_before_those_are_believed_that_came_back_first() ->
 
 def test_who_takes_another_number_is_named() -> None:
     assert uneven_newcomers(7, {0: 3, 1: 2, 2: 3}, [1]) == (
-        "rank 1 came back and takes another number of microbatches to transaction 7 than the "
+        "rank 1 came back and takes another number of microbatches to step 7 than the "
         "others: ranks 0, 2: 3 microbatches; rank 1: 2 microbatches"
     )

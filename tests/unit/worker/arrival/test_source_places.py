@@ -53,7 +53,7 @@ def test_a_generator_that_cannot_be_told_is_a_reason() -> None:
     mine = opened(NAME)
     next(mine)
 
-    with pytest.raises(NotReachable, match="where a loader's own generator stands cannot be told"):
+    with pytest.raises(NotReachable, match="where a loader's own generator stands is unknown"):
         told_opening(mine, replace(mine.origin, generators=None))
 
 

@@ -106,7 +106,7 @@ def test_another_loop_than_theirs() -> None:
         def before(self, loop_id: str) -> Standing:
             return elsewhere(self.place.standing)
 
-    with pytest.raises(NotReachable, match="comes to the loop at s.py:1 where others train in the"):
+    with pytest.raises(NotReachable, match="is at the loop at s.py:1, while others train in the"):
         Late(there, survivor.told, 0, 0).run()
 
 
@@ -250,7 +250,7 @@ def test_an_iterator_that_cannot_be_made() -> None:
 
     with pytest.raises(NotReachable, match="data iterator 7 of the slot cannot be made in this"):
         hold(HeldIterator(7, ("loader",), 3), None, {})
-    with pytest.raises(NotReachable, match="how far filter has come cannot be told"):
+    with pytest.raises(NotReachable, match="how far filter has come is unknown"):
         hold(HeldIterator(-1, (), 3), filter(None, "abc"), {})
 
 

@@ -35,7 +35,7 @@ def compared(rank: int, taken: dict[int, int], joined: tuple[int, ...]) -> None:
 def test_a_newcomer_that_takes_another_number_leaves_and_the_others_begin_the_sum_anew() -> None:
     taken = {0: 3, 1: 2, 2: 3}
 
-    with pytest.raises(Left, match="takes another number of microbatches to transaction 7"):
+    with pytest.raises(Left, match="takes another number of microbatches to step 7"):
         compared(1, taken, joined=(1,))
     with pytest.raises(Superseded):
         compared(0, taken, joined=(1,))

@@ -326,7 +326,7 @@ def test_what_ends_a_copy_is_executed_by_nobody_and_told() -> None:
     assert team.promises == EQUAL
     (words,) = team.said
     assert words == (
-        "train.py:9: rank 2's microbatch 1 of transaction 3 is not executed again: "
+        "train.py:9: rank 2's microbatch 1 of step 3 is not executed again: "
         "a copy of this process was ended by it"
     )
 

@@ -39,7 +39,7 @@ def test_a_context_that_came_too_early_is_told_with_its_transaction() -> None:
     team.makes_up()
 
     assert team.promises == EQUAL
-    assert all(f"is of transaction {STEP - 2}, and what its script" in word for word in team.said)
+    assert all(f"is of step {STEP - 2}, and what its script" in word for word in team.said)
 
 
 def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:

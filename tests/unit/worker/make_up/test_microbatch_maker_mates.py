@@ -90,7 +90,7 @@ def test_none_executes_it_if_nothing_usable_came_of_one() -> None:
     assert [passes(one) for one in mates] == [1, 1]
     assert [one.executions for one in mates] == [[], []]
     failed = {one.make_up.maker.made[IDENTITY].failed for one in mates}
-    assert failed == {f"rank {LOST + 1} left no context that can be used in transaction {STEP}"}
+    assert failed == {f"rank {LOST + 1} left no context that can be used in step {STEP}"}
 
 
 def test_none_executes_it_if_one_has_found_that_samples_are_not_exact_any_more() -> None:

@@ -316,7 +316,7 @@ def test_generators_of_torch_are_counted_each_for_itself(draws: int) -> None:
     ranks.vote()
 
     assert ranks.ranks[1].lost_rank.unequal == {MADE_AT}
-    words = f"of the generator made at {MADE_AT} between one transaction and the next (3 on rank 0"
+    words = f"of the generator made at {MADE_AT} between one step and the next (3 on rank 0"
     assert [words in said for said in ranks.ranks[0].downgrades] == [True] * bool(draws)
 
 
@@ -376,7 +376,7 @@ def test_replicas_with_other_parameters_take_the_promise_back_once(place: int) -
 
     assert ranks.votes == [True, False, True]
     assert [rank.guarantee.promise for rank in ranks.ranks] == ["equal-count"] * 2
-    said = "replicas began transaction 4 with different parameters: a lost one's are gone with it"
+    said = "replicas began step 4 with different parameters: a lost one's are gone with it"
     assert [rank.downgrades for rank in ranks.ranks] == [[said], [said]]
     assert [rank.renewed for rank in ranks.ranks] == [0, 0], "no value of the script's differs"
 
@@ -386,7 +386,7 @@ def test_who_begins_an_iteration_alone_is_told_so_and_nothing_of_parameters() ->
     ranks.ranks[1].goes(top(4), draws=2)
     ranks.vote()
 
-    assert "rank 1 began an iteration with transaction 4, rank 0" in ranks.ranks[0].downgrades[0]
+    assert "rank 1 began an iteration with step 4, rank 0" in ranks.ranks[0].downgrades[0]
 
 
 def test_what_all_have_begun_with_can_be_told_to_one_that_comes_later() -> None:

@@ -259,7 +259,7 @@ def test_a_loop_in_which_only_this_rank_trains_lowers_the_promise_and_nobody_wai
     assert len(nested.made) == 2
     assert play.guarantee.promise == "equal-count"
     (words,) = play.downgrades
-    assert words.startswith("retry.py:9: ranks took different ways") and "transaction 5" in words
+    assert words.startswith("retry.py:9: ranks took different ways") and "step 5" in words
 
 
 def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_why(nested: Proving) -> None:
