@@ -19,22 +19,20 @@ NOT_TRIED = "not tried"
 HEAD = """\
 # What is served, and how well
 
-Written by `make compat`. Every row is a script that nobody changed, run with the torch of the last
-line and with the package that its row names.
+Written by `make compat`. Every row is an unchanged script, run with the torch of the last line and
+with the package that its row names.
 
-- *A rank is killed* in the forward pass, in the middle of the reduction and in the vote. What came
-  of it stands there once where it is the same, and `no such point` where the script never comes to
-  that phase. Then the final parameters of all survivors are compared with those of the run without
-  a loss.
-- *Comes back* has the same of two kills in runs with [`--return`](arrivals.md), of the first rank
-  and of another one. `yes`: its replica takes part again to the end, and the weights of all ranks
-  are equal between replicas to the bit and, with `exact-samples`, those of the run without a loss.
-  Survivors wait for the fresh process, as scripts here are over in a second.
-- Rows whose promise is `rollback` have one replica, or cannot finish a step without the lost one
-  (the last column says why), and are run with [`--snapshot-every`](snapshots.md). Three kills, each
-  in another step: all ranks go back to a snapshot, and their final parameters are, bit for bit,
-  those of the run without a loss. Where nobody votes a kill of any phase strikes as the update of
-  its step begins.
+- *A rank is killed*: in the forward pass, in the middle of the reduction and in the vote, one run
+  each (`no such point`: the script never comes to that phase). *max |Δw|* is the largest difference
+  of a final parameter of any survivor from the run without a loss.
+- *Comes back*: two more runs with [`--return`](arrivals.md), with kills of the first rank and of
+  another one. `yes`: the replica takes part again to the end, and final weights are bit for bit
+  equal between replicas and, with `exact-samples`, those of the run without a loss. Survivors wait
+  for the fresh process, as scripts here are over in a second.
+- Rows with the promise `rollback` have one replica, or cannot finish a step without the lost one
+  (the last column says why), and run with [`--snapshot-every`](snapshots.md). Three kills, each in
+  another step: all ranks go back to a snapshot, and final parameters are, bit for bit, those of the
+  run without a loss. Where nobody votes, a kill strikes as the update of its step begins.
 
 """
 BETWEEN = re.compile(r"(?<!\\)\|")
@@ -45,7 +43,7 @@ FULL = {"promise": "exact-samples", "killed": "survives", "back": "yes", "why": 
 FULL_HEAD = """\
 ## Served in full
 
-The promise is `exact-samples`, a rank that is killed in any phase is survived, and it comes back.
+The promise is `exact-samples`, the kill is survived in every phase, and the replica comes back.
 
 """
 OTHERS_HEAD = """
