@@ -110,7 +110,7 @@ def nproc(text: str, environ: Mapping[str, str]) -> int:
         raise usage(f"--nproc-per-node must be a number, auto, cpu, gpu or xpu, not {text!r}")
     found = {"gpu": gpus, "xpu": xpus, "auto": _accelerators}[text](environ)
     if text != "auto" and not found:
-        raise usage(f"--nproc-per-node {text}: this node shows no {text.upper()}")
+        raise usage(f"--nproc-per-node {text}: this node has no {text.upper()}")
     return found or cpus
 
 
@@ -158,7 +158,7 @@ def is_static(backend: str) -> bool:
     if backend.startswith("etcd"):
         raise usage(
             f"--rdzv-backend {backend}: recoverrun needs no etcd; give --rdzv-endpoint an address "
-            f"of one of the nodes, and leave the backend away"
+            f"of one of the nodes, and leave the backend out"
         )
     return one_of("--rdzv-backend", backend, ("static", "c10d")) == "static"
 

@@ -236,7 +236,7 @@ def _etcd(options: Options, *, alone: bool) -> tuple[Endpoint, ...]:
         if value not in ("", "stop")
     ]
     if found and others:
-        raise _usage(f"--etcd: with etcd there is no use for {others[0]}, leave it away")
+        raise _usage(f"--etcd replaces {others[0]}: leave that out")
     return () if alone else found
 
 

@@ -214,7 +214,7 @@ def sentence(found: Suspected | Cleared | Condemned | Stuck | Parted | AllQuiet)
                 f"the limit there is {found.limit_s:.0f} s)"
             )
         case Cleared():
-            return f"rank {found.rank} goes on after {found.lag_s:.1f} s: it was slow, and no hang"
+            return f"rank {found.rank} goes on after {found.lag_s:.1f} s: it was slow, not hung"
         case Condemned():
             how = f"hangs, {found.words}" if found.proof != "none" else f"is late, {found.words}"
             return (

@@ -106,7 +106,7 @@ def test_with_etcd_there_is_no_use_for_a_witness(launcher: Launcher) -> None:
     code, output = _refused(launcher, "etcd://127.0.0.1:1", "--witness=127.0.0.1:2")
 
     assert code == 2
-    assert "with etcd there is no use for --witness" in output
+    assert "--etcd replaces --witness" in output
 
 
 def test_where_nobody_answers_is_said_at_once(launcher: Launcher) -> None:

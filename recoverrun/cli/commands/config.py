@@ -20,7 +20,9 @@ def register(app: typer.Typer) -> None:
 def config(
     context: typer.Context,
     action: Annotated[str, typer.Argument(help="show", metavar="show")],
-    origin: Annotated[bool, typer.Option("--origin", help="Say where each is from.")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Say where each value comes from.")
+    ] = False,
 ) -> None:
     """Show the options that a run in this directory would have."""
     if action != "show":

@@ -17,7 +17,7 @@ def doctor(
     context: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     alone: Annotated[
-        bool, typer.Option("--alone", help="Of a job of several nodes look at this one only.")
+        bool, typer.Option("--alone", help="Look at this node only, also of a job of several.")
     ] = False,
 ) -> None:
     """Say what would hinder a run with these options, and how to mend it; exit 83 with an error."""

@@ -18,7 +18,10 @@ def register(app: typer.Typer) -> None:
 def keygen(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Default: ~/.config/recoverrun/key, which is used."),
+        typer.Argument(
+            metavar="FILE",
+            help="File for the key; by default ~/.config/recoverrun/key, where jobs look.",
+        ),
     ] = None,
 ) -> None:
     """Make a key for the launchers of a job; the file has to be on all nodes."""

@@ -41,11 +41,11 @@ def runs(
     ] = False,
     keep: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Of each script the newest N stay."),
+        typer.Option(metavar="N", min=0, help="Keep the newest N runs of each script."),
     ] = 0,
     older_than: Annotated[
         str,
-        typer.Option(metavar="AGE", help="Begun so long ago: 7d, 12h."),
+        typer.Option(metavar="AGE", help="Remove runs that began longer ago, such as 7d or 12h."),
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

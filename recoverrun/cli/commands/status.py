@@ -74,7 +74,7 @@ def status(
     steps: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Steps that the script will make: tells the time left."
+            metavar="N", min=0, help="Steps that the script will make, to tell the time left."
         ),
     ] = 0,
     endpoint: Annotated[
@@ -82,11 +82,11 @@ def status(
         typer.Option(
             "--rdzv-endpoint",
             metavar="HOST:PORT,...",
-            help="Ask the launchers of the job that meets there: for machines without its files.",
+            help="Ask the launchers of the job at this endpoint: for machines without its files.",
         ),
     ] = "",
     key_file: Annotated[
-        str, typer.Option(metavar="FILE", help="With it: the job's key; none: it has no key.")
+        str, typer.Option(metavar="FILE", help="Key of that job; none: it has no key.")
     ] = "",
 ) -> None:
     """Show live who is alive in a run, its step and its losses."""

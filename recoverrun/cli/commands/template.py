@@ -25,7 +25,9 @@ def template(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME]", help="Without one: list what there is.", autocompletion=_named
+            metavar="[NAME]",
+            help="Name of a template; without one, list all.",
+            autocompletion=_named,
         ),
     ] = "",
     nodes: Annotated[int, typer.Option(metavar="N", help="Nodes.")] = _VALUES.nodes,

@@ -26,7 +26,7 @@ def witness(
         typer.Argument(metavar="HOST:PORT", help="Where to listen; HOST * is every address."),
     ] = f"*:{option_values.WITNESS_PORT}",
     key_file: Annotated[
-        str, typer.Option(metavar="FILE", help="Key, as for the jobs; none: no key.")
+        str, typer.Option(metavar="FILE", help="Key of the jobs; none: no key.")
     ] = "",
     key_required: Annotated[bool, typer.Option(help="Do not listen without a key.")] = False,
 ) -> None:

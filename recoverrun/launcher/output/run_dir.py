@@ -214,7 +214,9 @@ def make_private_dir(workers: int = 1) -> PrivateDir:
         if len(os.fsencode(private.socket)) <= SOCKET_PATH_BYTES:
             return private
         private.remove()
-    raise RecoverrunError("no directory for sockets: /dev/shm and /tmp are closed", ExitCode.USAGE)
+    raise RecoverrunError(
+        "no directory for sockets: neither /dev/shm nor /tmp can be used", ExitCode.USAGE
+    )
 
 
 def _room_bytes(base: Path) -> int:

@@ -33,7 +33,7 @@ HELD = (list, tuple, dict, str, set, frozenset, bytes)
 TRAINED = "the loop at {loop}, which has trained, has ended before the one that trains now"
 NO_LOOP = "no loop of the script is under way"
 ELSEWHERE = "this process is at the loop at {here}, while others train in the loop at {there}"
-NO_ITEM = "the loop at {loop} goes over {range}, without {item}, at which the others are"
+NO_ITEM = "the loop at {loop} goes over {range}, which lacks {item}, where the others are"
 ENDED = "the loop at {loop} ended after {passed} of {count} items, which the others have passed"
 MISSED = (
     "this process did not come to the loop at {inner} in iteration {iteration} of the one at "

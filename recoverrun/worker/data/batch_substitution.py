@@ -101,7 +101,7 @@ def pairs_for_rank(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[An
     try:
         return [(draw.item, draw.source.serve(rank, draw.index)) for draw in held]
     except StopIteration:
-        raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
+        raise NotReplayable(f"rank {rank} has run out of data, and this rank has not") from None
 
 
 def _has_copy(item: Any, drawn: Any, depth: int) -> bool:

@@ -77,7 +77,7 @@ class CycleSource(RankAware):
             index = max(0, self.count - 1)  # its draws give other data each time
         again = index // len(self._saved) if self._saved else 0
         if not self._saved or (again and self._items is not None):
-            raise NotReplayable("a cycle is asked for more by another rank than by this one")
+            raise NotReplayable("another rank takes more items from itertools.cycle than this one")
         item, draws = self._saved[index % len(self._saved)]
         if draws is None:
             raise NotReplayable("a cycle makes one item of too many")
@@ -87,7 +87,7 @@ class CycleSource(RankAware):
         try:
             drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in draws]
         except StopIteration:
-            raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
+            raise NotReplayable(f"rank {rank} has run out of data, and this rank has not") from None
         finally:
             if again:
                 restore_streams(before)  # the script's own item was only handed out again

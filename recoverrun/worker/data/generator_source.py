@@ -191,7 +191,7 @@ class GeneratorSource(RankAware):
         except NotReplayable as reason:
             self._runtime.spoil(str(reason))
         except StopIteration:
-            self._runtime.spoil(f"rank {rank} has no more data where this rank has")
+            self._runtime.spoil(f"rank {rank} has run out of data, and this rank has not")
         return taken.item if taken is not None else None
 
     def _make_as(self, rank: int, own: Make) -> Make:
@@ -218,7 +218,7 @@ class GeneratorSource(RankAware):
 
     def _served(self, rank: int, taken: GivenItem | None) -> Any:
         if taken is None:
-            raise NotReplayable(f"{self.name} is asked for more by another rank than by this one")
+            raise NotReplayable(f"another rank takes more items from {self.name} than this one")
         if taken.draws is None:
             raise NotReplayable(f"{self.name} makes one item of too many")
         if taken.before is None or taken.after is None:

@@ -116,7 +116,7 @@ class LostRank:
         before = [one for one in own if one.point in self.states and one.point < point]
         if not before:
             raise NotReplayable(
-                f"rank {self.rank} left nothing at a point where this rank was, too"
+                f"rank {self.rank} left no context at a point that this rank has passed"
             )
         here, state = before[-1], self.states[before[-1].point]
         for mine in own:

@@ -74,7 +74,7 @@ def test_a_range_without_the_item() -> None:
     there = "for step in range(9):  # held\n    train(step)\n"
 
     assert reason(there, there.replace("9", "4, 9")) == (
-        "the loop at s.py:1 goes over range(4, 9), without 3, at which the others are"
+        "the loop at s.py:1 goes over range(4, 9), which lacks 3, where the others are"
     )
 
 

@@ -67,7 +67,7 @@ def test_a_rank_whose_data_end_before_ours_do() -> None:
 
     as_other(play, feed, 1)
 
-    assert play.spoiled == f"rank {OTHER} has no more data where this rank has"
+    assert play.spoiled == f"rank {OTHER} has run out of data, and this rank has not"
 
 
 def pairs(items: Iterator[int], size: int) -> Iterator[list[int]]:

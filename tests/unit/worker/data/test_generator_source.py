@@ -188,7 +188,7 @@ def test_an_item_is_served_for_as_long_as_somebody_keeps_its_draw() -> None:
     as_other(play, feed, 0)
 
     assert (own, served) == ([0, 1, 2], [0, 10])
-    assert "is asked for more by another rank" in play.spoiled
+    assert "another rank takes more items from" in play.spoiled
 
 
 def test_one_feed_over_another_is_one_source() -> None:
@@ -279,7 +279,7 @@ def test_where_the_generator_draws_as_well_nobody_knows_which_are_the_loader_s()
     ("make", "index", "reason"),
     [
         (lambda play: (one + 1 for one in play.loader()), 0, "makes something else of what"),
-        (lambda play: (one for one in play.loader()), 1, "is asked for more by another rank"),
+        (lambda play: (one for one in play.loader()), 1, "another rank takes more items from"),
         (
             lambda play: (one for one in play.loader() if random.random() < 2),
             0,
@@ -342,7 +342,7 @@ def test_a_generator_that_ends_as_another_rank_spoils_what_is_executed() -> None
 
     as_other(play, feed, 0)
 
-    assert f"rank {OTHER} has no more data" in play.spoiled
+    assert f"rank {OTHER} has run out of data" in play.spoiled
 
 
 def test_fresh_data_do_not_come_through_the_generator() -> None:

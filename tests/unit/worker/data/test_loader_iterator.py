@@ -245,5 +245,7 @@ def test_a_lost_rank_that_has_no_more_data_is_not_replayable() -> None:
     item = next(iterator)
 
     assert pairs_for_rank(item, [Draw(iterator, 0, item)], OTHER) == [(item, item)]
-    with pytest.raises(NotReplayable, match=f"rank {OTHER} has no more data where this rank has"):
+    with pytest.raises(
+        NotReplayable, match=f"rank {OTHER} has run out of data, and this rank has not"
+    ):
         pairs_for_rank(item, [Draw(iterator, 1, item)], OTHER)

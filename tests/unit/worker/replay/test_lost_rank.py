@@ -187,7 +187,7 @@ def test_a_transaction_is_not_begun_on_an_assumption() -> None:
 def test_where_both_never_were_nothing_is_known() -> None:
     own = course()
 
-    with pytest.raises(NotReplayable, match="left nothing at a point where this rank was"):
+    with pytest.raises(NotReplayable, match="left no context at a point that this rank has passed"):
         LostRank(1, apart=False).at(own[0].point, own)
     with pytest.raises(NotReplayable, match="kept nothing of its microbatch"):
         lost_at(at(3), own[0]).at((3, 7, 0, 0), own[:1])
