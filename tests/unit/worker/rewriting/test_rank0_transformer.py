@@ -149,6 +149,10 @@ DECIDED = [
     ("said = [best if rank == 0 else None]", []),  # who knows how that came about
     ("said = [did('x') if master_process else None]", ["said"]),
     ("said = [did('x') if rank == 0 and True else None]", ["said"]),
+    ("said = [best < 4 if rank == 0 else None]", ["said"]),
+    ("said = [int(rank == 0 and best < 4)]", ["said"]),
+    ("said = [rank == 0 and did('x')]", ["said"]),
+    ("said = [rank != 0 or did('x')]", ["said"]),
 ]
 
 
@@ -172,6 +176,8 @@ def test_a_choice_of_rank_0_is_made_once_more_where_it_is_told(
     [
         "said = [did('x') if rank == 0 else did('y')]",
         "said = did([1 if rank == 0 else None])",
+        "said = did(rank == 0 and best > 2)",
+        "said = did('y') and rank == 0",
         "if rank == 0:\n    said = did('x')\nelse:\n    pause()",
         "if rank == 0:\n    said = did('x')\nelif master_process:\n    said = 1",
     ],
