@@ -55,6 +55,8 @@ def choice_of(statement: ast.stmt, bound: BoundNames) -> Choice | None:
         test, rank0_body = copy.deepcopy((statement.test, rank0_body))
     elif isinstance(statement, ast.Assign):
         asked = [node for node in walk(statement.value) if isinstance(node, ast.IfExp)]
+        if not asked:
+            return _decision_of(statement, bound)
         if len(asked) != 1 or (sense := _asked_first(asked[0].test, bound)) is None:
             return None
         (choice,) = asked
@@ -64,6 +66,35 @@ def choice_of(statement: ast.stmt, bound: BoundNames) -> Choice | None:
     else:
         return None
     return (test, sense, rank0_body) if simple and not communicates(rank0_body) else None
+
+
+def _decision_of(statement: ast.Assign, bound: BoundNames) -> Choice | None:
+    """The same of `stop = rank == 0 and done()`: all others have what `rank == 0` is for them."""
+    decisions = [
+        (node, isinstance(node.op, ast.And))
+        for node in walk(statement.value)
+        if isinstance(node, ast.BoolOp)
+    ]
+    asked = [(node, sense) for node, sense in decisions if rank0_conditions(node, sense, bound)]
+    if len(asked) != 1:
+        return None
+    ((decision, sense),) = asked
+    test = decision.values[0]
+    if rank0_conditions(decision, sense, bound) != [test]:
+        return None
+    rank0_body = [_with(statement, test, ast.copy_location(ast.Constant(sense), test))]
+    simple = _is_plain(_with(statement, decision, ast.Constant(None)))
+    return (
+        (copy.deepcopy(test), sense, rank0_body)
+        if simple and not communicates(rank0_body)
+        else None
+    )
+
+
+def computes(body: Iterable[ast.AST]) -> bool:
+    """True if `body` compares or calculates: what it decides is not what it has kept."""
+    kinds = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp)
+    return any(isinstance(node, kinds) for node in scope_nodes(body))
 
 
 def given_choice(statement: ast.stmt, bound: BoundNames) -> Choice | None:

@@ -47,6 +47,7 @@ from recoverrun.worker.analysis.rank0_code import (
     called_names,
     choice_of,
     communicates,
+    computes,
     decided_names,
     divided,
     given_choice,
@@ -173,7 +174,7 @@ class _Rewriter(ast.NodeTransformer):
         (condition,) = rank0_conditions(test, sense, self._bound)
         calls = called_names(rank0_body) - REPEATABLE
         decides = self._broadcasts and (
-            calls or not self._decided.isdisjoint(read_paths(rank0_body))
+            calls or computes(rank0_body) or not self._decided.isdisjoint(read_paths(rank0_body))
         )
         makes = calls or has_displays(rank0_body)
         made = self._made(test, condition, rank0_body) if makes else ()
