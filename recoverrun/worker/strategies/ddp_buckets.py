@@ -7,6 +7,8 @@ import torch
 from torch._C._distributed_c10d import BuiltinCommHookType as _Builtin
 from torch.nn.parallel import DistributedDataParallel
 
+from recoverrun.worker.strategies.memory_order import laid_out
+
 EVEN = "in a Join context ranks may take different numbers of steps, and have no vote in common"
 UNEVEN = "DDP.join(divide_by_initial_world_size=False) divides as no hook of ours can"
 
@@ -130,7 +132,7 @@ class Gradients:
             views = flat[: flat.numel() - self.apart].split(
                 [param.numel() for param in self.params]
             )
-            self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
+            self._views = [laid_out(v, p) for v, p in zip(views, self.params, strict=True)]
             self._of = flat
         return self._views
 

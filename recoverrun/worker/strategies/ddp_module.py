@@ -23,6 +23,7 @@ from recoverrun.worker.strategies.ddp_buckets import SPARSE, UNFINISHED, native,
 from recoverrun.worker.strategies.ddp_division import Division
 from recoverrun.worker.strategies.grad_accumulators import standing
 from recoverrun.worker.strategies.leading_buffers import LeadingBuffers
+from recoverrun.worker.strategies.memory_order import laid_out
 
 DROPPED = "others still hold a model in DDP that this process has dropped"
 OTHERS = "DDP trains {here} parameters of a model in this process, {there} in others"
@@ -154,7 +155,8 @@ class DdpModule:
         self.synced |= bool(bucket.is_last())
         if bucket.buffer().layout is torch.strided:
             places = {id(param): place for place, param in enumerate(self.params)}
-            for param, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            for param, part in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                gradient = laid_out(part.view(-1), param)  # DDP shows it as if it were contiguous
                 self.own ^= crc_of_gradient(places[id(param)], gradient, param)
         else:
             self._host.worker.refuse(SPARSE)

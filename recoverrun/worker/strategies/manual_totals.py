@@ -15,6 +15,7 @@ import torch
 
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.strategies.manual_matching import Factor, Mark, Reduction, mark
+from recoverrun.worker.strategies.memory_order import laid_out
 
 LATER = "recoverrun: {}, unlike in the first step; run it with RECOVERRUN_PROTECT=0"
 UNLIKE = "gradients are changed before they are reduced"
@@ -149,8 +150,8 @@ class Sums:
                 key=place,
                 size=sum(param.numel() for param in params),
                 dtype=params[0].dtype,
-                fill=functools.partial(self._fill, params),
-                deliver=functools.partial(self._deliver, params),
+                fill=functools.partial(self._fill, params, one.copied),
+                deliver=functools.partial(self._deliver, params, one.copied),
             )
             for place, one in enumerate(self._reductions)
             for params in [one.live or one.params]
@@ -161,9 +162,9 @@ class Sums:
         for bucket in self.buckets():
             reducer.register(bucket)
 
-    def _fill(self, params: list[torch.Tensor], staging: torch.Tensor) -> None:
+    def _fill(self, params: list[torch.Tensor], copied: bool, staging: torch.Tensor) -> None:
         scaled = {id(param) for param in self.scaled}
-        for param, part in zip(params, _parts(params, staging), strict=True):
+        for param, part in zip(params, _parts(params, copied, staging), strict=True):
             if param.grad is None:
                 part.zero_()
                 continue
@@ -171,8 +172,8 @@ class Sums:
             if id(param) not in scaled:
                 self._multiply.apply(part)
 
-    def _deliver(self, params: list[torch.Tensor], total: torch.Tensor) -> None:
-        for param, part in zip(params, _parts(params, total), strict=True):
+    def _deliver(self, params: list[torch.Tensor], copied: bool, total: torch.Tensor) -> None:
+        for param, part in zip(params, _parts(params, copied, total), strict=True):
             self._totals[id(param)] = part  # of the reducer, which leaves it until the next step
 
     def answer(self, reduction: Reduction, tensor: torch.Tensor, committed: bool) -> None:
@@ -190,6 +191,9 @@ class Sums:
                 piece.div_(self._world_size)  # INV-8: of the original world
 
 
-def _parts(params: list[torch.Tensor], flat: torch.Tensor) -> list[torch.Tensor]:
-    parts = flat.split([param.numel() for param in params])
-    return [part.view_as(param) for part, param in zip(parts, params, strict=True)]
+def _parts(params: list[torch.Tensor], copied: bool, flat: torch.Tensor) -> list[torch.Tensor]:
+    """A view of `flat` for every parameter; a gradient that is not copied into a tensor of the
+    script's is reduced in the order of its memory.
+    """
+    parts = zip(flat.split([param.numel() for param in params]), params, strict=True)
+    return [part.view_as(param) if copied else laid_out(part, param) for part, param in parts]

@@ -52,6 +52,8 @@ def main(way: str, path: str) -> None:
     torch.manual_seed(1)
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
     net = nn.Sequential(*layers)
+    column_by_column = net[0][0].weight.detach().t().contiguous().t()
+    net[0][0].weight = nn.Parameter(column_by_column)  # as `qr` and `channels_last` leave it
     by_hand = way.startswith("by-hand")
     model = net if by_hand else DistributedDataParallel(net, **OPTIONS.get(way, {}))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -51,6 +51,21 @@ class Filled:
         return torch.zeros(sum(param.numel() for param in self._params))
 
 
+class Native(Filled):
+    """A bucket that DDP reduces: each gradient lies there in the order of its memory."""
+
+    def __init__(self, params: list[Any]) -> None:
+        super().__init__(0, True, params)
+        self._memory = torch.cat([one.grad.as_strided((one.numel(),), (1,)) for one in params])
+
+    def buffer(self) -> torch.Tensor:
+        return self._memory
+
+    def gradients(self) -> list[torch.Tensor]:
+        parts = self._memory.split([param.numel() for param in self._params])
+        return [part.view(param.shape) for part, param in zip(parts, self._params, strict=True)]
+
+
 def survivor(module: Ddp) -> tuple[DdpModule, Host]:
     """DDP has reduced its buckets: the last parameters first."""
     host = Host()
@@ -184,3 +199,27 @@ def test_parameters_are_told_that_a_model_shows_only_until_its_forward() -> None
 
     assert list(wrapped.named()) == list(before)
     assert wrapped.named()["0.weight"].data_ptr() == held.data_ptr()
+
+
+def test_the_digest_before_torch_reduces_is_that_of_the_gradients_themselves() -> None:
+    """Also of those that do not lie row by row: DDP shows them as if they did."""
+
+    def allreduce(tensors: list[torch.Tensor]) -> Any:
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(tensors)
+        return SimpleNamespace(get_future=lambda: future)
+
+    module = Ddp(process_group=SimpleNamespace(size=lambda: 2, allreduce=allreduce))
+    weight = module.module[0].weight
+    weight.data = weight.detach().t().contiguous().t()
+    wrapped = DdpModule(cast("StrategyHost", Host()), cast("Any", module))
+    wrapped.begin()
+    for number, param in enumerate(wrapped.params):
+        param.grad = torch.arange(float(param.numel())).view(param.shape) + number
+        param.grad = torch.empty_like(param).copy_(param.grad)
+    own = wrapped.digest()
+
+    bucket: Any = Native(wrapped.params)
+    wrapped.reduce(None, bucket)
+
+    assert wrapped.own == own
