@@ -13,8 +13,11 @@ from recoverrun.worker.context.object_members import (
     resolve,
 )
 from recoverrun.worker.context.slot_context import Key
-from recoverrun.worker.context.values import FIXED
+from recoverrun.worker.context.values import FIXED, is_small_tensor
 from recoverrun.worker.instrumentation import Loop
+
+NUMBERS_BYTES = 512
+"""The size of the largest tensor that is taken for numbers: 64 of them."""
 
 
 def hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
@@ -50,6 +53,20 @@ def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> 
     read = loop.live_in - loop.targets
     read |= {name for name in loop.header_names if type(local.get(name)) in FIXED}
     return {**module, **{name: local[name] for name in read if name in local}}
+
+
+def made_by(loop: Loop, local: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that an iteration makes for itself, such as the count of its tokens: no
+    microbatch reads them, but ranks may add them up after the backward.
+    """
+    if loop.module_level:
+        return {}  # `seen_by` has all names of the module
+    names = (loop.assigned - loop.live_in - loop.targets) & local.keys()
+    return {name: local[name] for name in sorted(names) if _is_number(local[name])}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) or (is_small_tensor(value, NUMBERS_BYTES) and value.is_cpu)
 
 
 def reachable(

@@ -84,6 +84,7 @@ class Context:
     generators: dict[str, State] = field(default_factory=dict)  # of the `registry`
     loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
     alone_at: frozenset[str] = frozenset()  # code for this rank alone that has drawn numbers
+    made: dict[str, Any] = field(default_factory=dict)  # numbers of the iteration, at its backward
 
     def pack(self) -> bytes:
         body = {
@@ -95,6 +96,7 @@ class Context:
             "generators": {key: pack(state) for key, state in self.generators.items()},
             "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
             "alone_at": sorted(self.alone_at),
+            "made": {name: pack(value) for name, value in self.made.items()},
         }
         return bytes(msgpack.packb(body, use_bin_type=True))
 
@@ -103,7 +105,7 @@ class Context:
         """Raises ValueError if `packed` is not a context."""
         try:
             body = msgpack.unpackb(packed, raw=False, strict_map_key=True)
-            keys = [*body["names"], *body["generators"]]
+            keys = [*body["names"], *body["generators"], *body["made"]]
             if not all(type(key) is str for key in keys):
                 raise ValueError("not a context: wrong names")
             step, index, kind, attempt = map(int, body["point"])
@@ -119,6 +121,7 @@ class Context:
                 generators={key: unpack(state) for key, state in body["generators"].items()},
                 loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
                 alone_at=frozenset(map(str, body["alone_at"])),
+                made={name: unpack(value) for name, value in body["made"].items()},
             )
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error

@@ -4,11 +4,11 @@
     ...
     dist.all_reduce(num_tokens)                          # after the last one
 
-The lost rank's microbatches were executed by survivors, who know what its variables are worth at
-the end of the last one. What a rank gives to a reduction is looked for among its own variables
-there: the same variables of the lost rank are what that rank would have given. Where this is not
-known, or not unique, the result is over the survivors, and the run says so, once for each place in
-the script.
+The lost rank's microbatches were executed by survivors, who know what its variables, and numbers
+that an iteration makes anew, are worth at the end of the last one. What a rank gives to a reduction
+is looked for among its own there: the same ones of the lost rank are what that rank would have
+given. Where this is not known, or not unique, the result is over the survivors, and the run says
+so, once for each place in the script.
 """
 
 import sys
@@ -69,6 +69,10 @@ class LostOperands:
             return LostInputs()
         tops = [one for one in captures.points if one.kind == "top" and one.step == after.step]
         began = _numbers(tops[0].values) if tops else {}
+        earlier = [
+            _numbers(_apart(one.made)) for one in captures.points[:-1] if one.kind == "after"
+        ]
+        began |= _steady(earlier)
         for rank in lost:
             shard = layout.place(rank)[1]
             speakers = [one for one in members if layout.place(one)[1] == shard]
@@ -119,7 +123,10 @@ def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers)
     """
     if tensor.numel() > LARGEST or tensor.is_complex() or not tensor.numel():
         return None
-    ours, theirs = _numbers(mine.values), _numbers(state.context.values)
+    theirs_made = state.context.made
+    made = {name: value for name, value in mine.made.items() if name in theirs_made}
+    ours = {**_numbers(mine.values), **_numbers(_apart(made))}
+    theirs = {**_numbers(state.context.values), **_numbers(_apart(theirs_made))}
     moved = {key: value for key, value in ours.items() if not _rests(began.get(key), value)}
     for known in (moved, ours):
         whole = _whole(tensor, known, theirs, state)
@@ -127,6 +134,21 @@ def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers)
             given = whole.to(tensor.dtype).view(tensor.shape)
             return Guess(given, known is moved, _holds_flags(tensor))
     return None
+
+
+def _apart(made: Mapping[str, Any]) -> dict[Key, Any]:
+    """The numbers of an iteration, by names that are no variable's of another function."""
+    return {("made", name): value for name, value in made.items()}
+
+
+def _steady(earlier: Sequence[Numbers]) -> dict[Key, torch.Tensor]:
+    """The numbers that iterations before this one have made alike."""
+    first = earlier[0] if earlier else {}
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in one and _rests(one[key], value) for one in earlier)
+    }
 
 
 def _holds_flags(tensor: torch.Tensor) -> bool:

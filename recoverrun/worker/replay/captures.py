@@ -6,12 +6,13 @@ one had there (`lost_rank`).
 
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.fingerprints import grown, marks
-from recoverrun.worker.context.namespaces import around_of, seen_by
+from recoverrun.worker.context.namespaces import around_of, made_by, seen_by
 from recoverrun.worker.context.slot_context import (
     CARRIED_TENSOR_BYTES,
     Context,
@@ -70,6 +71,7 @@ class Captures:
         frame = find_frame(top.frame_id, sys._getframe(1))
         local = frame.f_locals if frame is not None and not top.loop.module_level else {}
         names = seen_by(top.loop, top.globals, local)
+        made = made_by(top.loop, local)
         around: dict[str, Any] = {}
         if look_again:
             around = {
@@ -86,6 +88,7 @@ class Captures:
             names=names,
             loaders=self.loaders(),
             attributes=self._attributes(around, look_again),
+            made=made,
         )
 
     def _attributes(self, around: Mapping[str, Any], look_again: bool) -> dict[Path, Any]:
@@ -142,6 +145,7 @@ def capture(
     names: Mapping[str, Any],
     loaders: Mapping[int, Origin],
     attributes: Mapping[Path, Any],
+    made: Mapping[str, Any] = MappingProxyType({}),
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
     step, index, kind, attempt = point
@@ -158,6 +162,7 @@ def capture(
         generators=REGISTRY.states(),
         loaders=dict(loaders),
         alone_at=frozenset(draw_sites),
+        made=values_of(made),
     )
 
 
@@ -174,4 +179,5 @@ def captured_after(
         names=seen_by(loop, top.globals, names),
         loaders={},
         attributes=attributes_of(around_of(loop, top.globals, names), own_modules),
+        made=made_by(loop, names),
     )

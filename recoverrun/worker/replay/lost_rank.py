@@ -170,6 +170,7 @@ class LostRank:
             generators=generators,
             loaders=loaders,
             alone_at=theirs.alone_at,
+            made={},
         ).with_values({**_elsewhere(theirs, after), **values})
         if not within and after.kind == "top":
             known = {k: v for k, v in values.items() if k not in unknown}
