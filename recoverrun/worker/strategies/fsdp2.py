@@ -260,7 +260,8 @@ class Fsdp2(Sharding):
 
     def put_back(self, kept: object) -> None:
         assert isinstance(kept, list), "what set_aside returned"
-        for shards, what in kept:
+        # Those of a group that the script has frozen in part have parameters in common.
+        for shards, what in reversed(kept):
             shards.put_back(what)
 
     def parameters(self) -> dict[str, torch.Tensor]:

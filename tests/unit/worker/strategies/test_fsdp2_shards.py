@@ -1,8 +1,14 @@
 """Parameter groups of torch's FSDP2, which are whole between a forward and its backward."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from recoverrun.worker.strategies.fsdp2_shards import switches_of
+from recoverrun.worker.step.interfaces import StrategyHost
+from recoverrun.worker.strategies.fsdp2 import Fsdp2
+from recoverrun.worker.strategies.fsdp2_shards import Shards, switches_of
+from tests.unit.strategy_hosts import Host
 
 
 class Group:
@@ -40,3 +46,24 @@ def test_parameters_that_the_script_has_left_whole_stay_so() -> None:
         group.forward()
 
     assert not group.is_sharded
+
+
+def test_gradients_of_a_group_that_the_script_had_frozen_in_part_are_put_back() -> None:
+    """It was reduced with fewer parameters before, which belong to the group of then as well."""
+    fsdp2 = Fsdp2(cast("StrategyHost", Host()))
+    params: list[Any] = [
+        SimpleNamespace(sharded_param=SimpleNamespace(grad=grad), unsharded_accumulated_grad=None)
+        for grad in (1.0, 2.0)
+    ]
+    for number, held in enumerate((params[1:], params)):
+        fsdp2._shards[number] = Shards(
+            params=held, unsharded_sizes=(), shards=1, orig_dtype=None, average_over=1,
+            post_divide=None, hook=None,
+        )  # fmt: skip
+
+    kept = fsdp2.set_aside()
+    between = [one.sharded_param.grad for one in params]
+    fsdp2.put_back(kept)
+
+    assert between == [None, None]
+    assert [one.sharded_param.grad for one in params] == [1.0, 2.0]
