@@ -146,7 +146,7 @@ class MutualProof:
         if level is not None and trial.needs_mates and not found["mates"]:
             why = self._together(trial, found, level, step, generation)
             if why and not (shown and found["late"]):
-                return Proved("equal-count", why, undecided=found["alone"])
+                return Proved(found["promise"], why, undecided=found["alone"])
         if shown and found["late"]:  # that says nothing against it; the next time tells more
             return Proved("exact-samples", AS_BEFORE)
         if level is None and found["alone"]:
@@ -268,17 +268,22 @@ class MutualProof:
             return parted(keys, "between steps") if keys else ""
         place = f"recoverrun/proof/{step}/{level}"
         done = self._met(trial, level, generation, place)
-        if not worker.protection.vote_group.least(generation, int(not done["failed"])):
+        if self._anybody(generation, bool(done["failed"])):
             done = self._met(trial, level, generation, f"{place}/again")
-            found["late"] = not worker.protection.vote_group.least(
-                generation, int(not done["late"])
-            )
+            found["late"] = self._anybody(generation, done["late"])
+        if not self._executor.rewrites and self._anybody(generation, done["rewrites"]):
+            self._executor.rewrites = True
+            done = self._met(trial, level, generation, f"{place}/rewritten")
+        found["promise"] = done["promise"]
         found["talked"] = found["talked"] or done["talked"]
         found["moved"] = [*found["moved"], *done["moved"]]
         found["alone"] = done["alone"]
         if not done["reason"]:
             found["immaterial"] = [*found["immaterial"], *done["immaterial"]]
         return str(done["reason"])
+
+    def _anybody(self, generation: int, this_rank: bool) -> bool:
+        return not self._worker.protection.vote_group.least(generation, int(not this_rank))
 
     def _found_together(
         self, trial: Trial, found: Words, tops: list[list[bytes]], step: int, generation: int

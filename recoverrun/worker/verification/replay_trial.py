@@ -172,12 +172,18 @@ class Trial:
             within_s=within_s,
         )
         kept = Kept(self._held)
+        parameters, known = parameter_checksum.of(self._strategy), executor.rewrites
         why, unknown = self._try(level)
+        rewrites = parameter_checksum.of(self._strategy) != parameters
+        if rewrites and known:
+            why = WRITES.format(self.microbatch.top.loop.id)
         return {
             **EMPTY,
             "exact": [] if why else [level],
+            "promise": "unprotected" if rewrites and known else "equal-count",
             "reason": why,
             "alone": self._alone,
+            "rewrites": rewrites,
             "talked": executor.talked,
             "immaterial": [told(key) for key in sorted(unknown, key=str)],
             "moved": self._put_back(kept),

@@ -259,12 +259,38 @@ def test_where_any_child_did_not_come_through_all_meet_once_more_elsewhere() -> 
 
     def least(generation: int, mine: int) -> int:
         places.append(str(mine))
-        return mine if len(places) == 1 else 0  # another rank's child has failed
+        return mine if len(places) in (1, 4) else 0  # another rank's child has failed
 
     play.vote_group.least = least
 
     assert play.together() == "recoverrun/proof/7/1/again"
-    assert places == ["1", "1", "1"], "this rank's can meet others, has come through, in time"
+    assert places == ["1"] * 4, "this rank's meets others, comes through, in time, changes nothing"
+
+
+@pytest.mark.parametrize("who", ["this rank", "another one"])
+def test_parameters_that_are_changed_behind_the_door_are_held_and_all_meet_once_more(
+    who: str,
+) -> None:
+    """SAM over shards: each execution moved the weights once more."""
+    play, votes = Behind(), list[int]()
+
+    def work(level: int, place: str, within_s: float, ask: Ask) -> Words:
+        held = play.executor.rewrites
+        changes = who == "this rank" and not held
+        return {**EMPTY, "reason": place if held else OTHERWISE, "rewrites": changes}
+
+    def least(generation: int, mine: int) -> int:
+        votes.append(mine)
+        return 0 if len(votes) == 3 else mine
+
+    play.trial.work_together = work
+    play.vote_group.least = least
+
+    assert play.together() == "recoverrun/proof/7/1/rewritten"
+    assert votes == [1, 1, int(who != "this rank")]
+    assert play.executor.rewrites
+    play.together()
+    assert len(votes) == 5, "nobody asks once it is known"
 
 
 @pytest.mark.parametrize("late", ["this rank", "another one"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.verification import mutual_proof
+from recoverrun.worker.verification import mutual_proof, replica_children
 from recoverrun.worker.verification.replay_trial import EMPTY, WRITES
 from tests.unit.contexts import loop
 from tests.unit.worker.verification.test_proofs import GENERATION, Play, microbatch
@@ -116,6 +116,29 @@ def test_loops_further_out_are_tried_with_parameters_held(monkeypatch: pytest.Mo
 
     assert code.tries == [(0, False, 0.0), (0, True, 0.0), (1, True, 0.0), (2, True, 0.0)]
     assert (found["exact"], found["rewrites"]) == ([2], True)
+
+
+@pytest.mark.parametrize(
+    ("known", "held", "exact", "promise"),
+    [
+        (False, True, [0], "equal-count"),  # the proof is made once more
+        (True, True, [0], "equal-count"),
+        (True, False, [], "unprotected"),
+    ],
+)
+def test_behind_the_door_it_is_told_that_parameters_are_changed(
+    known: bool, held: bool, exact: list[int], promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_children, "meet", lambda *_, **__: None)
+    code = Code(monkeypatch, held=held)
+    code.play.executor.rewrites = known
+
+    found = code.made.work_together(0, "place", 1.0, lambda asked: asked)
+
+    assert code.tries == [(0, known, 0.0)]
+    assert found["rewrites"] is not (known and held)
+    assert (found["exact"], found["promise"]) == (exact, promise)
+    assert found["reason"] == ("" if exact else WRITES.format("train.py:5"))
 
 
 def test_what_is_told_if_nothing_is_tried_is_that_nothing_is_changed() -> None:
