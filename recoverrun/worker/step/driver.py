@@ -178,7 +178,7 @@ class Driver:
                 tops = [one.top for one in worker.runtime.under_way() if one.top is not None]
                 around = [outer.context for outer in tops if outer.context is not None]
                 worker.context_buffer.top(context, around)
-                self._verifier.begins(context)
+                self._verifier.begins(top, context)
             self._left.follow(context)
             if not index and region:
                 self._returns.begins(top, context)

@@ -116,8 +116,8 @@ class Verifier(Protocol):
     def wants(self, top: Top) -> bool:
         """True if a proof may have to begin at this iteration, though no execution does so far."""
 
-    def begins(self, top: Context) -> None:
-        """A transaction begins at `top`."""
+    def begins(self, top: Top, context: Context) -> None:
+        """A transaction begins at `top`, or has begun with an iteration around."""
 
     def reduces(self) -> None:
         """Gradients are about to be reduced. Raises FaultyRank if this machine spoilt them."""

@@ -49,9 +49,13 @@ class Verification:
         """True if an iteration may have to be tried although nobody begins there so far."""
         return self._proofs.wants(top)
 
-    def begins(self, top: Context) -> None:
-        """A transaction begins at `top`."""
-        self._drift.begins(top)
+    def begins(self, top: Top, context: Context) -> None:
+        """A transaction begins at `top`, unless it has with an iteration around: a loop in a
+        model's forward, which may train later, is no beginning.
+        """
+        known = self._worker.runtime.under_way()
+        if not known or known[-1].top is top:
+            self._drift.begins(context)
 
     def reduces(self) -> None:
         """Gradients are about to be reduced. Raises FaultyRank if this machine spoilt them."""
