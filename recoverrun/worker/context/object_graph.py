@@ -151,12 +151,18 @@ def _holder(path: str, one: Any) -> HeldObject:
 
 
 def holdings(
-    variables: Iterable[Mapping[str, Any]], own: frozenset[str], *, idle_hooks: bool = True
+    variables: Iterable[Mapping[str, Any]],
+    own: frozenset[str],
+    *,
+    items: Iterable[tuple[str, Any]] = (),
+    idle_hooks: bool = True,
 ) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
-    file was read for. Without `idle_hooks` dicts of hooks that hold none are left out: each module
-    of torch has a dozen.
+    file was read for. What hangs on `items` of loops alone, variables with their values, has no
+    name. Without `idle_hooks` dicts of hooks that hold none are left out: each module of torch has
+    a dozen.
     """
+    passing = {(name, id(one)): one for name, one in items}
     walk = _Walk(own, idle=idle_hooks)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
     modules = [item for item in list(sys.modules.items()) if type(item[1]) is ModuleType]
@@ -168,9 +174,11 @@ def holdings(
     walk.todo.extend((key.name, one) for key, one in contextvars.copy_context().items())
     for space, names in [*(("", names) for names in variables), *spaces]:
         for name, value in list(names.items()):
-            if not name.startswith("__"):
+            if not name.startswith("__") and (name, id(value)) not in passing:
                 walk.todo.append((f"{space}.{name}" if space else name, value))
         walk.on()
+    walk.todo.extend(("", one) for one in passing.values())
+    walk.on()
     return walk.found
 
 

@@ -131,6 +131,13 @@ class Microbatch:
         return self.place.top
 
     @property
+    def items(self) -> list[tuple[str, Any]]:
+        """The variables that the loops around it bind for each iteration, with their values."""
+        tops = [place.top for place in self.places]
+        bound = [(one.names, name) for one in tops for name in sorted(one.loop.targets)]
+        return [(name, names[name]) for names, name in bound if name in names]
+
+    @property
     def shown(self) -> "tuple[tuple[Mark, int], ...]":
         """By place: the mark, and the digest of what entered the model (`evidence`)."""
         return tuple((mark, evidence.door) for mark, evidence in self.noted)

@@ -111,8 +111,8 @@ class MutualProof:
             loop = microbatch.places[0].top.loop.id
             return Proved("equal-count", UNTRIED.format(loop=loop, why=hindered[0]))
         tops = [one["tops"] for one in others.values()]
-        around = [place.top.names for place in microbatch.places]
-        there = holdings([*around, self._sources.roots()], worker.runtime.own_modules)
+        names = [*(place.top.names for place in microbatch.places), self._sources.roots()]
+        there = holdings(names, worker.runtime.own_modules, items=microbatch.items)
         if not followed:
             self._tell_constants(step, microbatch, there, tell)
             self._drift.learn(tops)
@@ -249,12 +249,12 @@ class MutualProof:
     def _tell_constants(
         self, step: int, microbatch: Microbatch, there: Holdings, tell: Tell
     ) -> None:
-        """A member that the microbatch itself has made is in the context of its end alone."""
+        """Contexts keep what they see by now, made between two microbatches perhaps."""
         seen: set[tuple[int, str]] = set()
-        after = self._executor.captures.at((step, microbatch.index, AFTER, 0))
         for place in microbatch.places:
             names = {**place.top.globals, **place.top.names}
-            for context in (place.top.context, after):
+            now = self._executor.captures.present(step, microbatch.index, place.top)
+            for context in (place.top.context, now):
                 if context is not None:
                     seen |= seen_by_contexts(context.attributes, names)
         worker = self._worker

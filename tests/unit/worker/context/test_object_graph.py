@@ -220,3 +220,15 @@ def test_holders_have_a_name_and_few_members_as_they_were_at_the_first_look() ->
     assert [name for name, _ in found["layer.vars._parameters"][1]] == ["weight", "bias"]
     assert {path: items for path, _, items, _ in there.holders}["named"] == found["named"][0]
     assert "" not in found
+
+
+def test_what_hangs_on_the_item_of_a_loop_alone_has_no_name() -> None:
+    """Ranks told each other of items, and a process that came later had others."""
+    share, batch = [1, 2], {"ids": [3]}
+    around = {"rows": [share], "batch": batch, "share": share}
+
+    found = holdings([around], frozenset(), items=[("batch", batch), ("share", share)]).held
+
+    names = {id(one): path for path, one in found}
+    assert names[id(share)] == "rows[0]"
+    assert names[id(batch)] == names[id(batch["ids"])] == ""

@@ -325,3 +325,39 @@ def test_a_process_that_uses_cuda_has_no_child_that_executes(
     assert forked_child.hindrance() == ""
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     assert forked_child.hindrance() == forked_child.NO_CUDA
+
+
+# --------------------------------------------------------------------------- what they tell first
+
+
+def test_what_contexts_see_as_a_transaction_ends_is_no_constant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`metrics["loss"] = step(batch)`: its first value comes between two microbatches."""
+    play, metrics, seen = Play(), {"loss": 0.5}, list[Any]()
+    (place,) = play.runtime.microbatches[0].places
+    place.top.names = {"metrics": metrics}
+    entry = ("metrics", "['loss']")
+    now = at(0, kind="after", attributes={entry: 0.5})
+    play.executor.captures.present = lambda *_: now
+    play.executor.constants.exchange = lambda there, own, known, tell: seen.append(known)
+    monkeypatch.setattr(play.verification._mutual, "_tried", lambda trial: {**EMPTY, "exact": [0]})
+
+    play.verification.first()
+
+    assert seen == [{(id(metrics), entry[-1])}]
+
+
+def test_the_item_of_a_loop_is_told_by_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that came back had no such item, or a shorter one, and did not take part."""
+    play, batch, told = Play(microbatch(loop(targets=frozenset({"batch"})))), [1, 2], list[Any]()
+    (place,) = play.runtime.microbatches[0].places
+    place.top.names = {"batch": batch, "rows": [[3]]}
+    play.executor.constants.exchange = lambda there, *_: told.append(there.held)
+    monkeypatch.setattr(play.verification._mutual, "_tried", lambda trial: {**EMPTY, "exact": [0]})
+
+    play.verification.first()
+
+    names = {path for path, _ in told[0]}
+    assert {"rows", "rows[0]"} <= names and not any(name.startswith("batch") for name in names)
+    assert any(one is batch for _, one in told[0])
