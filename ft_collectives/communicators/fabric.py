@@ -40,6 +40,7 @@ from ft_collectives.communicators.limits import TimeLimits, is_time
 from ft_collectives.communicators.waits import Waits
 from rendezvous.protocol.layout import FIRST_GENERATION
 from rendezvous.protocol.progress_page import ProgressWriter
+from rendezvous.protocol.side_threads import begin_thread
 from rendezvous.protocol.views import View
 
 HINT_AFTER_S = 0.5
@@ -195,9 +196,9 @@ class Fabric:
     def _build_in_thread(self) -> None:
         with self.changed:
             view, turn = self.view, self._turn  # together: a turn belongs to one generation
-        threading.Thread(
-            target=self._build, args=(view, turn), name="recoverrun-build", daemon=True
-        ).start()
+            if begin_thread("recoverrun-build", self._build, view, turn) is None:
+                self._failure = RuntimeError("can't start new thread")
+                self.changed.notify_all()
 
     def _build(self, view: View, turn: threading.Lock) -> None:
         """Connect the channels that do not serve `view` yet, in the order of their opening."""

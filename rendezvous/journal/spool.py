@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from rendezvous.protocol.side_threads import begin_thread
+
 T = TypeVar("T")
 
 ALWAYS_MOST = 1000
@@ -54,8 +56,8 @@ class Spool(Generic[T]):
             self._changed.notify_all()
         if self._thread is None:
             # A daemon: a file system that hangs must not keep the launcher from leaving.
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            # Where there is none to be had, the next thing asks for it again.
+            self._thread = begin_thread(self._name, self._run)
         return True
 
     @property
@@ -74,10 +76,15 @@ class Spool(Generic[T]):
             return self._changed.wait_for(lambda: not self._pieces, within_s)
 
     def close(self, within_s: float) -> int:
-        """Take nothing more, and wait as `flush` does. Returns how many things are left."""
+        """Take nothing more, and wait as `flush` does. Returns how many things are left.
+
+        If there never was a thread, they are written here.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._thread is None:
+            self._run()
         self.flush(within_s)
         return self.waiting
 

@@ -8,7 +8,6 @@ import errno
 import itertools
 import os
 import socket as sockets
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
@@ -16,6 +15,7 @@ import zmq
 from zmq.utils import z85
 
 from rendezvous.protocol.codec import FRAME_BYTES
+from rendezvous.protocol.side_threads import begin_thread
 from rendezvous.transport.keys import PUBLIC_BYTES, JobKey, incarnation_of
 
 Socket = zmq.Socket[bytes]
@@ -196,8 +196,9 @@ def end(context: Context, linger_ms: int) -> bool:
     It may wait for ever: a socket that is closed while a handshake is judged need not come to its
     end (libzmq, issue 2733). Then it is left to the end of the process.
     """
-    ends = threading.Thread(target=context.term, name="recoverrun-end", daemon=True)
-    ends.start()
+    ends = begin_thread("recoverrun-end", context.term)
+    if ends is None:
+        return False
     ends.join(linger_ms / 1000 + END_S)
     return not ends.is_alive()
 

@@ -1,6 +1,7 @@
 """Fixtures of several unit tests."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,16 @@ def streams_put_back() -> Iterator[None]:
     before = read_streams()
     yield
     restore_streams(before)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system gives no thread, as at the limit of a container's processes."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
 @pytest.fixture

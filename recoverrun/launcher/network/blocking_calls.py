@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from rendezvous.protocol.side_threads import begin_thread
 from rendezvous.transport.station import Station
 
 T = TypeVar("T")
@@ -35,13 +36,14 @@ class BlockingCalls(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def ask(self, call: Callable[[], T]) -> bool:
-        """Have it carried out. False if too many wait already."""
+        """Have it carried out. False if too many wait already, or there is no thread for it."""
         if self._asked.qsize() >= WAITING:
             return False
         if self._thread is None:
             # A daemon: a file system that hangs must not keep the launcher from leaving.
-            self._thread = threading.Thread(target=self._run, name="blocking-calls", daemon=True)
-            self._thread.start()
+            self._thread = begin_thread("blocking-calls", self._run)
+            if self._thread is None:
+                return False
         self._asked.put(call)
         return True
 

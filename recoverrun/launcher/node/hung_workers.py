@@ -7,7 +7,6 @@ py-spy is installed, it reads them from outside, also of one that is stopped.
 
 import os
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.incarnations import birth_of
 from rendezvous.protocol.messages import Kill
 from rendezvous.protocol.progress_page import DUMP_SIGNAL, dump_beside, stacks_beside
+from rendezvous.protocol.side_threads import begin_thread
 
 KEPT = 8
 """The newest hangs whose stacks stay in the run directory."""
@@ -78,8 +78,8 @@ class HungWorkers:
         pid, wait_s = worker.child.pid, 0.0
         if self._spy:
             place = (self._spy, pid, spied_beside(worker.context))
-            threading.Thread(target=py_spy.leave, args=place, name=COPIES, daemon=True).start()
-            wait_s = py_spy.WITHIN_S
+            if begin_thread(COPIES, py_spy.leave, *place) is not None:
+                wait_s = py_spy.WITHIN_S
         if state_of(pid)[0] not in STOPPED:
             with suppress(ProcessLookupError):
                 os.kill(pid, DUMP_SIGNAL)
@@ -124,9 +124,8 @@ class HungWorkers:
             self._keep(worker, hang, stacks_beside(worker.context))
 
     def _keep(self, worker: Worker, hang: int, *sources: str) -> None:
-        """Copy stacks to the run directory: in a thread, as a disk may stall."""
-        place = (sources, self._folder, hang, worker.rank)
-        threading.Thread(target=_copy, args=place, name=COPIES, daemon=True).start()
+        """Copy stacks to the run directory: in a thread, as a disk may stall, or not at all."""
+        begin_thread(COPIES, _copy, sources, self._folder, hang, worker.rank)
 
 
 def _without(kill: Kill, rank: int) -> Kill:

@@ -26,6 +26,7 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.output.console import LOOK_S, Console, Tail, write_to
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.incarnations import birth_of
+from rendezvous.protocol.side_threads import begin_thread
 
 OUT, ERR = 1, 2
 NAMES = {OUT: "stdout", ERR: "stderr"}
@@ -150,16 +151,20 @@ class Outlets:
         )
 
     def begin(self) -> None:
-        """Show what the workers write from now on, in a thread: a log file may stall."""
+        """Show what the workers write from now on, in a thread: a log file may stall.
+
+        If there is none to be had, it is shown at the end.
+        """
         if any(not console.idle for console in self._consoles.values()):
-            self._thread = threading.Thread(target=self._pump, name="outlets", daemon=True)
-            self._thread.start()
+            self._thread = begin_thread("outlets", self._pump)
 
     def end(self, within_s: float) -> None:
         """Show what is left to show, and wait for that, `within_s` at most."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(within_s)
+        elif any(not console.idle for console in self._consoles.values()):
+            self._pump()
 
     def _pump(self) -> None:
         while not self._ending.wait(LOOK_S):

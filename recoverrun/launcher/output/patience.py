@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from rendezvous.protocol.side_threads import begin_thread
+
 T = TypeVar("T")
 
 
@@ -22,14 +24,14 @@ class Patience(Generic[T]):
     def ask(self, call: Callable[[], T], otherwise: T) -> T:
         """The result of `call`, or `otherwise` if it takes too long. `call` raises nothing.
 
-        While one call hangs no other one is made: they would hang as well, each for a while.
+        While one call hangs no other one is made: they would hang as well, each for a while. Where
+        there is no thread to be had, the call takes as long as it takes.
         """
         if self._thread is not None and self._thread.is_alive():
             return otherwise
         found: list[T] = []
-        self._thread = threading.Thread(
-            target=lambda: found.append(call()), name="patience", daemon=True
-        )
-        self._thread.start()
+        self._thread = begin_thread("patience", lambda: found.append(call()))
+        if self._thread is None:
+            return call()
         self._thread.join(self._limit_s)
         return found[0] if found else otherwise

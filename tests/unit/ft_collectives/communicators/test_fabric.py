@@ -106,3 +106,26 @@ def test_memory_that_is_held_is_found_again_by_itself_not_by_its_list() -> None:
     fabric.memory.release([tensor])
 
     assert set(left_memory._held) == before
+
+
+def test_where_the_system_gives_no_thread_a_new_meeting_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fabric_module, "HINT_AFTER_S", 0.0)
+    hints = []
+
+    def on_hint(generation: int, reason: str) -> None:
+        hints.append((generation, reason))
+        fixed(fabric, {2: "group"})
+        fabric.change(view(2))
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fabric = make(on_hint=on_hint)
+    with monkeypatch.context() as there:
+        there.setattr(threading.Thread, "start", refuse)
+        channel = fabric.open("vote", (0, 1, 2))
+
+    assert fabric.ready(channel) == 2
+    assert hints == [(1, "vote: can't start new thread")]

@@ -196,3 +196,11 @@ def test_a_kill_that_waits_is_not_for_the_process_that_follows(node: Node) -> No
     assert (kill.ranks, kill.hung) == ((0,), ()), "its mate, which has not ended, is still meant"
     _copied()
     assert "<string>" in (node.run_dir / "hangs" / "3" / "rank1.stack").read_text()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_without_a_thread_a_worker_is_ended_whose_stacks_are_not_kept(node: Node) -> None:
+    node.hung.inspect(Inspect(ranks=(1,), hang=4, look=1, stacks=True))
+    assert node.hung.defers(KILL, 10.0)
+
+    assert node.hung.due(10.0 + py_spy.WITHIN_S + DUMP_S) == [KILL]

@@ -57,3 +57,18 @@ def test_an_error_file_that_was_left_behind_speaks_for_nobody(tmp_path: Path) ->
     left.write_text("of another run")
 
     assert not outlets.open(5, 1, incarnation(0, 1)).error_file.exists()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_without_a_thread_lines_are_shown_at_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outlets = _outlets(tmp_path, "--tee 3")
+    outlet = outlets.open(5, 1, incarnation(0, 0))
+    assert outlet.stdout is not None
+    outlets.begin()
+    outlet.stdout.write_text("a line\n")
+
+    outlets.end(0.0)
+
+    assert capfd.readouterr().out == "here:5│ a line\n"

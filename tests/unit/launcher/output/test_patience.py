@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from recoverrun.launcher.output.patience import Patience
 
 PATIENCE_S = 30.0
@@ -30,3 +32,8 @@ def test_while_one_call_hangs_no_other_is_made() -> None:
     assert patience.ask(ask, "nothing") == "nothing"
     assert not asked
     hung.set()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_where_there_is_no_thread_the_call_is_made_all_the_same() -> None:
+    assert Patience[str](0.0).ask(lambda: "found", "nothing") == "found"

@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from rendezvous.journal.spool import ALWAYS_MOST, Spool
 
 PATIENCE_S = 30.0
@@ -108,3 +110,30 @@ def test_nothing_is_taken_after_the_end() -> None:
     assert not spool.put(1)
     assert not spool.put(2, always=True)
     assert gate.taken == []
+
+
+def test_without_a_thread_things_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    spool = _spool(gate)
+    with monkeypatch.context() as there:
+        there.setattr(threading.Thread, "start", _refuse)
+        assert spool.put(0)
+
+    assert spool.put(1)
+
+    assert spool.flush(PATIENCE_S)
+    assert gate.taken == [0, 1]
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_where_there_never_was_a_thread_things_are_taken_at_the_end() -> None:
+    gate = Gate()
+    spool = _spool(gate)
+    assert spool.put(0) and spool.put(1)
+
+    assert spool.close(0.0) == 0
+    assert gate.taken == [0, 1]
+
+
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
