@@ -1,16 +1,13 @@
-"""The entry point: which command is meant, and what an error looks like. No other logic."""
+"""The entry point: which command is meant, and what an error looks like. No other logic.
 
-import json
+What the commands are made of is imported in the functions, where a Ctrl-C is answered with a
+sentence: at the top of this file it would be a traceback.
+"""
+
 import os
 import sys
-from pathlib import Path
 
-from recoverrun.cli.command_table import COMMANDS
-from recoverrun.config.options import normalized, read
-from recoverrun.config.run_config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.version import versions
-from rendezvous.protocol.process_title import entitle
 
 COMPLETION = ("--install-completion", "--show-completion")
 
@@ -39,12 +36,20 @@ def _code(arguments: list[str]) -> int:
         print(f"recoverrun: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
+        print("recoverrun: stopped by SIGINT", file=sys.stderr)
         return ExitCode.INTERRUPTED
 
 
 def _main(arguments: list[str]) -> int:
+    from recoverrun.cli.command_table import COMMANDS
+    from recoverrun.config.options import normalized
+
     first = arguments[0] if arguments else ""
     if "--json" in arguments and set(arguments) == {"--version", "--json"}:
+        import json
+
+        from recoverrun.version import versions
+
         print(json.dumps(versions()))
         return ExitCode.DONE
     name, _, shell = first.partition("=")
@@ -59,23 +64,10 @@ def _main(arguments: list[str]) -> int:
         program(completion=True)(args=arguments, prog_name="recoverrun")
         return ExitCode.DONE
     if first not in COMMANDS:
-        options = read(arguments[1:] if first == "run" else arguments, os.environ)
-        if options is not None:
-            command = options.command[0] if options.command else ""
-            if command in (*COMMANDS, "run") and first != "run":
-                raise RecoverrunError(f"{command!r} must come before {first}", ExitCode.USAGE)
-            if not (options.module or options.no_python or Path(command).exists()):
-                _refuse_typo(command)
-            if options.dry_run:
-                from recoverrun.cli.commands.dryrun import dry_run
-
-                return dry_run(parse_options(options, os.environ))
-            # Not at the top, as below: a help screen needs no launcher, a launcher no help screen.
-            from recoverrun.cli.commands.run import run
-
-            config = parse_options(options, os.environ)
-            entitle("launcher", config.script)
-            return run(config, options)
+        ended = _launched(arguments, first)
+        if ended is not None:
+            return ended
+    # A help screen needs no launcher, and a launcher no help screen.
     from recoverrun.cli.help import carried_out
 
     if first == "inject":
@@ -85,9 +77,37 @@ def _main(arguments: list[str]) -> int:
     return carried_out(arguments)
 
 
+def _launched(arguments: list[str], first: str) -> int | None:
+    """Launch what the command line says; None if it asks for help instead."""
+    from recoverrun.cli.command_table import COMMANDS
+    from recoverrun.config.options import read
+    from recoverrun.config.run_config import parse_options
+    from rendezvous.protocol.process_title import entitle
+
+    options = read(arguments[1:] if first == "run" else arguments, os.environ)
+    if options is None:
+        return None
+    command = options.command[0] if options.command else ""
+    if command in (*COMMANDS, "run") and first != "run":
+        raise RecoverrunError(f"{command!r} must come before {first}", ExitCode.USAGE)
+    if not (options.module or options.no_python or os.path.exists(command)):
+        _refuse_typo(command)
+    config = parse_options(options, os.environ)
+    if options.dry_run:
+        from recoverrun.cli.commands.dryrun import dry_run
+
+        return dry_run(config)
+    from recoverrun.cli.commands.run import run
+
+    entitle("launcher", config.script)
+    return run(config, options)
+
+
 def _refuse_typo(command: str) -> None:
     """Perhaps the script that does not exist was meant to be a command."""
-    from difflib import get_close_matches  # Not at the top: a launcher has no use for it.
+    from difflib import get_close_matches
+
+    from recoverrun.cli.command_table import COMMANDS
 
     close = get_close_matches(command, (*COMMANDS, "run"), n=1)
     if close and close[0] != command:

@@ -27,7 +27,7 @@ from recoverrun.launcher.node import process
 from recoverrun.launcher.node.bystanders import Bystanders
 from recoverrun.launcher.node.last_alive import last_alive
 from recoverrun.launcher.node.private_socket import PrivateSocket
-from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
+from recoverrun.launcher.node.signals import STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
 from recoverrun.launcher.node.workers import LocalWorkers, Order
 from recoverrun.launcher.output.announcements import begun, starts_again, waiting
@@ -59,11 +59,14 @@ class Agent:
         folder: RunFolder,
         private: PrivateDir,
         keyring: Keyring,
+        signals: SignalInbox,
         began_at: float,
         say: Callable[[str], None],
         left_out: str = "",
     ) -> None:
-        """`say` prints a line for the user. `left_out`: why the job went on without us, or ""."""
+        """`signals` are held from now on, also after our end. `say` prints a line for the user.
+        `left_out`: why the job went on without us, or "".
+        """
         self._config = config
         self._node = node
         self._folder = folder
@@ -79,7 +82,8 @@ class Agent:
         self.waiting = JobWait(config, say, began_at, left_out)
         self._keyring, self._station = keyring, Station(keyring.key)
         self._incarnation = self._station.incarnation
-        self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
+        self._signals = signals
+        signals.hold()
         self._station.watch(self._signals.fd)
         self._private_socket: PrivateSocket | None = None
         self._local_workers: LocalWorkers | None = None
@@ -392,5 +396,4 @@ class Agent:
         self.job_client.close(self.recorder.flush)
         self._bystanders.end()
         self._station.close()
-        self._signals.close()
         self.recorder.close()

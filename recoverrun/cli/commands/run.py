@@ -1,6 +1,7 @@
 """`recoverrun [options] train.py args...`: take this node's part in a training job."""
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -17,6 +18,7 @@ from recoverrun.launcher.agent import Agent
 from recoverrun.launcher.network.connections import Place
 from recoverrun.launcher.network.key_lookup import find_key
 from recoverrun.launcher.node.process import allow_connections, open_standard_streams
+from recoverrun.launcher.node.signals import MESSENGERS, SignalInbox
 from recoverrun.launcher.output.error_file import hand_on, last_words
 from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import make_private_dir
@@ -48,16 +50,23 @@ def run(config: RunConfig, options: Options) -> int:
 
     A node without which the others went on comes back as a newcomer, where lost replicas come back.
     """
-    ended = _accompanied(config, options, "")
-    while isinstance(ended, LeftOut):
-        ended = _accompanied(ended.config, options, ended.reason)
-    return ended
+    # Held until the job's last line is said: a Ctrl-C too many must not cost the user the verdict.
+    signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
+    try:
+        ended = _accompanied(config, options, signals, "")
+        while isinstance(ended, LeftOut):
+            ended = _accompanied(ended.config, options, signals, ended.reason)
+        return ended
+    finally:
+        signals.close()
 
 
-def _accompanied(config: RunConfig, options: Options, left_out: str) -> int | LeftOut:
+def _accompanied(
+    config: RunConfig, options: Options, signals: SignalInbox, left_out: str
+) -> int | LeftOut:
     """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
-        return _take_part(config, lambda run_dir: None, left_out)
+        return _take_part(config, signals, lambda run_dir: None, left_out)
     # Not at the top: most runs have no companion.
     from recoverrun.companion.companion_order import order_of, to_json
     from recoverrun.launcher.output.companion_process import CompanionProcess
@@ -66,12 +75,14 @@ def _accompanied(config: RunConfig, options: Options, left_out: str) -> int | Le
     find_script(config)  # Before anything is started.
     companion = CompanionProcess(to_json(order))
     try:
-        return _take_part(config, companion.begin, left_out)
+        return _take_part(config, signals, companion.begin, left_out)
     finally:
         companion.close()
 
 
-def _take_part(config: RunConfig, made: Callable[[Path], None], left_out: str) -> int | LeftOut:
+def _take_part(
+    config: RunConfig, signals: SignalInbox, made: Callable[[Path], None], left_out: str
+) -> int | LeftOut:
     """Take part in the job until its end: the exit code, unless the others went on without us.
 
     `made` is told the run directory once it is there. `left_out`: why they did before, or "".
@@ -93,6 +104,7 @@ def _take_part(config: RunConfig, made: Callable[[Path], None], left_out: str) -
             folder=folder,
             private=private,
             keyring=keyring,
+            signals=signals,
             began_at=began_at,
             say=speaker.say,
             left_out=left_out,

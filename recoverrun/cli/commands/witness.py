@@ -35,6 +35,7 @@ def witness(
     keyring = find_key(Place((where,), key_file, key_required), os.environ)
     station = Station(keyring.key)
     signals = SignalInbox(ENDERS)
+    signals.hold()
     try:
         try:
             hub = station.listen_tcp(where.host, where.port)
