@@ -45,6 +45,7 @@ class Station:
     """
 
     def __init__(self, key: JobKey | None = None) -> None:
+        """Raises OSError where the system gives no descriptors."""
         self._key = key
         self._context: Context = zmq.Context(io_threads=1)
         self._poller = zmq.Poller()
@@ -54,7 +55,10 @@ class Station:
         self._admission = Admission(key)
         self._caller = Caller(key)
         self._connections: dict[Socket, ListenerConnections] = {}  # those who call us
-        self._door = ZapHandler(self._context, self._admits)
+        try:
+            self._door = ZapHandler(self._context, self._admits)
+        except zmq.ZMQError as error:  # ZeroMQ takes its first descriptors here.
+            raise OSError(error.errno, error.strerror) from error
         self._poller.register(self._door.socket, zmq.POLLIN)
 
     @property

@@ -5,7 +5,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import RunConfig, find_script
-from recoverrun.errors import ExitCode
+from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.agent import Agent
 from recoverrun.launcher.network.connections import Place
 from recoverrun.launcher.network.key_lookup import find_key
@@ -91,24 +92,25 @@ def _take_part(
     open_standard_streams()
     find_script(config)
     keyring = find_key(config, os.environ)
-    if config.endpoints:
-        allow_connections()
+    allow_connections(config.nproc)
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
     folder = RunFolder(config.run_dir, config.name, stamp, made, config.meeting)
-    private = make_private_dir(config.nproc)
+    with _setting_up():
+        private = make_private_dir(config.nproc)
     speaker = Speaker(sys.stderr)
     try:
-        agent = Agent(
-            config=config,
-            node=socket.gethostname() or "node",
-            folder=folder,
-            private=private,
-            keyring=keyring,
-            signals=signals,
-            began_at=began_at,
-            say=speaker.say,
-            left_out=left_out,
-        )
+        with _setting_up():
+            agent = Agent(
+                config=config,
+                node=socket.gethostname() or "node",
+                folder=folder,
+                private=private,
+                keyring=keyring,
+                signals=signals,
+                began_at=began_at,
+                say=speaker.say,
+                left_out=left_out,
+            )
         code = agent.run()
         if _comes_back(config, agent):
             connections = agent.job_client.connections
@@ -138,6 +140,17 @@ def _take_part(
             )
             hand_on(left, reply, code, stop.reason)
     return code
+
+
+@contextmanager
+def _setting_up() -> Iterator[None]:
+    """Make a limit of the system that is met before there is a job an error for the user."""
+    try:
+        yield
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        sentence = f"the launcher gets too little from this system to begin: {why}"
+        raise RecoverrunError(sentence, ExitCode.USAGE) from error
 
 
 def _comes_back(config: RunConfig, agent: Agent) -> bool:

@@ -9,6 +9,7 @@ now and then, and made again with a socket at the same place; whoever calls mean
 import os
 from collections.abc import Callable
 
+from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol.records import Record, notice
 from rendezvous.transport.links import Router
@@ -25,12 +26,17 @@ class PrivateSocket:
     def __init__(
         self, private: PrivateDir, station: Station, record: Callable[[Record], None]
     ) -> None:
-        """Listen. Raises OSError."""
+        """Listen. Raises RecoverrunError."""
         self._private = private
         self._record = record
         self._look_at = float("-inf")
         self._complained = False
-        self.router: Router = station.listen_ipc(private.socket)
+        try:
+            self.router: Router = station.listen_ipc(private.socket)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            sentence = f"cannot listen in {private.path}: {why}"
+            raise RecoverrunError(sentence, ExitCode.USAGE) from error
 
     def tick(self, now: float) -> None:
         """Listen again if somebody has removed the socket. Seldom looks, however often called."""

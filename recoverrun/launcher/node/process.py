@@ -36,6 +36,9 @@ TRACKERS_S = 5.0
 GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""
 
+OWN_DESCRIPTORS, WORKER_DESCRIPTORS = 48, 4
+"""What a launcher of one node needs at most, and for each of its workers."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _descriptors: tuple[int, int] | None = None  # the limits that workers inherit
@@ -146,13 +149,19 @@ def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 
-def allow_connections() -> None:
+def allow_connections(workers: int) -> None:
     """Let this process, but not its workers, open as many descriptors as the system allows.
 
     The usual limit of 1024 is for programs that poll with select; every launcher is a connection.
+    Raises RecoverrunError where they are too few for so many workers.
     """
     global _descriptors
-    _descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A launcher that takes part anew has raised its own before.
+    _descriptors = _descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed, most = OWN_DESCRIPTORS + workers * WORKER_DESCRIPTORS, _descriptors[1]
+    if most != resource.RLIM_INFINITY and most < needed:
+        sentence = f"a launcher needs {needed} descriptors, and the limit is {most} (ulimit -n)"
+        raise RecoverrunError(sentence, ExitCode.USAGE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors[1], _descriptors[1]))
 

@@ -96,14 +96,32 @@ def free_stamp(place: Path, stamp: str) -> str:
 
 
 def _temporary_base() -> Path:
-    """The user's directory in the folder for temporary ones, where it is the user's alone."""
-    base = Path(tempfile.gettempdir(), f"runs-{os.geteuid()}")
+    """The user's directory in the folder for temporary ones, where it is the user's alone.
+
+    Raises RecoverrunError where there is no such folder.
+    """
+    places = temporary_folders()
+    if not places:
+        raise RecoverrunError(
+            "no run directory can be made here, nor in a folder for temporary files: "
+            "--run-dir names one",
+            ExitCode.USAGE,
+        )
+    base = places[0] / f"runs-{os.geteuid()}"
     try:
         os.close(open_private(base))
     except (NotPrivate, OSError):
         # Somebody else was there first: what everybody can guess is no longer of use.
         return Path(tempfile.mkdtemp(prefix="runs-"))
     return base
+
+
+def temporary_folders() -> list[Path]:
+    """The folder for temporary files, or none: a container's root may be closed to writers."""
+    try:
+        return [Path(tempfile.gettempdir())]
+    except FileNotFoundError:
+        return []
 
 
 class NotPrivate(Exception):
@@ -205,7 +223,7 @@ def make_private_dir(workers: int = 1) -> PrivateDir:
 
     A container may have little of it, or data loaders may have filled it. Raises RecoverrunError.
     """
-    places = SHARED_MEMORY, Path(tempfile.gettempdir()), Path("/tmp")
+    places = SHARED_MEMORY, *temporary_folders(), Path("/tmp")
     open_to_us = [base for base in places if os.access(base, os.W_OK | os.X_OK)]
     roomy = [base for base in open_to_us if _room_bytes(base) >= workers * FILE_BYTES]
     for base in roomy or open_to_us:

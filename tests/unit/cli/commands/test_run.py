@@ -12,7 +12,7 @@ from recoverrun.cli.commands.run import ASKS_S, asks_again
 from recoverrun.config.given_options import Options
 from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
-from recoverrun.errors import ExitCode
+from recoverrun.errors import ExitCode, RecoverrunError
 
 
 def _options(line: str) -> Options:
@@ -70,3 +70,16 @@ def test_a_ctrl_c_while_the_verdict_is_made_does_not_cost_it(
     assert code == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == "the verdict\n"
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_system_that_gives_too_little_is_an_error_for_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(command, "Agent", refused)
+    options = _options(f"--run-dir {tmp_path}/run --no-python true")
+
+    with pytest.raises(RecoverrunError, match="resource temporarily unavailable"):
+        command.run(parse_options(options, {}), options)

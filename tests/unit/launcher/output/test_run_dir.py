@@ -143,3 +143,30 @@ def test_a_directory_without_room_is_refused_in_one_sentence(
 
     assert refusal.value.exit_code == 2
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_without_any_folder_for_temporary_files_the_other_places_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", _none)
+    monkeypatch.setattr(run_dir, "SHARED_MEMORY", tmp_path)
+
+    private = run_dir.make_private_dir()
+
+    assert private.path.parent == tmp_path
+    private.remove()
+
+
+def test_where_no_directory_can_be_made_at_all_the_option_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.gettempdir", _none)
+
+    with pytest.raises(RecoverrunError, match="--run-dir"):
+        run_dir.make_run_dir(None, "train", "1-1")
+
+
+def _none() -> str:
+    raise FileNotFoundError("No usable temporary directory found")
