@@ -152,7 +152,7 @@ class Agent:
         self._private_socket = PrivateSocket(self._private, self._station, self.recorder.record)
         if self._config.endpoint is not None:
             self._say(waiting(self._config))
-            self.waiting.look_up()
+            self.waiting.look_up(self._signals)
             self._way_to_others.look_up()
         self.job_client.open(self._began_at)
         if self.job_client.connections.hosts:

@@ -1,6 +1,7 @@
 """The wait of a launcher for a place in the job: what its user reads, and when it is in vain."""
 
 import os
+import time
 from collections.abc import Callable
 
 from recoverrun.config.run_config import RunConfig
@@ -13,8 +14,19 @@ from recoverrun.launcher.network.handshake_diagnosis import (
     mute,
 )
 from recoverrun.launcher.network.key_lookup import Keyring
-from recoverrun.launcher.network.name_lookup import NameLookup, names_may_come
-from recoverrun.launcher.output.announcements import spare, still_waiting, unknown_name
+from recoverrun.launcher.network.name_lookup import (
+    AGAIN_S,
+    LOOK_S,
+    NameLookup,
+    names_may_come,
+)
+from recoverrun.launcher.node.signals import SignalInbox
+from recoverrun.launcher.output.announcements import (
+    spare,
+    still_waiting,
+    unanswered_name,
+    unknown_name,
+)
 from rendezvous.membership.formation import TELL_AFTER_S, TELL_AGAIN_S
 
 LOOK_AGAIN_S = 2.0
@@ -40,18 +52,37 @@ class JobWait:
         self._tell_at = began_at + TELL_AFTER_S
         self._spare = False  # the job runs, for now without us
 
-    def look_up(self) -> None:
-        """See that the endpoints' names are known. Raises RecoverrunError if they cannot be."""
+    def look_up(self, signals: SignalInbox) -> None:
+        """See that the endpoints' names are known. Raises RecoverrunError if they cannot be, or if
+        the user leaves meanwhile.
+        """
         if self._config.must_host:
             self._look_for_another()  # The name leads here, but perhaps only from outside.
             return
-        unknown = NameLookup(self._config.endpoints).wait()
+        lookup = NameLookup(self._config.endpoints)
+        unknown = lookup.wait(LOOK_S)
+        if len(unknown) == len(self._config.endpoints) and lookup.unanswered:
+            unknown = self._await_answer(lookup, signals)
+        lookup.end()
         if len(unknown) < len(self._config.endpoints):
             return
         if not names_may_come(os.environ):
             raise RecoverrunError(unknown_name(unknown), ExitCode.NEVER_FORMED)
         self._tell_at += TELL_AGAIN_S
         self._say(unknown_name(unknown, yet_s=self._config.join_timeout_s))
+
+    def _await_answer(self, lookup: NameLookup, signals: SignalInbox) -> list[str]:
+        """Wait until the name service has answered of all names: those without an address."""
+        names, limit_s = sorted(lookup.unanswered), self._config.join_timeout_s
+        self._say(unanswered_name(names, left_s=limit_s - LOOK_S))
+        unknown, until = lookup.unknown, time.monotonic() + limit_s - LOOK_S
+        while lookup.unanswered and unknown and time.monotonic() < until:
+            unknown = lookup.wait(AGAIN_S)
+            if (number := signals.stopper()) is not None:
+                raise RecoverrunError(f"{number.name} was sent to the launcher", 128 + number)
+        if lookup.unanswered and unknown:
+            raise RecoverrunError(unanswered_name(names), ExitCode.NEVER_FORMED)
+        return unknown
 
     def _look_for_another(self) -> None:
         """We are to listen at the endpoint, and do not yet: whoever answers there is not us. Where

@@ -52,6 +52,12 @@ def unknown_name(names: Sequence[str], *, yet_s: float = 0.0) -> str:
     return f"waiting for the first node: no address is known for {shown} yet, {yet_s:.0f} s left"
 
 
+def unanswered_name(names: Sequence[str], *, left_s: float = 0.0) -> str:
+    """The name service has said nothing about hosts; with `left_s` it is waited for so long."""
+    words = f"the name service does not answer for {', '.join(names)}"
+    return f"waiting for the first node: {words} yet, {left_s:.0f} s left" if left_s else words
+
+
 def spare(config: RunConfig) -> str:
     """The line of a launcher that came when the job was complete."""
     return f"the job has all of its {plural(config.nnodes, 'node')}: this one waits as a spare"

@@ -1,5 +1,6 @@
 """The lines of a launcher that waits for a place."""
 
+import signal
 from collections.abc import Callable
 from typing import cast
 
@@ -12,6 +13,7 @@ from recoverrun.launcher.network import job_wait
 from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
+from recoverrun.launcher.node.signals import SignalInbox
 from rendezvous.membership.formation import TELL_AFTER_S
 
 
@@ -19,12 +21,41 @@ class Unknown:
     """A lookup that finds no address for `names`."""
 
     names = ("head",)
+    unanswered: frozenset[str] = frozenset()
 
     def __init__(self, _endpoints: object) -> None:
+        self.unknown = list(self.names)
+
+    def wait(self, _seconds: float) -> list[str]:
+        return self.unknown
+
+    def end(self) -> None:
         pass
 
-    def wait(self) -> list[str]:
-        return list(self.names)
+
+class Slow(Unknown):
+    """A name service that answers at the third look."""
+
+    def __init__(self, endpoints: object) -> None:
+        super().__init__(endpoints)
+        self.unanswered = frozenset(self.names)
+        self._looks = 0
+
+    def wait(self, _seconds: float) -> list[str]:
+        self._looks += 1
+        if self._looks == 3:
+            self.unknown, self.unanswered = [], frozenset()
+        return self.unknown
+
+
+class Signals:
+    """The signals of a user: `number`, or none."""
+
+    def __init__(self, number: signal.Signals | None = None) -> None:
+        self._number = number
+
+    def stopper(self) -> signal.Signals | None:
+        return self._number
 
 
 def _config(rank: int, endpoint: str = "head:29500") -> RunConfig:
@@ -36,7 +67,7 @@ def _config(rank: int, endpoint: str = "head:29500") -> RunConfig:
 
 def _waits(config: RunConfig) -> list[str]:
     said: list[str] = []
-    JobWait(config, said.append, 0.0).look_up()
+    JobWait(config, said.append, 0.0).look_up(cast(SignalInbox, Signals()))
     return said
 
 
@@ -48,6 +79,26 @@ def test_a_name_that_nobody_knows_ends_the_launcher(monkeypatch: pytest.MonkeyPa
         _waits(_config(1))
 
     assert error.value.exit_code == ExitCode.NEVER_FORMED
+
+
+def test_a_name_service_that_is_slow_is_told_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_wait, "NameLookup", Slow)
+
+    assert _waits(_config(1)) == [
+        "waiting for the first node: the name service does not answer for head yet, 597 s left"
+    ]
+
+
+def test_who_waits_for_a_name_service_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_wait, "NameLookup", Slow)
+    waiting = JobWait(_config(1), lambda line: None, 0.0)
+
+    with pytest.raises(RecoverrunError, match="SIGINT was sent") as error:
+        waiting.look_up(cast(SignalInbox, Signals(signal.SIGINT)))
+
+    assert error.value.exit_code == ExitCode.INTERRUPTED
 
 
 def test_in_a_pod_it_is_told_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

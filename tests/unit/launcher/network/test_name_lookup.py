@@ -21,7 +21,9 @@ def test_a_name_that_comes_to_be_known_is_not_missing(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
-    assert NameLookup(HEAD).wait(30.0) == []
+    lookup = NameLookup(HEAD)
+    assert lookup.wait(30.0) == []
+    assert not lookup.unanswered
 
 
 def test_a_lookup_that_does_not_end_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +35,10 @@ def test_a_lookup_that_does_not_end_holds_nobody_up(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
-    assert NameLookup(HEAD).wait(0.01) == ["head"]
+    lookup = NameLookup(HEAD)
+    assert lookup.wait(0.01) == ["head"]
+    assert lookup.unanswered == {"head"}
+    lookup.end()
     answered.set()
 
 
