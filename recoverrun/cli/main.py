@@ -6,6 +6,7 @@ sentence: at the top of this file it would be a traceback.
 
 import os
 import sys
+from typing import TextIO
 
 from recoverrun.errors import ExitCode, RecoverrunError
 
@@ -23,7 +24,7 @@ def main() -> None:
             sys.stdout.flush()  # Here, or Python would find at its end that nobody reads it.
     except BrokenPipeError:
         # `recoverrun ... | head`: the reader has seen enough, which is no error of anybody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up(sys.stdout)
         code = ExitCode.FAILED
     sys.exit(code)
 
@@ -33,11 +34,24 @@ def _code(arguments: list[str]) -> int:
     try:
         return _main(arguments)
     except RecoverrunError as error:
-        print(f"recoverrun: {error}", file=sys.stderr)
+        _tell(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        print("recoverrun: stopped by SIGINT", file=sys.stderr)
+        _tell("stopped by SIGINT")
         return ExitCode.INTERRUPTED
+
+
+def _tell(words: str) -> None:
+    """Say why there is nothing more; that nobody reads it changes no exit code."""
+    try:
+        print(f"recoverrun: {words}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _give_up(sys.stderr)
+
+
+def _give_up(stream: TextIO) -> None:
+    """Have what is left for a stream that nobody reads go nowhere, also at Python's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _main(arguments: list[str]) -> int:

@@ -116,3 +116,41 @@ def test_an_error_in_a_command_line_is_one_sentence(arguments: str, sentence: st
     assert sentence in done.stderr
     assert done.stderr.startswith("recoverrun: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("--nnodes=0 true", 2), ("--run-dir /dev/null/x --no-python true", 2)]
+)
+def test_that_nobody_reads_an_error_changes_no_exit_code(line: str, code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "recoverrun", *line.split()], stderr=writing, timeout=60
+        )
+    finally:
+        os.close(writing)
+
+    assert done.returncode == code
+
+
+# A Ctrl-C comes while the launcher's own code is imported.
+INTERRUPTED = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "recoverrun.launcher.agent":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from recoverrun.cli.main import main
+sys.argv[1:] = ["--no-python", "true"]
+main()
+"""
+
+
+def test_a_ctrl_c_during_our_own_imports_is_one_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (130, "recoverrun: stopped by SIGINT\n")
