@@ -59,6 +59,10 @@ class Beginnings:
 
     def begin(self, rank: int, birth: int) -> Worker:
         """Start the process of `rank` with this birth. Raises RecoverrunError if that cannot be."""
+        if self._private.full:
+            # Its own files are small; data loaders that share batches fill what a container has.
+            sentence = f"{self._private.path.parent} is full"
+            raise RecoverrunError(sentence, ExitCode.FAILED)
         local_rank = rank - self._start.first_rank
         number = self.number(birth)
         outlet = self._outlet(rank, local_rank, number)

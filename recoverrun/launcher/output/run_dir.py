@@ -30,6 +30,9 @@ SHARED_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 64 << 10
 """What a disk must have left for a run to begin: it is what the journal keeps for its end."""
 
+WORKER_BYTES = 128 << 10
+"""What a worker begins to write into shared memory, and some room."""
+
 WRITERS = 0o002
 """What a run directory must not allow: one that exists may be meant for the eyes of a group."""
 
@@ -196,6 +199,14 @@ class PrivateDir:
 
     def context(self, rank: int, incarnation: int) -> str:
         return str(self.path / f"c{rank}.{incarnation}")
+
+    @property
+    def full(self) -> bool:
+        """True if a worker that begins would find no place for its memory."""
+        try:
+            return _room_bytes(self.path) < WORKER_BYTES
+        except OSError:
+            return False  # It was removed, and is about to be made again.
 
     def restore(self) -> None:
         """Make it again where it was, if somebody has removed it. Raises OSError."""
