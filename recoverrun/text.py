@@ -197,6 +197,12 @@ def named_signals(sentence: str) -> str:
     return _SIGNALLED.sub(name, sentence)
 
 
+def signal_told(sentence: str) -> int:
+    """The number of the signal that ended a process, as the coordinator says it; 0 if none did."""
+    found = _SIGNALLED.search(sentence)
+    return 0 if found is None else int(found[1])
+
+
 _MADE_UP = re.compile(r"none|[0-9a-f]{32}")
 """Names of jobs that no user has chosen."""
 

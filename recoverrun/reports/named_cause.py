@@ -5,8 +5,8 @@ from typing import Literal
 
 from recoverrun.reports.happenings import End, Loss
 from recoverrun.reports.history import History
-from recoverrun.reports.single_end import is_cascade
-from recoverrun.text import named_signals, sanitize
+from recoverrun.reports.single_end import is_cascade, signal_name
+from recoverrun.text import named_signals, sanitize, signal_told
 
 Confidence = Literal["proved", "likely", "unknown"]
 
@@ -69,14 +69,15 @@ def unexplained(loss: Loss, facts: History, blind: str) -> RootCause:
     step = facts.outvoted.get(loss.root_rank)
     if step is not None:
         return _outvoted(loss, facts, step)
+    number = signal_told(loss.reason)
     return _named(
         loss,
         facts,
-        cause="unknown",
-        what=f"replica {loss.slot} was lost with rank {loss.root_rank}",
+        cause=signal_name(number).lower() if number else "unknown",
+        what=named_signals(loss.reason),
         why_first="the coordinator named this rank; no end of it is in the journal"
         + (f" ({blind})" if blind else ""),
-        confidence="unknown",
+        confidence="likely" if number else "unknown",
     )
 
 

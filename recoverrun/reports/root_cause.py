@@ -155,6 +155,8 @@ def _ends(loss: Loss, death: Death, facts: History) -> bool:
     """True if `death` is of the life of the replica that `loss` ended."""
     if loss.attempt != death.attempt or death.kind != "node-lost":
         return (loss.attempt, loss.life) == (death.attempt, death.life)
+    if death.failed_at > loss.ts + CLOCK_S:
+        return False  # The node went later, while the replica was away.
     return loss.life == facts.returns.life_when(loss.attempt, loss.slot, death.ts)
 
 

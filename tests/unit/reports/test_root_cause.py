@@ -12,6 +12,7 @@ from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.root_cause import also, evidence, losses, root_cause
 from recoverrun.reports.single_end import is_cascade
 from rendezvous.journal.reader import read_run
+from rendezvous.journal.writer import journal_path
 from tests.unit import journals
 from tests.unit.journals import Story
 from tests.unit.run_status import status_of
@@ -282,6 +283,24 @@ def test_a_loss_without_an_end_in_the_journal_names_what_the_coordinator_said(
 
     (loss,) = losses(read_run(story.close()))
     assert (loss.root.rank, loss.root.cause, loss.root.confidence) == (5, "unknown", "unknown")
+
+
+def test_a_node_that_is_lost_while_its_replica_is_away_is_not_the_cause_of_that(
+    tmp_path: Path,
+) -> None:
+    story = Story(tmp_path)
+    story.start(nodes=3)
+    story.lose(1, 3, "rank 3 was ended by signal 9")
+    story.commit(0)
+    story.recovered(0, {1: 3}, [])
+    story.wait(2.1)
+    story.write("node.lost", "gpu-02: its launcher has ended", name="gpu-02", ranks=[2, 3])
+    story.close()
+    journal_path(tmp_path, "gpu-02").unlink()
+
+    (loss,) = losses(read_run(tmp_path))
+    assert (loss.root.rank, loss.root.cause, loss.root.confidence) == (3, "sigkill", "likely")
+    assert loss.root.what == "rank 3 was killed by SIGKILL"
 
 
 def test_a_slot_that_is_lost_twice_has_two_causes(tmp_path: Path) -> None:
