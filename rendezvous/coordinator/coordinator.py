@@ -249,6 +249,7 @@ class Coordinator(Generations):
         if lost.silent_s:
             fields["silent_s"] = round(lost.silent_s, 3)
         record = Record("node.lost", f"{lost.node}: {lost.reason}", fields)
+        away = self.members.gone.intersection(ranks).difference(self.members.finished)
         self.members.gone |= set(ranks)
         losses = Loss.of_node(
             [rank for rank in self.members.running if rank in ranks],
@@ -261,7 +262,10 @@ class Coordinator(Generations):
         came = self.arrivals.lose_node(ranks)
         if losses:
             return [record, *came.effects, *self._lose(losses)]
-        return [record, *self._follow_arrivals(came), *self._gathered(), *self._done()]
+        # Its replicas were lost before, so that no other line tells why they do not come back.
+        words = f"node {lost.node} is lost, too: {lost.reason}"
+        told = [Record("notice.give", words, {"rank": -1})] if away else []
+        return [record, *told, *self._follow_arrivals(came), *self._gathered(), *self._done()]
 
     def _inherit(self, context_buffer: ContextBuffer) -> list[Effect]:
         self.members.context_buffer[context_buffer.rank] = context_buffer

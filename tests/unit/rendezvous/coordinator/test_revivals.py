@@ -194,6 +194,19 @@ def test_ranks_of_a_lost_node_start_with_their_mates_once_another_launcher_has_i
     assert invited(job.ready(2, 3)) == dict.fromkeys((0, 1, 4, 5), (2, 3))
 
 
+def test_a_node_that_is_lost_after_its_replica_is_told_of() -> None:
+    job = ReturningJob()
+    job.kill(1)
+    job.redo()
+
+    effects = job.feed(NodeLost(node="b", ranks=(1,), reason="its launcher has ended"))
+
+    assert fields_of(effects, "notice.give") == {"rank": -1}
+    assert "node b is lost, too: its launcher has ended" in [
+        effect.reason for effect in effects if isinstance(effect, Record)
+    ]
+
+
 def test_a_node_is_lost_on_the_way_with_the_newcomers_on_it() -> None:
     job = node_lost(3)
     job.feed(PlaceTaken(ranks=(3,)))
