@@ -305,21 +305,24 @@ def cells(lane: Lane, *, began: float, latest: float, columns: int) -> tuple[Sta
 
 def verdict(found: Postmortem) -> str:
     """The outcome in one line."""
-    steps, survived, back = found.steps_words, found.survived, found.returned
+    survived, back = found.survived, found.returned
+    # Where nobody votes on steps none is on record, and some may have been done.
+    uncounted = not found.proof.steps and found.promise in ("rollback", "unprotected")
+    after = "" if uncounted else f" after {found.steps_words}"
     kept = f", {plural(survived, 'loss')} survived" if survived else ""
     kept += f", {plural(back, 'replica')} came back" if back else ""
     kept += f", {found.began_again}" if found.began_again else ""
     match found.outcome:
         case "completed":
             kept = kept or ("" if found.lacking else ", nothing was lost")
-            did = steps if found.proof.steps else "without a protected step"
+            did = found.steps_words if found.proof.steps else "without a protected step"
             ended = f"completed {did}{kept}"
         case "failed" | "stopped":
             said = meaning(found.exit_code or 0)
             code = f"exit code {found.exit_code}" + (f" ({said})" if said else "")
-            ended = f"{found.outcome} with {code} after {steps}{kept}"
+            ended = f"{found.outcome} with {code}{after}{kept}"
         case "unfinished":
-            ended = f"no end on record after {steps}{kept}"
+            ended = f"no end on record{after}{kept}"
             if not found.lacking:
                 return f"{ended}: still running, or its launcher died"
         case "empty":

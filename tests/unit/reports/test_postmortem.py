@@ -4,6 +4,8 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from recoverrun.reports.postmortem import Postmortem, cells, identity_ranges, postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.status_lines import plain_lines
@@ -74,6 +76,21 @@ def test_a_run_that_was_not_protected_is_not_told_as_one_of_no_steps(tmp_path: P
     words = verdict(_found(tmp_path))
 
     assert words == "completed without a protected step, nothing was lost"
+
+
+@pytest.mark.parametrize(
+    ("promise", "after"), [("rollback", ""), ("unprotected", ""), ("equal-count", " after 0 steps")]
+)
+def test_steps_are_counted_only_where_ranks_vote_on_them(
+    promise: str, after: str, tmp_path: Path
+) -> None:
+    story = journals.Story(tmp_path)
+    story.start()
+    story.write("promise.state", "the script is not known", promise=promise, microbatches=0)
+    story.end(130, reason="SIGINT was sent to the launcher on gpu-01")
+    story.close()
+
+    assert verdict(_found(tmp_path)) == f"stopped with exit code 130 (stopped by SIGINT){after}"
 
 
 def test_the_timeline_never_hides_a_loss(tmp_path: Path) -> None:
