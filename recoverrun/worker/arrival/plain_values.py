@@ -24,7 +24,7 @@ import torch
 
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
-from recoverrun.worker.context.object_graph import HeldObject, Holdings, holdings
+from recoverrun.worker.context.object_graph import HOOKS, LONG, HeldObject, Holdings, holdings
 from recoverrun.worker.context.object_members import slots_of
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
@@ -47,10 +47,16 @@ ALL_BYTES = 1 << 24
 
 DICT = "dict"
 
+OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules", HOOKS)
+"""The ends of the paths of dicts that each module of torch has."""
+
+DEPTH = 8
+"""Dicts within dicts that are looked into."""
+
 NOT_OURS = ("os.environ", "context variables")
 
 Place = tuple[str, Any]
-"""The path of a list and None, or of a holder and the name that it has for the value."""
+"""The path of a list or a dict and None, or of a holder and the name that it has for the value."""
 
 
 Holder = str | tuple[str, str, int]
@@ -106,7 +112,8 @@ def changed(
             left -= len(entry.packed) + sum(one.nbytes for one in entry.tensors)
             if left < 0:
                 continue
-        if whole is not None and entry.place[1] is None and entry.place in before:
+        is_list = entry.place[1] is None and entry.holder != DICT
+        if whole is not None and is_list and entry.place in before:
             whole.add(entry.place[0])  # a list that another process has, too
         if told:
             yield entry
@@ -150,7 +157,8 @@ def put(
             named_in(by_path[parent])[name] = made
             by_path[path] = vars(made) if is_object(holder) else made
         if key is None:
-            fill(by_path[path], value)
+            if holder != DICT:  # of a dict that is there each entry is told
+                fill(by_path[path], value)
         else:
             named_in(by_path[path])[key] = value
 
@@ -232,8 +240,37 @@ def _entries(
         if entry is not None:
             whole.add(path)
             yield entry
-        elif items:
-            yield from _values(holder, there.owners.get(id(one)), of_process, data)
+        elif items or type(one) in DICTS:
+            owner = there.owners.get(id(one))
+            none = True
+            for found in _values(holder, owner, of_process, data) if items else ():
+                none = False
+                yield found
+            if none and owner is None and type(one) in DICTS and not path.endswith(OF_MODULES):
+                if _is_all_told(one, data):
+                    yield from filter(None, [entry_of((path, None), _empty(one), DICT)])
+
+
+def _is_all_told(one: Any, data: frozenset[int], depth: int = DEPTH) -> bool:
+    """True of a dict of which nothing is missing once all that can be told of it is."""
+    if not depth or len(one) > LONG or id(one) in data:
+        return False
+    for value in list(one.values()):
+        kind: Any = type(value)
+        if kind in DICTS:
+            told = _is_all_told(value, data, depth - 1)
+        elif kind in WHOLE:
+            told = entry_of(("", None), value) is not None and not holds_part(value, data)
+        else:
+            told = _is_told(kind) or (is_small_tensor(value) and id(value) not in data)
+        if not told:
+            return False
+    return True
+
+
+def _empty(one: Any) -> Any:
+    """An empty dict of the same kind."""
+    return defaultdict(one.default_factory) if type(one) is defaultdict else type(one)()
 
 
 def _values(

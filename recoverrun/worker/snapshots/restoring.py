@@ -152,7 +152,7 @@ class Restoring:
         lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, self.winding.sources.hold)
         loose_values.put(
-            there,
+            plain_values.found(frames, changing_modules(runtime)),  # with dicts that are made above
             spaces,
             [
                 (path, name, unpack(packed, packed_state.tensors, here=own))

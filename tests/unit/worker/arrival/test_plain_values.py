@@ -1,6 +1,7 @@
 """Values that a script changes beside its loops are told by their path, and put there in place."""
 
 import sys
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -92,6 +93,64 @@ def test_what_the_newcomer_has_not_made_yet_is_made() -> None:
     moved({"meter": donor}, change, {"meter": newcomer})
 
     assert newcomer.cache == {"a": 1}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [{}, {"x": []}, {"x": [0.5], "at": {"best": {1, 2}}}, {"x": {}}, defaultdict(list, x=[1])],
+    ids=["empty", "a list", "lists", "a dict", "of a kind of its own"],
+)
+def test_a_dict_that_was_made_and_holds_no_plain_value_is_made_there(made: Any) -> None:
+    donor, newcomer = Meter(), Meter()
+    lists = {"x": [1.0]}
+    donor.best["lists"] = lists
+    newcomer.best["lists"] = mine = {"x": [1.0]}
+
+    moved({"meter": donor}, lambda: donor.best.update(k=made), {"meter": newcomer})
+
+    assert newcomer.best["k"] == made and type(newcomer.best["k"]) is type(made)
+    assert newcomer.best["lists"] is mine and mine == lists
+
+
+def test_a_dict_that_is_there_loses_nothing_by_being_told() -> None:
+    donor, newcomer = Meter(), Meter()
+    own = newcomer.best["k"] = {"own": 1}
+
+    moved({"meter": donor}, lambda: donor.best.update(k={"x": [1]}), {"meter": newcomer})
+
+    assert newcomer.best["k"] is own and own == {"own": 1, "x": [1]}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [{"model": torch.nn.Linear(1, 1)}, {"x": [], "f": print}, {"x": [print]}, {"y": {"x": print}}],
+)
+def test_a_dict_that_holds_what_is_not_told_is_not_made(made: dict[str, Any]) -> None:
+    donor, newcomer = Meter(), Meter()
+
+    moved({"meter": donor}, lambda: donor.best.update(k=made), {"meter": newcomer})
+
+    assert "k" not in newcomer.best
+
+
+def test_a_dict_that_is_told_does_not_stand_for_the_lists_in_it() -> None:
+    held = {"found": {"a": {"x": []}}}
+    before = plain_values.digests(there(**held))
+    whole: set[str] = set()
+
+    assert not list(plain_values.changed(there(**held), before, whole=whole))
+    assert whole == {"found.a.x"}
+
+
+def test_a_dict_of_the_present_batch_is_each_ranks_own() -> None:
+    donor, newcomer, batch = Meter(), Meter(), [torch.ones(4)]
+    before = plain_values.digests(there(meter=donor))
+    donor.best["batch"] = {"x": batch}
+    changed = plain_values.changed(there(meter=donor), before, parts_of(batch))
+
+    plain_values.put(plain_values.pack(changed, Packing([])), [], there(meter=newcomer))
+
+    assert "batch" not in newcomer.best
 
 
 @pytest.mark.parametrize("value", [[object()], list(range(plain_values.LONG_CONTAINER + 1))])
