@@ -257,7 +257,10 @@ class Packing:
         return None
 
     def _written(self) -> str:
-        return "".join(one if isinstance(one, str) else f"[{one[0]!r}]" for one in self._path)
+        name = ""
+        for one in self._path:  # each tensor has one
+            name += one if type(one) is str else f"[{one[0]!r}]"
+        return name
 
     def _refused(self, kind: str) -> CannotTravel:
         return CannotTravel(kind, self._written())

@@ -24,7 +24,7 @@ import torch
 
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
-from recoverrun.worker.context.object_graph import HOOKS, LONG, HeldObject, Holdings, holdings
+from recoverrun.worker.context.object_graph import LONG, OF_HOOKS, HeldObject, Holdings, holdings
 from recoverrun.worker.context.object_members import slots_of
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
@@ -36,6 +36,12 @@ WHOLE: tuple[type, ...] = (list, deque, set)
 DICTS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
 
 QUICK = (bool, float, type(None))
+SAME = (bool, int, float, str, type(None))
+"""Values of one of these kinds that are equal are the same, but for zeros that have a sign."""
+
+SHORT_TEXT = 64
+"""Characters of a text whose digest is remembered."""
+
 LARGE = 1 << 63
 """These are packed as they are, smaller integers too."""
 
@@ -47,8 +53,10 @@ ALL_BYTES = 1 << 24
 
 DICT = "dict"
 
-OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules", HOOKS)
+OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules", *OF_HOOKS)
 """The ends of the paths of dicts that each module of torch has."""
+
+KEYS = (int, str)
 
 DEPTH = 8
 """Dicts within dicts that are looked into."""
@@ -106,7 +114,7 @@ def changed(
     those are this rank's. To `whole` are added the paths of lists that nobody else has to tell.
     """
     left = ALL_BYTES
-    for entry in _entries(there, of_process, data):
+    for entry in _entries(there, of_process, data, before):
         told = before.get(entry.place) != entry.digest
         if told:
             left -= len(entry.packed) + sum(one.nbytes for one in entry.tensors)
@@ -226,8 +234,12 @@ def fill(container: Any, content: Any) -> bool:
 
 
 def _entries(
-    there: Holdings, of_process: bool, data: frozenset[int] = frozenset()
+    there: Holdings,
+    of_process: bool,
+    data: frozenset[int] = frozenset(),
+    before: Mapping[Place, int] | None = None,
 ) -> Iterator[Entry]:
+    """Most plain values are what they were `before`: of these not all are among it."""
     whole: set[str] = set()  # lists of which all that is in them is told
     for holder in there.holders:
         path, one, items, _ = holder
@@ -242,12 +254,10 @@ def _entries(
             yield entry
         elif items or type(one) in DICTS:
             owner = there.owners.get(id(one))
-            none = True
-            for found in _values(holder, owner, of_process, data) if items else ():
-                none = False
-                yield found
-            if none and owner is None and type(one) in DICTS and not path.endswith(OF_MODULES):
-                if _is_all_told(one, data):
+            if items:
+                yield from _values(holder, owner, of_process, data, before or {})
+            if owner is None and type(one) in DICTS and not path.endswith(OF_MODULES):
+                if not any(_is_told(type(value)) for _, value in items) and _is_all_told(one, data):
                     yield from filter(None, [entry_of((path, None), _empty(one), DICT)])
 
 
@@ -274,7 +284,11 @@ def _empty(one: Any) -> Any:
 
 
 def _values(
-    held: HeldObject, owner: Any, of_process: bool, data: frozenset[int]
+    held: HeldObject,
+    owner: Any,
+    of_process: bool,
+    data: frozenset[int],
+    before: Mapping[Place, int],
 ) -> Iterator[Entry]:
     """`owner` is the class of the object whose attributes this holder is, if it is that."""
     path, holder, named, _ = held
@@ -283,9 +297,11 @@ def _values(
         kind_of_holder = owner.__module__, owner.__qualname__, len(named)
     for key, value in named:
         kind: Any = type(value)
+        if kind in SAME and type(key) in KEYS and _has_rested(value, before.get((path, key))):
+            continue  # there are thousands
         if not (_is_told(kind) or issubclass(kind, torch.Tensor)):
             continue
-        if type(key) is not int and (type(key) is not str or _is_private(key, of_process)):
+        if type(key) not in KEYS or (type(key) is str and _is_private(key, of_process)):
             continue
         if _is_told(kind) or (is_small_tensor(value) and id(value) not in data):
             entry = entry_of((path, key), value, kind_of_holder)
@@ -313,6 +329,19 @@ def is_within(path: str, lists: set[str]) -> bool:
             return True
         at = path.find("[", at + 1)
     return False
+
+
+def _has_rested(value: Any, before: int | None) -> bool:
+    """True if it is known to have the digest that it had `before`."""
+    if before is None or (type(value) is str and len(value) > SHORT_TEXT):
+        return False
+    return (bool(value) or type(value) is not float) and before == _digest_of(value)
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def _digest_of(value: Any) -> int:
+    entry = entry_of(("", None), value)
+    return -1 if entry is None else entry.digest
 
 
 def entry_of(place: Place, value: Any, holder: Holder = "") -> Entry | None:

@@ -5,16 +5,14 @@ be received into the memory where they will stay.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class StateLost(Exception):
     """The state cannot be had from this source any more; the text is a sentence for the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """One tensor: its elements in C order, `nbytes` in all.
 
     Names, order and shapes are equal for all sources of an attempt until said otherwise.

@@ -73,6 +73,9 @@ ALL_BYTES = 1 << 26
 HOOKS = "_hooks"
 """The end of the names of torch's dicts of hooks, whose keys count those of one process."""
 
+OF_HOOKS = (HOOKS, "_hooks_with_kwargs", "_hooks_always_called")
+"""The ends of the names of those and of torch's notes on them."""
+
 LONG_PATH = 400
 """The length of the longest name in characters; what lies deeper has none."""
 
@@ -165,9 +168,8 @@ def holdings(
     passing = {(name, id(one)): one for name, one in items}
     walk = _Walk(own, idle=idle_hooks)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
-    modules = [item for item in list(sys.modules.items()) if type(item[1]) is ModuleType]
-    made = {name for name, one in modules if _is_made(one)}
-    made = {name for name in made if not _is_of_library(name, own)}
+    known = dict(sys.modules)
+    made = _made_among(tuple(known), tuple(map(id, known.values())), own)
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
     spaces = [(name, vars(sys.modules[name])) for name in named]
     walk.found.held += [(name, names) for name, names in spaces if name in made - own]
@@ -180,6 +182,18 @@ def holdings(
     walk.todo.extend(("", one) for one in passing.values())
     walk.on()
     return walk.found
+
+
+@functools.lru_cache(maxsize=8)
+def _made_among(
+    names: tuple[str, ...], numbers: tuple[int, ...], own: frozenset[str]
+) -> frozenset[str]:
+    """The modules of these names and ids that the script has made itself. There are thousands, and
+    `_is_made` holds them, so that no other one gets the id of one that is gone.
+    """
+    known = {name: sys.modules.get(name) for name in names}
+    made = {name for name, one in known.items() if type(one) is ModuleType and _is_made(one)}
+    return frozenset(name for name in made if not _is_of_library(name, own))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -318,7 +332,7 @@ class _Walk:
         do more.
         """
         size = plain.__len__(one)
-        if not (size or self._idle) and path.endswith(HOOKS):
+        if not (size or self._idle) and path.endswith(OF_HOOKS):
             return
         if size <= VERY_LONG and plain not in (tuple, frozenset):
             self._hold(path, one)
@@ -369,13 +383,17 @@ class _Walk:
 
 
 def _is_of_hooks(key: Any) -> bool:
-    return type(key) is str and key.endswith(HOOKS)
+    return type(key) is str and key.endswith(OF_HOOKS)
 
 
 def inside(path: str, key: Any) -> str:
     """The name of an entry; "" where the text of its key does not say which one it is."""
-    if not path or type(key) not in PLAIN:
-        return ""
+    return _entry(path, key) if path and type(key) in _PLAIN else ""
+
+
+@functools.lru_cache(maxsize=1 << 16, typed=True)
+def _entry(path: str, key: Any) -> str:
+    """One text from walk to walk: many look it up, and its hash is known."""
     return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r}]"
 
 

@@ -34,8 +34,8 @@ def told(there: Holdings, before: Keys) -> list[list[Plain]]:
     return [
         [path, key]
         for path, keys in before.items()
-        if (one := now.get(path)) is not None
-        for key in sorted((key for key in keys if key not in one), key=repr)
+        if keys and (one := now.get(path)) is not None
+        for key in sorted(keys.difference(one), key=repr)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import torch
@@ -29,8 +29,7 @@ class RankImage:
         return bytes(msgpack.packb(self.manifest, use_bin_type=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A piece, and where it begins among the bytes of all."""
 
     piece: Piece
@@ -41,25 +40,24 @@ def placed(image: RankImage, later: Collection[int] = ()) -> tuple[list[Placed],
     """The place of each tensor of `image`; the bytes of all, and of those that come first. The ones
     with these numbers come behind all others, as they are copied `later`.
     """
-    found: dict[int, Placed] = {}
-    end = first = 0
-    for waits in (False, True):
-        for number, (name, tensor) in enumerate(zip(image.names, image.tensors, strict=True)):
-            if (number in later) != waits:
-                continue
-            nbytes = tensor.nbytes
-            piece = Piece(name, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), nbytes)
-            found[number] = Placed(piece, end)
-            end += -(-nbytes // ALIGNED) * ALIGNED
-        first = first if waits else end
-    return [found[number] for number in range(len(found))], end, first
+    pieces = [
+        Piece(name, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), tensor.nbytes)
+        for name, tensor in zip(image.names, image.tensors, strict=True)
+    ]
+    offsets, end = [0] * len(pieces), 0
+    at_once = [number for number in range(len(pieces)) if number not in later]
+    for number in at_once:
+        offsets[number] = end
+        end += -(-pieces[number].nbytes // ALIGNED) * ALIGNED
+    first = end
+    for number in sorted(later):
+        offsets[number] = end
+        end += -(-pieces[number].nbytes // ALIGNED) * ALIGNED
+    return list(map(Placed, pieces, offsets)), end, first
 
 
 def packed_table(places: Sequence[Placed]) -> bytes:
-    rows = [
-        [one.piece.name, one.piece.dtype, one.piece.shape, one.piece.nbytes, one.offset]
-        for one in places
-    ]
+    rows = [(*piece, offset) for piece, offset in places]
     return bytes(msgpack.packb(rows, use_bin_type=True))
 
 

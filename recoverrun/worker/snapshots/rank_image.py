@@ -174,9 +174,11 @@ def _gradients(packing: Packing, parts: PlaceParts, *, values: bool) -> list[Pla
     for number, param in enumerate(held_tensors.trained(parts.made)):
         if param.grad is None:
             found.append(None)
+        elif not values:
+            found.append(False)
         else:
             gradient = held_tensors.local(param.grad)
-            found.append(packing.pack(gradient, f"gradients[{number}]") if values else False)
+            found.append(packing.pack(gradient, f"gradients[{number}]"))
     return found
 
 
