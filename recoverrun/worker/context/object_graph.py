@@ -31,7 +31,6 @@ from types import (
     FunctionType,
     MappingProxyType,
     MethodType,
-    ModuleType,
     WrapperDescriptorType,
 )
 from typing import Any, NamedTuple
@@ -39,9 +38,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from recoverrun.worker.context.member_views import (
-    Slots,
-)
+from recoverrun.worker.context.made_modules import made_by_script
+from recoverrun.worker.context.member_views import Slots
 from recoverrun.worker.context.object_members import (
     NAMESPACES,
     is_defined_in,
@@ -168,8 +166,7 @@ def holdings(
     passing = {(name, id(one)): one for name, one in items}
     walk = _Walk(own, idle=idle_hooks)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
-    known = dict(sys.modules)
-    made = _made_among(tuple(known), tuple(map(id, known.values())), own)
+    made = made_by_script(own)
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
     spaces = [(name, vars(sys.modules[name])) for name in named]
     walk.found.held += [(name, names) for name, names in spaces if name in made - own]
@@ -182,36 +179,6 @@ def holdings(
     walk.todo.extend(("", one) for one in passing.values())
     walk.on()
     return walk.found
-
-
-@functools.lru_cache(maxsize=8)
-def _made_among(
-    names: tuple[str, ...], numbers: tuple[int, ...], own: frozenset[str]
-) -> frozenset[str]:
-    """The modules of these names and ids that the script has made itself. There are thousands, and
-    `_is_made` holds them, so that no other one gets the id of one that is gone.
-    """
-    known = {name: sys.modules.get(name) for name in names}
-    made = {name for name, one in known.items() if type(one) is ModuleType and _is_made(one)}
-    return frozenset(name for name in made if not _is_of_library(name, own))
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _is_made(module: Any) -> bool:
-    """True of a module that the script has made itself, as `ModuleType("settings")`. Asked of all
-    modules of the process whenever all is walked through.
-    """
-    if module.__name__ == "__main__":
-        return False
-    return module.__spec__ is None and getattr(module, "__file__", None) is None
-
-
-def _is_of_library(name: str, own: frozenset[str]) -> bool:
-    """True of a part of a package that is not the script's, as an extension in C makes it."""
-    outer = name.partition(".")[0]
-    package = sys.modules.get(outer)
-    ours = outer in (name, *own) or type(package) is not ModuleType
-    return not ours and not _is_made(package)
 
 
 class _Walk:
@@ -399,7 +366,11 @@ def _entry(path: str, key: Any) -> str:
 
 def kind_of(module: nn.Module) -> Any:
     """The class beneath those of DDP and FSDP; nn.Module itself if it only wraps another one."""
-    kinds: tuple[Any, ...] = type(module).__mro__
+    return _beneath(type(module).__mro__)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _beneath(kinds: tuple[Any, ...]) -> Any:
     return next(kind for kind in kinds if not kind.__module__.startswith(WRAPPING))
 
 

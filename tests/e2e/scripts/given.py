@@ -55,6 +55,7 @@ class Given:
         self.stages = [Slow(1.0), Slow(2.0)]
         self.stage = self.stages[0]
         self.least: torch.nn.Module | None = None
+        self.kept: dict[str, dict[str, list[float]]] = {}
 
     def warm(self) -> float:
         return 0.5
@@ -71,6 +72,7 @@ class Given:
         self.pace, self.factor, self.shape = Quick(1.0, [0.5]), self.main, self.shapes[1]
         self.stage = self.stages[1]
         self.least = torch.nn.Threshold(0.75, 0.5)
+        self.kept["late"] = {"factors": []}
         scale_of = math.exp
 
     def decay(self) -> float:
@@ -78,6 +80,9 @@ class Given:
         numbers = float(self.share) + self.turned.imag + float(self.exact) + self.since.day
         factor = self.rates.decay * sum(self.rates.factors) * self.phase.value * self.factor()
         factor = factor if self.least is None else self.least(torch.tensor(factor)).item()
+        for factors in self.kept.get("late", {}).values():
+            factors.append(factor)
+            factor = sum(factors) / len(factors)
         seconds = self.span.total_seconds() / 86400
         return scale_of(self.stage.of(self.pace.of(sizes * (numbers + seconds) * factor)) / 500)
 

@@ -232,3 +232,19 @@ def test_what_hangs_on_the_item_of_a_loop_alone_has_no_name() -> None:
     names = {id(one): path for path, one in found}
     assert names[id(share)] == "rows[0]"
     assert names[id(batch)] == names[id(batch["ids"])] == ""
+
+
+def test_what_torch_notes_on_hooks_is_left_out_as_long_as_there_are_none() -> None:
+    layer = torch.nn.Linear(2, 2)
+
+    def notes() -> set[str]:
+        there = holdings([{"layer": layer}], frozenset(), idle_hooks=False)
+        return {path.rpartition(".")[2] for path, _ in there.held if "_hooks" in path}
+
+    assert notes() == set()
+
+    layer.register_forward_hook(lambda *_: None, with_kwargs=True, always_call=True)
+
+    assert notes() == {
+        "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"
+    }  # fmt: skip
