@@ -24,7 +24,14 @@ import torch
 
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
-from recoverrun.worker.context.object_graph import LONG, OF_HOOKS, HeldObject, Holdings, holdings
+from recoverrun.worker.context.object_graph import (
+    LONG,
+    OF_HOOKS,
+    HeldObject,
+    Holdings,
+    Items,
+    holdings,
+)
 from recoverrun.worker.context.object_members import slots_of
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
@@ -257,8 +264,12 @@ def _entries(
             if items:
                 yield from _values(holder, owner, of_process, data, before or {})
             if owner is None and type(one) in DICTS and not path.endswith(OF_MODULES):
-                if not any(_is_told(type(value)) for _, value in items) and _is_all_told(one, data):
+                if not any(map(_is_told, _kinds(items))) and _is_all_told(one, data):
                     yield from filter(None, [entry_of((path, None), _empty(one), DICT)])
+
+
+def _kinds(items: Items) -> Iterator[Any]:
+    return (type(value) for _, value in items)
 
 
 def _is_all_told(one: Any, data: frozenset[int], depth: int = DEPTH) -> bool:

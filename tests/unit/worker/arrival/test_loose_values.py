@@ -109,6 +109,22 @@ def test_a_dict_that_was_not_there_is_made() -> None:
     assert torch.equal(second.variables["args"]["best"]["weight"], torch.full((5000,), 3.0))
 
 
+def test_a_list_in_a_dict_that_was_not_there_is_put_once_the_dict_is_made() -> None:
+    first, second = Script(found={}), Script(found={})
+    before = plain_values.digests(holdings([first.variables], OWN))
+    first.variables["found"]["late"] = {"losses": [0.5]}
+    changed = plain_values.changed(holdings([first.variables], OWN), before)
+    values = msgpack.unpackb(msgpack.packb(plain_values.pack(changed, Packing([]))), raw=False)
+    packed = first.told()
+    with pytest.raises(NotReachable, match="found.late"):
+        second.put(first, packed)
+
+    plain_values.put(values, [], holdings([second.variables], OWN))
+    second.put(first, packed)
+
+    assert second.variables["found"] == {"late": {"losses": [0.5]}}
+
+
 def test_what_loops_bind_comes_by_itself() -> None:
     script = fresh()
     script.variables["batch"] = [torch.randn(5000), torch.randn(5000)]
