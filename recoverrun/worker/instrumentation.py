@@ -104,6 +104,11 @@ class Loop:
         """Names that an iteration may bind."""
         return self.assigned | self.targets
 
+    @property
+    def made(self) -> frozenset[str]:
+        """Names that an iteration binds before it reads them: nothing comes by them into it."""
+        return self.assigned - self.carried | self.targets
+
 
 class Runtime(Protocol):
     """The runtime that instrumented code calls. Every method must be inert in a process forked by

@@ -19,6 +19,7 @@ has the first column from its own first lines.
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from types import FrameType
 from typing import Any
 
@@ -45,6 +46,7 @@ from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import holds_part, parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
+from recoverrun.worker.replay.holder_places import first_name
 from recoverrun.worker.replay.known_state import State, differing, in_words
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
@@ -115,6 +117,7 @@ def common(
     digests, modules, marks = before
     spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
+    anew = frozenset(name for one in stack for name in one.loop.made)
     others = held_tensors.others(strategy, parts.made, there)
     try:
         manifest = {
@@ -124,7 +127,7 @@ def common(
             "channels": [one.name for one in worker.protection.fabric.channels],
             "learned": learned.read(parts),
             "here": here.pack(),
-            "constants": parts.executor.constants.told(),
+            "constants": constants_outside(parts.executor.constants.told(), anew),
             "shares": packing.pack(_shares(parts, top), "shares of the data"),
             "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
             "model": packing.pack(held_tensors.model(strategy), "the model"),
@@ -147,6 +150,19 @@ def common(
     except (CannotTravel, NotReplayable) as why:
         raise NotReachable(str(why)) from why
     return manifest, packing
+
+
+def constants_outside(told: list[Any], made: frozenset[str]) -> list[Any]:
+    """The constants of other ranks without those that hang on variables which iterations have
+    `made` for themselves: a process that has yet to wind its loops has none.
+    """
+    names, theirs, resting = told
+    kept = [first_name(name) not in made for name in names]
+    return [
+        list(compress(names, kept)),
+        [[rank, list(compress(values, kept))] for rank, values in theirs],
+        [name for name in resting if first_name(name) not in made],
+    ]
 
 
 def early_values(parts: PlaceParts, frame: FrameType, before: Before) -> list[list[Any]]:

@@ -84,8 +84,7 @@ def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -
     """
     if loop.module_level:
         return seen_by(loop, module, local)
-    made = (loop.assigned - loop.carried) | loop.targets
-    return {**module, **{name: value for name, value in local.items() if name not in made}}
+    return {**module, **{name: value for name, value in local.items() if name not in loop.made}}
 
 
 def put_back(target: Members, saved: dict[str, Any]) -> None:

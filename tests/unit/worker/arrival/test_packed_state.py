@@ -10,7 +10,7 @@ import torch
 
 from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.iterator_places import HeldIterator
-from recoverrun.worker.arrival.packed_state import _iterators, _states
+from recoverrun.worker.arrival.packed_state import _iterators, _states, constants_outside
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.placing import put_iterators
 from tests.unit.worker.arrival.test_iterator_places import a_loader_iterator, advanced, ahead
@@ -67,3 +67,12 @@ def test_the_state_of_an_optimizer_travels_whole_or_nobody_comes_back(key: str) 
 
     with pytest.raises(CannotTravel, match="the state of a SGD.*a generator"):
         _states(made(optimizers=optimizer), Packing([]))
+
+
+def test_what_iterations_make_for_themselves_is_no_constant_for_a_newcomer() -> None:
+    """A Trainer fetches the batches of an update in the loop around."""
+    told = [["batches[0].ids", "seed"], [[0, [1, 2]], [1, [3, 4]]], ["batches[1]", "rows"]]
+
+    assert constants_outside(told, frozenset({"batches"})) == [
+        ["seed"], [[0, [2]], [1, [4]]], ["rows"]
+    ]  # fmt: skip
