@@ -9,7 +9,7 @@ made with.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MOST = 64
@@ -18,9 +18,18 @@ MOST = 64
 KINDS = frozenset({bool, int, float, str, list, tuple, type(None)})
 """Types of values written to a module that are followed, beside plain tensors."""
 
+PLAIN = KINDS - {list, tuple}
+FEW = 64
+"""Of values in a list or a tensor: so many are kept as they were before the first write."""
+
 LIBRARIES = ("torch", "recoverrun")
 WRAPPERS = ("torch.nn.parallel", "torch.distributed")
 """Packages of torch whose own bookkeeping in modules is not the script's state."""
+
+ABSENT = object()
+"""In the place of an attribute that was not there."""
+
+FirstWrite = tuple[weakref.ref[Any], str, Any]
 
 
 class Attached:
@@ -32,20 +41,35 @@ class Attached:
         self._modules: dict[int, tuple[weakref.ref[Any], set[str], int]] = {}
         """By identity: the module, the attributes that were written, and its number."""
         self._written = 0  # the number of the next module that is written to
+        self.first_writes: list[FirstWrite] = []
 
     def hook(self, function: Any) -> None:
         """The script has registered `function` as a hook."""
         if len(self._hooks) < MOST and not any(function is one for one in self._hooks):
             self._hooks.append(function)
 
-    def write(self, module: Any, name: str) -> None:
-        """The script has written to an attribute of `module`."""
+    def write(self, module: Any, name: str, before: Any = ABSENT) -> None:
+        """The script has written to an attribute of `module`, which was `before`."""
         known = self._modules.get(id(module))
         if known is not None and known[0]() is module:
+            if name in known[1]:
+                return
             known[1].add(name)
         elif self._written < MOST:
             self._modules[id(module)] = weakref.ref(module), {name}, self._written
             self._written += 1
+        else:
+            return
+        if _is_light(before):
+            self.first_writes.append((weakref.ref(module), name, before))
+
+    def unwritten(self, since: int) -> Iterator[tuple[Any, str, Any]]:
+        """The attributes that were first written after `since` of them had been, with what each was
+        before. What an iteration began with does not have these.
+        """
+        for reference, name, before in self.first_writes[since:]:
+            if (module := reference()) is not None:
+                yield module, name, before
 
     def written(self, module: Any) -> frozenset[str]:
         """Names of its attributes that the script has written to."""
@@ -57,6 +81,17 @@ class Attached:
         hooks = {f"hook {number}": one for number, one in enumerate(self._hooks)}
         held = [(number, one()) for one, _, number in self._modules.values()]
         return {**hooks, **{f"module {number}": one for number, one in held if one is not None}}
+
+
+def _is_light(value: Any) -> bool:
+    """True of what may be kept as long as the run lasts: it holds no results, and few values."""
+    if type(value) in (list, tuple):
+        return len(value) <= FEW and all(type(one) in PLAIN for one in value)
+    if value is ABSENT or type(value) in PLAIN:
+        return True
+    import torch
+
+    return type(value) is torch.Tensor and not value.requires_grad and value.numel() <= FEW
 
 
 ATTACHED = Attached()
@@ -87,10 +122,11 @@ def writing(original: Callable[..., None]) -> Callable[..., None]:
     usual = frozenset(vars(torch.nn.Module()))
 
     def __setattr__(module: Any, name: str, value: Any) -> None:
+        before = vars(module).get(name, ABSENT) if ATTACHED.training else ABSENT
         original(module, name, value)
         if ATTACHED.training and name not in usual and _is_state(value):
             if not type(module).__module__.startswith(WRAPPERS):
-                ATTACHED.write(module, name)
+                ATTACHED.write(module, name, before)
 
     def _is_state(value: Any) -> bool:
         return type(value) in KINDS or type(value) is torch.Tensor

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.context.attached_state import ABSENT, ATTACHED
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
@@ -53,6 +54,7 @@ class UndoRecord:
     deleted_globals: list[str] = field(default_factory=list)
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     filled: list[tuple[Any, Any]] = field(default_factory=list)
+    written: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
 
     def note(self, container: Any) -> None:
         """Note the content of a list, dict or set that the code is about to work on."""
@@ -81,6 +83,13 @@ FILLED = (list, deque, set)
 def _fill(container: Any, content: Iterable[Any]) -> None:
     container.clear()
     (container.update if type(container) in (dict, set) else container.extend)(content)
+
+
+def _set(attributes: dict[str, Any], name: str, value: Any) -> None:
+    if value is ABSENT:
+        attributes.pop(name, None)
+    else:
+        attributes[name] = value
 
 
 def _holds(container: Any, content: Any) -> bool:
@@ -146,6 +155,7 @@ class Substitution:
                 held = members(owner)
                 if path[-1] == ORDER or not undo.fill(held.get(path[-1]), value):
                     put(held, path[-1], value)
+        self._unwrite(top, undo)
         self.regroup(top, undo)
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
@@ -228,6 +238,16 @@ class Substitution:
                     top.globals[name] = value
 
     @staticmethod
+    def _unwrite(top: Top, undo: UndoRecord) -> None:
+        """Attributes of modules that were first written in this iteration are as they were then:
+        its context could not hold them.
+        """
+        for module, name, before in ATTACHED.unwritten(top.first_writes):
+            attributes = vars(module)
+            undo.written.append((attributes, name, attributes.get(name, ABSENT)))
+            _set(attributes, name, before)
+
+    @staticmethod
     def regroup(top: Top, undo: UndoRecord) -> None:
         """Optimizers get the groups that they had: the code may be about to add one."""
         for optimizer, groups in top.groups:
@@ -244,6 +264,8 @@ class Substitution:
             module.pop(name, None)
         for owner, attributes in undo.attributes:
             put_back(members(owner), attributes)
+        for attributes, name, value in undo.written:
+            _set(attributes, name, value)
         undo.refill()
         REGISTRY.restore(undo.generators)
         restore_streams(undo.streams)

@@ -142,7 +142,6 @@ class Driver:
             self._verifier.first()
         except Superseded:
             take_over.await_restart(worker)
-        ATTACHED.training = True
         self.begin_transaction()
 
     def watched_by(self, strategy: Strategy) -> None:
@@ -199,6 +198,7 @@ class Driver:
             return
         if worker.strategy is None or (worker.refusal and not worker.protected):
             return
+        ATTACHED.training = True
         if not worker.protected:
             self._returns.first_forward()
         index = len(worker.runtime.microbatches)

@@ -100,6 +100,7 @@ def take_over(
     process_groups.late(fabric, layout, policy)
     strategy.protect()
     replayer.serve(strategy)
+    ATTACHED.training = True  # where no forward was seen
     for effect in machine.reduced_by_torch(microbatches):
         assert isinstance(effect, Send), f"nothing is left to do: {effect}"
         worker.link.send(effect.message)

@@ -135,6 +135,7 @@ class LoopTracker:
             bulk=observer.bulk({name: names[name] for name in carried}),
             iterators=observer.iterators(global_, read),
             iterator_lists=observer.iterator_lists(),
+            first_writes=len(ATTACHED.first_writes),
             containers={name: local[name] for name in carried if type(local[name]) in CONTAINERS},
             positions=[(source, source.count) for source in self.script.sources],
             draws=loop_frame.draws[:],

@@ -58,6 +58,7 @@ class Top:
     iterator_lists: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
     """Lists that hold iterators over loaders, and what they held."""
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
+    first_writes: int = 0  # of modules, as the iteration began (`attached_state`)
     containers: dict[str, Any] = field(default_factory=dict)
     """The lists, dicts and sets of which `names` has copies."""
 

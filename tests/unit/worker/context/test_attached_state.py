@@ -138,3 +138,25 @@ def test_a_number_stays_with_its_module_when_another_one_is_gone(own: Attached) 
     del first
 
     assert found(own) == {"module 1.scale": 3.0}
+
+
+def test_what_was_first_written_since_an_iteration_began_is_known_as_it_was(own: Attached) -> None:
+    layer = nn.Linear(2, 2)
+    layer.count = 3  # type: ignore[assignment]
+    layer.result, layer.held = torch.ones(2, requires_grad=True) * 2, object()
+    own.training = True
+    layer.seen = 1  # type: ignore[assignment]
+    began = len(own.first_writes)
+
+    for _ in range(2):
+        layer.count += 1  # type: ignore[operator]
+        layer.seen += 1  # type: ignore[operator]
+    layer.late = "x"  # type: ignore[assignment]
+    layer.result = layer.held = None  # What these were would be kept alive for ever.
+
+    assert list(own.unwritten(began)) == [
+        (layer, "count", 3), (layer, "late", attached_module.ABSENT)
+    ]  # fmt: skip
+    assert [name for _, name, _ in own.unwritten(0)] == ["seen", "count", "late"]
+    del layer
+    assert list(own.unwritten(0)) == []

@@ -4,7 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import nn
 
+from recoverrun.worker.context.attached_state import ABSENT, Attached
+from recoverrun.worker.replay import substitution
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.streams import read_streams
@@ -26,7 +29,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals={} if where == "function" else seen, names=seen if where == "function" else {},
             loop=loop(module_level=module, **more), attributes={}, context=context,
-            groups=[], iterator_lists=[], containers={},
+            groups=[], iterator_lists=[], containers={}, first_writes=0,
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
@@ -133,3 +136,22 @@ def test_a_list_in_the_place_of_something_else_is_another_one() -> None:
     assert stage.rows == [1]
     stage.revert()
     assert stage.top.globals["rows"] is None
+
+
+def test_what_this_iteration_wrote_to_a_module_first_is_as_it_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`self.calls += 1` in a forward: the context of the iteration has no such value."""
+    attached, layer = Attached(), nn.Linear(2, 2)
+    monkeypatch.setattr(substitution, "ATTACHED", attached)
+    layer.calls, layer.late = 3, True  # type: ignore[assignment]
+    for name, before in (("calls", 2), ("late", ABSENT)):
+        attached.write(layer, name, before)
+    stage = Stage("function", [], [])
+
+    stage.apply()
+    assert layer.calls == 2 and "late" not in vars(layer)
+
+    layer.calls += 1
+    stage.revert()
+    assert layer.calls == 3 and layer.late is True
