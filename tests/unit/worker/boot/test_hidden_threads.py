@@ -30,10 +30,10 @@ def test_every_thread_beside_the_script_has_a_name_that_hides_it() -> None:
         for path in (ROOT / folder).rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call)
-        and ast.unparse(call.func) in ("threading.Thread", "Thread", "threading.Timer", "Timer")
+        and ast.unparse(call.func).removeprefix("threading.") in ("Thread", "begin_thread")
     ]
     assert calls
     for file, call in calls:
-        names = [one.value for one in call.keywords if one.arg == "name"]
-        named = [one.value for one in names if isinstance(one, ast.Constant)]
-        assert [name for name in named if str(name).startswith(OURS)], f"{file}: {call.lineno}"
+        named = [one.value for one in call.keywords if one.arg == "name"] or call.args[:1]
+        names = [one.value for one in named if isinstance(one, ast.Constant)]
+        assert [name for name in names if str(name).startswith(OURS)], f"{file}: {call.lineno}"
