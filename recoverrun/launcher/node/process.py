@@ -37,7 +37,7 @@ GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""
 
 OWN_DESCRIPTORS, WORKER_DESCRIPTORS = 48, 4
-"""What a launcher of one node needs at most, and for each of its workers."""
+"""The need of a launcher of one node at most, and of each of its workers."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

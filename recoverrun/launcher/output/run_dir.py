@@ -31,7 +31,7 @@ ROOM_BYTES = 64 << 10
 """What a disk must have left for a run to begin: it is what the journal keeps for its end."""
 
 WORKER_BYTES = 128 << 10
-"""What a worker begins to write into shared memory, and some room."""
+"""The first that a worker writes into shared memory, and some room."""
 
 WRITERS = 0o002
 """What a run directory must not allow: one that exists may be meant for the eyes of a group."""
