@@ -225,12 +225,16 @@ def test_row_13_a_flood_is_cut_off(arena: Arena) -> None:
     frame = codec.encode(Beat(node="n" * 1000, incarnation="i"))
     peer.send(frame)
     sent, began = 0, time.monotonic()
-    with arena.attack():
-        while not any("more than any launcher" in line for line in arena.good.ask()["lines"]):
+    with arena.attack() as before:
+        while True:
+            said = arena.good.ask()
+            if any("more than any launcher" in line for line in said["lines"]):
+                break
             took = time.monotonic() - began
             if took > FLOOD_S:
                 allowed = admission.MESSAGES_AT_ONCE + took * admission.MESSAGES_PER_S
-                assert sent <= allowed, f"{sent} messages and still welcome"
+                heard = said["heard"] - before["heard"]  # others still lie in buffers
+                assert heard <= allowed, f"{heard} messages and still welcome"
                 pytest.skip("this machine is too busy to send more than a launcher may")
             sent += sum(peer.dealer.send(frame) for _ in range(2000))
 
