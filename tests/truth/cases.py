@@ -343,7 +343,6 @@ MODELS = (
         script="sharpness.py",
         kills=("r1@step:5:forward", "r0@step:4:reduce", "r1@step:7:between"),
     ),
-    case("C4-sharded", "sharpness.py", "r3@step:5:forward", "r1@step:4:reduce", ranks=4, shards=2),
     Case(
         name="C4-critic",
         script="critic.py",

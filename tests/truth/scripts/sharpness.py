@@ -1,7 +1,4 @@
-"""Sharpness-aware minimization: the gradient is taken where the loss around is highest.
-
-`sharpness.py OUT [sharded]`: with FSDP2, of which a replica has two ranks, instead of DDP.
-"""
+"""Sharpness-aware minimization: the gradient is taken where the loss around is highest."""
 
 import sys
 
@@ -9,8 +6,6 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -22,24 +17,13 @@ rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(STEPS * BATCH * world, 8), torch.randn(STEPS * BATCH * world, 2))
 loader = DataLoader(data, BATCH, sampler=DistributedSampler(data, seed=1))
-net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
-if sharded := sys.argv[2:] == ["sharded"]:
-    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("replicate", "shard"))
-    model = fully_shard(net, mesh=mesh)
-else:
-    model = DDP(net)
-
-
-def whole(tensor):
-    return tensor.full_tensor() if sharded else tensor
-
-
+model = DDP(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 for x, y in loader:
     optimizer.zero_grad()
     F.mse_loss(model(x), y).backward()
     with torch.no_grad():
-        norm = torch.stack([whole(p.grad).norm() for p in model.parameters()]).norm().item()
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
         moves = [REACH * p.grad / norm for p in model.parameters()]
         for p, move in zip(model.parameters(), moves, strict=True):
             p.add_(move)
@@ -49,7 +33,6 @@ for x, y in loader:
         for p, move in zip(model.parameters(), moves, strict=True):
             p.sub_(move)
     optimizer.step()
-weights = {name: whole(value) for name, value in net.state_dict().items()}
-torch.save(weights, f"{sys.argv[1]}/weights{rank}.pt")
+torch.save(model.module.state_dict(), f"{sys.argv[1]}/weights{rank}.pt")
 dist.barrier()
 dist.destroy_process_group()
