@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from itertools import repeat
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from tests.chaos import cells
-from tests.chaos.trials import ALONE, TRIALS
+from tests.chaos.trials import ALONE, COLD, LONG, TRIALS
 from tests.e2e.launching import launching
 from tests.warm.launchers import LAUNCHERS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=30)
+    parser.add_argument(
+        "--trials", type=int, default=30, help="of each kind; a fifth of those that take a minute"
+    )
     parser.add_argument("--only", default="", help="kinds with these words in their names")
     parser.add_argument(
         "--at-once", type=int, default=1, help="trials of a kind; more than cores: longer times"
@@ -43,9 +46,10 @@ def _faults(options: argparse.Namespace) -> int:
             print(f"{name:<50} needs root for network namespaces: not run")
             continue
         at_once = 1 if trial in ALONE else options.at_once
-        times, wrong = _repeat(name, options.trials, at_once)
+        trials = max(1, options.trials // 5) if trial in LONG else options.trials
+        times, wrong = _repeat(name, trials, at_once)
         bad += wrong
-        row = f"{name:<50} {options.trials:>6} {wrong:>4}"
+        row = f"{name:<50} {trials:>6} {wrong:>4}"
         if any(times):
             cuts = statistics.quantiles(times, n=100, method="inclusive") if times[1:] else times
             row += f" {statistics.median(times):>7.2f} {cuts[-1]:>7.2f} {max(times):>7.2f}"
@@ -66,13 +70,17 @@ def _repeat(name: str, many: int, at_once: int) -> tuple[list[float], int]:
 
 
 def _outcomes(name: str, many: int, at_once: int) -> Iterator[float | str]:
-    if at_once == 1:
-        yield from map(_once, repeat(name, many))
-        return
     # A process of its own for each that runs at a time: what is printed is told apart by it, and
-    # names of network namespaces are made of its pid.
-    with ProcessPoolExecutor(at_once) as pool:
+    # names of network namespaces are made of its pid. It forks its launchers from a template.
+    warm = TRIALS[name] not in COLD
+    with ProcessPoolExecutor(at_once, initializer=_begin, initargs=(warm,)) as pool:
         yield from pool.map(_once, repeat(name, many))
+
+
+def _begin(warm: bool) -> None:
+    forked = LAUNCHERS.forked(warm)
+    forked.__enter__()
+    Finalize(None, forked.__exit__, (None, None, None), exitpriority=1)
 
 
 def _once(name: str) -> float | str:

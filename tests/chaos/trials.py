@@ -227,3 +227,9 @@ TRIALS: dict[str, Trial] = {
 
 ALONE = (starved,)
 """Trials that would disturb any other that runs at the same time."""
+
+LONG = (link_flaps, starved)
+"""Trials of a minute, or of all processors."""
+
+COLD = (clocks_set,)
+"""Trials whose launchers import something first, which a fork of a template would not."""
