@@ -10,8 +10,6 @@ from recoverrun.worker.patches.monkeypatch import replace
 from recoverrun.worker.rewriting.import_hook import is_installed
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
-Handler = Callable[[], Any]
-
 
 def forget_in_children(runtime: ScriptRuntime) -> None:
     """Be inert in children of the script, which are no ranks. What another rank's code begins goes

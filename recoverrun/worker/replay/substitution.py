@@ -148,7 +148,7 @@ class Substitution:
         undo.attributes = [(owner, contents(owner)) for owner in owners]
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
-        spaces = [visible, {**module, **names}]  # the region sees copies of what it binds
+        spaces = [visible, {**module, **names}]  # the former has what the region binds as copies
         for path, value in attributes.items():
             self._require_told(path, value, theirs, visible)
             for owner in _distinct(resolve(space, path) for space in spaces):

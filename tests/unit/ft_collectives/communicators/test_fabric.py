@@ -41,6 +41,20 @@ def fixed(fabric: Fabric, groups: dict[int, Any]) -> None:
     fabric._connect = connect  # type: ignore[method-assign]
 
 
+def met_anew_at_a_hint(monkeypatch: pytest.MonkeyPatch) -> tuple[Fabric, list[tuple[int, str]]]:
+    """A fabric whose members meet again as soon as it asks for that, and what it then says."""
+    monkeypatch.setattr(fabric_module, "HINT_AFTER_S", 0.0)
+    hints: list[tuple[int, str]] = []
+
+    def on_hint(generation: int, reason: str) -> None:
+        hints.append((generation, reason))
+        fixed(fabric, {2: "group"})
+        fabric.change(view(2))
+
+    fabric = make(on_hint=on_hint)
+    return fabric, hints
+
+
 def test_an_operation_never_begins_on_the_group_of_a_newer_generation() -> None:
     """The view changes after the generation was checked, before gloo is asked."""
     fabric = make()
@@ -80,18 +94,10 @@ def test_an_older_view_changes_nothing() -> None:
 
 
 def test_a_builder_that_fails_asks_for_a_new_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_module, "HINT_AFTER_S", 0.0)
-    hints = []
-
-    def on_hint(generation: int, reason: str) -> None:
-        hints.append((generation, reason))
-        fixed(fabric, {2: "group"})
-        fabric.change(view(2))
-
     def failing(channel: Channel, of: View) -> None:
         raise RuntimeError("connection refused\nand much more")
 
-    fabric = make(on_hint=on_hint)
+    fabric, hints = met_anew_at_a_hint(monkeypatch)
     fabric._connect = failing  # type: ignore[method-assign]
 
     assert fabric.ready(fabric.open("vote", (0, 1, 2))) == 2
@@ -111,18 +117,10 @@ def test_memory_that_is_held_is_found_again_by_itself_not_by_its_list() -> None:
 def test_where_the_system_gives_no_thread_a_new_meeting_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fabric_module, "HINT_AFTER_S", 0.0)
-    hints = []
-
-    def on_hint(generation: int, reason: str) -> None:
-        hints.append((generation, reason))
-        fixed(fabric, {2: "group"})
-        fabric.change(view(2))
-
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    fabric = make(on_hint=on_hint)
+    fabric, hints = met_anew_at_a_hint(monkeypatch)
     with monkeypatch.context() as there:
         there.setattr(threading.Thread, "start", refuse)
         channel = fabric.open("vote", (0, 1, 2))
