@@ -17,8 +17,8 @@ WITHIN_S = 280.0
 STEPS = 240
 """Of 0.8 s each until it is back, and then of some milliseconds."""
 
-PROVED = 40
-"""So many steps after its return a replica has shown that it can make up others' data."""
+PROVED = 3
+"""So many steps after its return a replica has proved that it can make up others' data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,10 @@ def _adopt(parts: PlaceParts, said: list[Any]) -> None:
     parts.worker.guarantee.adopt(promise, steered=steered)
 
 
+def _put_told(parts: PlaceParts, said: dict[str, Any]) -> None:
+    parts.worker.runtime.gate.told = said
+
+
 def _put_immaterial(parts: PlaceParts, keys: list[Any]) -> None:
     parts.executor.influence.immaterial = frozenset(map(key_of, keys))
 
@@ -173,7 +177,7 @@ LEARNED: dict[str, Entry] = {
     ),
     "told": Entry(
         lambda parts: dict(parts.worker.runtime.gate.told),
-        lambda parts, said: setattr(parts.worker.runtime, "told", said),
+        _put_told,
     ),
     "promise": Entry(
         lambda parts: [parts.worker.guarantee.promise, parts.worker.guarantee.steered], _adopt
@@ -195,6 +199,10 @@ LEARNED: dict[str, Entry] = {
         lambda parts: parts.driver.learned(), lambda parts, said: parts.driver.learn(said)
     ),
     "heard": Entry(_heard, _put_heard),
+    "proved": Entry(
+        lambda parts: parts.sources.proved.learned(),
+        lambda parts, said: parts.sources.proved.learn(said),
+    ),
     "completed": Entry(_completed, _complete),
     "generators": Entry(
         lambda parts: REGISTRY.numbers(), lambda parts, said: REGISTRY.renumber(said)

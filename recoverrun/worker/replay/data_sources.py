@@ -26,6 +26,7 @@ from recoverrun.worker.data.worker_item import WorkerItem
 from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.proved_generators import ProvedGenerators
 from recoverrun.worker.replay.rank_constants import CALLED
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
@@ -39,8 +40,7 @@ class DataSources:
         self._executor = executor
         self.seeding = SeedCheck()
         self._fed = 0
-        self._trusted: set[str] = set()  # functions of generators that a proof has resumed
-        self._proved: set[int] = set()  # these generators, by number
+        self.proved = ProvedGenerators()
 
     def iterate(
         self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]
@@ -168,9 +168,7 @@ class DataSources:
     def trust(self) -> None:
         """The present transaction is proved, or is about to be, in a child."""
         held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
-        asked = [one for one in held if isinstance(one, GeneratorSource) and one.asked]
-        self._trusted |= {one.name for one in asked}
-        self._proved |= {one.number for one in asked}
+        self.proved.add(one for one in held if isinstance(one, GeneratorSource) and one.asked)
 
     def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
         return put_in_place(data, self._executor.executed.data_sets, begun)
@@ -188,11 +186,11 @@ class DataSources:
         }
 
     def trusts(self, name: str) -> bool:
-        return name in self._trusted
+        return name in self.proved.names
 
     def made_as(self, number: int, name: str, own: Make) -> Make | None:
         executor, bare = self._executor, name.rpartition(".")[2]
-        if number in self._proved:
+        if number in self.proved.numbers:
             return own
         differs = executor.constants.differ_in(_root(name))
         if differs or executor.influence.gives(bare, executor.executed.apart):

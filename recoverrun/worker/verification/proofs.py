@@ -85,6 +85,7 @@ class Proofs:
         self._anew: dict[Program, int] = {}  # so many loops each transaction crosses at least
         self._again = AGAIN  # the transaction that is proved although its like has been shown
         self._waited = 0  # transactions in a row that could not be compared
+        self._incomplete = False  # a rank was lost in the transaction before
         self._before: list[Around] = []  # the last microbatch of the transaction before
         self._tally: Tally | None = None  # of the vote on the transaction that commits
 
@@ -144,8 +145,11 @@ class Proofs:
         """A transaction is committed; those of a new kind are proved, if all ranks do so."""
         worker, (tally, self._tally) = self._worker, (self._tally, None)
         microbatches = worker.runtime.microbatches
+        incomplete, self._incomplete = self._incomplete, bool(worker.lost)
         if tally is None or worker.lost or not microbatches:
             return
+        if incomplete:  # who has come back has not shown yet that it can stand in for others
+            self._again = worker.step
         will, wanted = agreed(tally.said), self._wanted()
         if will == "part":
             self._part()
@@ -206,11 +210,12 @@ class Proofs:
         """The proved programs, for a process that takes a lost rank's place (`learn`)."""
         followed, shown = sorted(self._followed), sorted(self._shown)
         anew = sorted(self._anew.items())
-        return [sorted(self._begun), followed, shown, anew, self._again, self._waited]
+        counts = [self._again, self._waited, self._incomplete]
+        return [sorted(self._begun), followed, shown, anew, *counts]
 
     def learn(self, learned: list[Any]) -> None:
         """All ranks have proved this before this process began."""
-        begun, followed, shown, anew, self._again, self._waited = learned
+        begun, followed, shown, anew, self._again, self._waited, self._incomplete = learned
         self._anew = {(loop, skip): crossed for (loop, skip), crossed in anew}
         self._begun = {(loop, skip) for loop, skip in begun}
         self._followed = {((loop, skip), crossed) for (loop, skip), crossed in followed}

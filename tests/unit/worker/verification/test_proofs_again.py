@@ -27,6 +27,28 @@ def test_what_is_proved_is_proved_again_ever_more_seldom(proofs: Proving) -> Non
     assert [step for step, one in enumerate(compared, 1) if one][1:] == again, "also its gradient"
 
 
+def test_who_has_come_back_proves_in_the_next_transaction_what_the_others_have(
+    proofs: Proving,
+) -> None:
+    for _ in range(9):
+        proofs.commit(1)
+    proofs.play.lost = True
+    for _ in range(2):
+        proofs.commit(1)
+    told = proofs.play.verification.learned()
+    assert proofs.made[-1] == (8, True), "with a rank lost nothing can be proved"
+
+    proofs.play.lost = False
+    proofs.play.verification.learn(told)  # as the process does that comes back
+    compared = []
+    for _ in range(2):
+        compared.append(proofs.play.executor.proving)
+        proofs.commit(1)
+
+    assert proofs.made[-1] == (13, True)
+    assert compared == [False, True], "with the gradient of that transaction"
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_a_child_that_is_late_says_nothing_against_what_was_proved(
     late: bool, proofs: Proving
