@@ -60,8 +60,15 @@ ALL_BYTES = 1 << 24
 
 DICT = "dict"
 
-OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules", *OF_HOOKS)
-"""The ends of the paths of dicts that each module of torch has."""
+OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules")
+"""The ends of the paths of dicts that each module of torch has, beside those of hooks."""
+
+NOTED = {*vars(torch.nn.Module()), *torch.optim.Optimizer.__annotations__}
+
+HOOKS = tuple(f".{name}" for name in sorted(NOTED) if name.endswith(OF_HOOKS))
+"""The ends of the paths of dicts of hooks, and of notes on them, in modules and optimizers: those
+of another process have other numbers.
+"""
 
 KEYS = (int, str)
 
@@ -250,7 +257,7 @@ def _entries(
     whole: set[str] = set()  # lists of which all that is in them is told
     for holder in there.holders:
         path, one, items, _ = holder
-        if path in NOT_OURS or is_within(path, whole):
+        if path in NOT_OURS or path.endswith(HOOKS) or is_within(path, whole):
             continue
         if data and type(one) in WHOLE and holds_part(one, data):
             whole.add(path)

@@ -282,3 +282,26 @@ def test_what_was_made_under_a_name_of_any_kind_is_put_there(made: dict[str, Any
     plain_values.put(told, packing.tensors, holdings([ours], frozenset()))
 
     assert ours == theirs
+
+
+def test_hooks_of_modules_and_optimizers_are_those_of_their_own_process() -> None:
+    """Also torch's notes on them, by the numbers of one process."""
+
+    def process() -> dict[str, Any]:
+        model = torch.nn.Linear(1, 1)
+        return {"model": model, "steps": torch.optim.SGD(model.parameters())}
+
+    def found(of: dict[str, Any]) -> plain_values.Holdings:
+        return holdings([of], OWN, idle_hooks=False)
+
+    donor, newcomer, packing = process(), process(), Packing([])
+    before = plain_values.digests(found(donor))
+    donor["model"].register_forward_pre_hook(lambda *_: None, with_kwargs=True)
+    donor["model"].register_forward_hook(lambda *_: None, always_call=True)
+    donor["steps"].register_step_pre_hook(lambda *_: None)
+
+    told = plain_values.pack(plain_values.changed(found(donor), before), packing)
+    plain_values.put(told, packing.tensors, found(newcomer))
+
+    assert told == []
+    newcomer["model"].register_forward_pre_hook(lambda *_: None, with_kwargs=True)
