@@ -58,7 +58,11 @@ CASES = (
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=case.name, marks=pytest.mark.quick if case is CASES[1] else ())
+        pytest.param(
+            case,
+            id=case.name,
+            marks=pytest.mark.quick if case.name in ("epochs-2x1", "epochs-flat-2x1") else (),
+        )
         for case in CASES
     ],
 )
