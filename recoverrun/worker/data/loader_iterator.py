@@ -64,7 +64,8 @@ class LoaderIterator(RankAware):
 
     def __post_init__(self) -> None:
         self.opening = LoaderOpening(self.loader, self.make, self.runtime, self.number)
-        self.own = self.opening.begin() if self.late is None else self.late(self)
+        with self._reads():
+            self.own = self.opening.begin() if self.late is None else self.late(self)
 
     @property
     def origin(self) -> Origin:
@@ -93,7 +94,8 @@ class LoaderIterator(RankAware):
             self.opening.first_item()
         before = self._before() if self.runtime.asking else None
         try:
-            item = next(self.own)
+            with self._reads():
+                item = next(self.own)
         except StopIteration:
             self.ended = True
             raise
@@ -101,6 +103,12 @@ class LoaderIterator(RankAware):
         self.runtime.drawn(self, self.count, item)
         self.count += 1
         return item
+
+    def _reads(self) -> AbstractContextManager[None]:
+        """An iterable data set is read here by code of its own: another rank's copy makes what that
+        makes.
+        """
+        return self.runtime.reading() if self.opening.is_iterable else nullcontext()
 
     def _before(self) -> Streams:
         """The streams before an item, and before the iterator if it has just been made."""

@@ -55,6 +55,9 @@ class DataRuntime(Protocol):
         moved since it was `begun`.
         """
 
+    def reading(self) -> AbstractContextManager[None]:
+        """An iterable data set is read in this scope, in normal work."""
+
     def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
         """Raises NotReplayable if the other rank's workers may have drawn other numbers."""
 

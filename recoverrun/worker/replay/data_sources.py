@@ -40,7 +40,8 @@ class DataSources:
         self._executor = executor
         self.seeding = SeedCheck()
         self._fed = 0
-        self.proved = ProvedGenerators()
+        self._reading = 0  # iterable data sets that are read now
+        self.proved = ProvedGenerators(runtime)
 
     def iterate(
         self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]
@@ -78,7 +79,8 @@ class DataSources:
     def feed(self, generator: Any, name: str, make: Make | None) -> GeneratorSource:
         """A generator of the script's own, which may hand on what a loader gives."""
         self._fed += 1
-        feed = GeneratorSource(generator, name, self, self._fed, make)
+        again = None if self._reading else make  # a copy of that data set makes its own
+        feed = GeneratorSource(generator, name, self, self._fed, again)
         self._runtime.adopt(WeakSource(feed))
         return feed
 
@@ -133,6 +135,14 @@ class DataSources:
             else:
                 os.environ["RANK"] = before
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        self._reading += 1
+        try:
+            yield
+        finally:
+            self._reading -= 1
+
     def created_at(self, number: int, rank: int) -> Origin | None:
         captures, lost = self._executor.captures, self._executor.lost.get(rank)
         own_origin = captures.loaders().get(number)
@@ -164,11 +174,6 @@ class DataSources:
 
     def fold(self, mark: int, draw: Draw) -> None:
         self._runtime.draws.fold(mark, draw)
-
-    def trust(self) -> None:
-        """The present transaction is proved, or is about to be, in a child."""
-        held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
-        self.proved.add(one for one in held if isinstance(one, GeneratorSource) and one.asked)
 
     def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
         return put_in_place(data, self._executor.executed.data_sets, begun)

@@ -1,8 +1,8 @@
 """The generators of the script that a proof has resumed, in the place of another rank's."""
 
-from collections.abc import Iterable
-
 from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
 class ProvedGenerators:
@@ -10,15 +10,18 @@ class ProvedGenerators:
     also one by one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self._runtime = runtime
         self.names: set[str] = set()
         self.numbers: set[int] = set()
 
-    def add(self, sources: Iterable[GeneratorSource]) -> None:
-        """Take in `sources`: the proof that resumed them holds, or is about to be made."""
-        for source in sources:
-            self.names.add(source.name)
-            self.numbers.add(source.number)
+    def trust(self) -> None:
+        """The present transaction is proved, or is about to be, in a child."""
+        for source in self._runtime.sources:
+            held = source.held if isinstance(source, WeakSource) else None
+            if isinstance(held, GeneratorSource) and held.asked:
+                self.names.add(held.name)
+                self.numbers.add(held.number)
 
     def learned(self) -> list[str]:
         """The functions, for a process that takes a lost rank's place."""

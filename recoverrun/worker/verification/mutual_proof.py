@@ -215,7 +215,7 @@ class MutualProof:
         outward, loop = self._worker.runtime.outward, microbatch.places[0].top.loop.id
         elsewhere = outward.get(loop, level) != level
         outward[loop] = level
-        self._sources.trust()
+        self._sources.proved.trust()
         self._executor.constants.settle()
         trial.learn(found["moved"])
         self._adopt(found, microbatch, level)

@@ -208,7 +208,7 @@ class Trial:
         runtime.mode.tries()
         worker_seed_check.forget(runtime.sources, self.partner)
         self._worker.failpoints.disarm()
-        self._sources.trust()
+        self._sources.proved.trust()
         self._executor.constants.settle()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:

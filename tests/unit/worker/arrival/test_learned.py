@@ -41,7 +41,7 @@ def test_a_newcomer_knows_what_rank_0_alone_has_told_and_which_generators_were_r
     survivor, newcomer = (
         SimpleNamespace(
             worker=SimpleNamespace(runtime=ScriptRuntime(0)),
-            sources=SimpleNamespace(proved=ProvedGenerators()),
+            sources=SimpleNamespace(proved=ProvedGenerators(ScriptRuntime(0))),
         )
         for _ in range(2)
     )

@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
@@ -56,3 +58,24 @@ def test_what_a_thread_fetches_ahead_meanwhile_is_its_own(fresh: bool) -> None:
     thread.join(WITHIN_S)
 
     assert found[:-1] == [batch[0].tolist() for batch in _loader(0)]
+
+
+def test_what_an_iterable_data_set_makes_as_it_is_read_is_told_to_nobody() -> None:
+    """Another rank's copy makes its own, and a process that comes back has made none yet."""
+
+    def rows(rank: int) -> Iterator[int]:
+        yield from range(rank, 6, 3)
+
+    class Rows(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(sources.feed(rows(1), "Rows.rows", partial(rows, 1)))
+
+    runtime = ScriptRuntime(1)
+    sources = DataSources(runtime, Executor(runtime, lambda reason: None))  # type: ignore[arg-type]
+    batches = LoaderIterator(DataLoader(Rows(), None), DataLoader.__iter__, sources, 0)
+    assert next(batches) == 1
+    assert not [name for name in sources.roots() if "rows" in name]
+
+    kept = sources.feed(rows(1), "rows", partial(rows, 1))
+    assert [name for name in sources.roots() if "rows" in name] == ["generator_rows_0"]
+    kept.close()

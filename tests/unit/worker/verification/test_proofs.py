@@ -103,7 +103,8 @@ class Play:
             constants=SimpleNamespace(exchange=lambda *_: None, settle=lambda: None),
         )  # fmt: skip
         self.trusts = 0
-        self.sources = SimpleNamespace(trust=self._trust, roots=dict, bulk=dict)
+        proved = SimpleNamespace(trust=self._trust)
+        self.sources = SimpleNamespace(proved=proved, roots=dict, bulk=dict)
         self.machine = SimpleNamespace(slot=0)
         self.alike = SimpleNamespace(informs=lambda lost: lost, learn=lambda tops: None)
         self.layout = Layout(((OWN,), (PARTNER,)))
