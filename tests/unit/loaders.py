@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -200,6 +200,9 @@ class Play:
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
         self.draws.append((index, item))
+
+    def reading(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def believe(self, loader: Any, read: Any) -> None:
         self.seeding.believe(loader, read)

@@ -22,22 +22,42 @@ def model(strategy: Strategy) -> dict[str, torch.Tensor]:
     }
 
 
-def with_gradients(strategy: Strategy) -> list[bool]:
-    """True for each parameter of the model that gets a gradient: a script may unfreeze others."""
-    return [one.requires_grad for root in strategy.roots() for one in root.parameters()]
+def with_gradients(strategy: Strategy) -> list[list[Any]]:
+    """For each root of the model: name of each parameter, and True if it gets a gradient, as a
+    script may unfreeze others.
+    """
+    return [
+        [[name, one.requires_grad] for name, one in root.named_parameters()]
+        for root in strategy.roots()
+    ]
 
 
-def unfreeze(strategy: Strategy, told: list[bool]) -> None:
-    """Let the parameters of the model get gradients, or none, as `told` by `with_gradients`.
+def unfreeze(strategy: Strategy, told: list[list[Any]]) -> None:
+    """Let the parameters of the model get gradients, or none, as `told` by `with_gradients`. With
+    DDP beside tensor parallelism torch keeps some as plain attributes between forward passes: one
+    that was told of need not be a parameter here.
 
     Raises NotReachable.
     """
-    own = [one for root in strategy.roots() for one in root.parameters()]
-    if len(own) != len(told):
-        raise NotReachable(f"this process's model has {len(own)} parameters, others' {len(told)}")
-    for one, wanted in zip(own, told, strict=True):
-        if one.requires_grad != wanted and one.is_leaf:
-            one.requires_grad_(wanted)
+    roots = strategy.roots()
+    if len(roots) != len(told):
+        raise NotReachable(f"this process trains {len(roots)} models, others {len(told)}")
+    for root, named in zip(roots, told, strict=True):
+        own = dict(root.named_parameters())
+        for name, wanted in named:
+            one = own.get(name)
+            if one is None and not _has_tensor(root, name):
+                raise NotReachable(f"{name}, a parameter of others' model, is not in this process")
+            if one is not None and one.requires_grad != wanted and one.is_leaf:
+                one.requires_grad_(wanted)
+
+
+def _has_tensor(root: torch.nn.Module, name: str) -> bool:
+    path, _, last = name.rpartition(".")
+    try:
+        return isinstance(getattr(root.get_submodule(path), last, None), torch.Tensor)
+    except AttributeError:  # of `get_submodule`: there is no such module
+        return False
 
 
 def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, torch.Tensor]:

@@ -91,5 +91,26 @@ def test_a_newcomer_unfreezes_what_others_have_unfrozen() -> None:
 
 
 def test_another_model_is_not_unfrozen() -> None:
-    with pytest.raises(NotReachable, match="this process's model has 2 parameters, others' 4"):
-        held_tensors.unfreeze(serving({}, nn.Linear(2, 2)), [True] * 4)
+    told = held_tensors.with_gradients(serving({}, nn.Sequential(nn.Linear(2, 2))))
+
+    with pytest.raises(NotReachable, match=r"0\.weight, a parameter of others' model"):
+        held_tensors.unfreeze(serving({}, nn.Linear(2, 2)), told)
+    with pytest.raises(NotReachable, match="this process trains 1 models, others 0"):
+        held_tensors.unfreeze(serving({}, nn.Linear(2, 2)), [])
+
+
+def test_a_parameter_that_torch_keeps_as_an_attribute_is_there() -> None:
+    """As DDP does beside tensor parallelism, on one side or on both."""
+    there, here = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(2))
+    localized = there[0].weight.detach()
+    there[0].weight.requires_grad_(False)
+    here[1].bias.requires_grad_(False)
+    for one in (there[1], here[0]):
+        del one._parameters["weight"]
+        one.weight = localized
+
+    told = held_tensors.with_gradients(serving({}, there))
+    held_tensors.unfreeze(serving({}, here), told)
+
+    assert all(one.requires_grad for one in here.parameters())
+    assert [name for name, _ in told[0]] == ["0.weight", "0.bias", "1.bias"]
