@@ -108,6 +108,7 @@ class Agent:
                 self._turn()
             for notice in left.notices():
                 self.recorder.record(notice)
+            self.job_client.leave_job(self._looked_at, ended=True)
             assert self._stop is not None, "the workers left without being told to"
             self._finish(self._stop)
             return self._stop.exit_code
@@ -378,7 +379,7 @@ class Agent:
         """End our part of the job; only the first reason counts."""
         if self._stop is None and self._local_workers is not None:
             self._stop = stop
-            self.job_client.leave_job()
+            self.job_client.leave_job(now)
             self._up(self._local_workers.stop(stop, now), now)
 
     # --------------------------------------------------------------------------- the end

@@ -29,12 +29,7 @@ from rendezvous.consensus.register_events import Dead, Part, RegisterMessage
 from rendezvous.protocol.arrival_messages import Held
 from rendezvous.protocol.formation_messages import Beat, Join, LossNews, Running, Start
 from rendezvous.protocol.heartbeat import heartbeat
-from rendezvous.protocol.messages import (
-    Committed,
-    ContextBuffer,
-    Leaving,
-    Message,
-)
+from rendezvous.protocol.messages import Committed, ContextBuffer, Leaving, Message
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Copied, Copy, Ping, Statement, Whole
 from rendezvous.protocol.store_messages import StoreAnswer
@@ -197,11 +192,17 @@ class JobClient:
         self._node_records.close()
         self._leadership.leave_attempt(attempt)
 
-    def leave_job(self) -> None:
-        """Our part is over. Whoever coordinates stays until the others know (`tick`)."""
-        self._node_records.close()
+    def leave_job(self, now: float, *, ended: bool = False) -> None:
+        """Our part is over. Whoever coordinates stays until the others know (`tick`).
+
+        `ended`: so have our workers, and the journal gets what is known of their last steps.
+        """
         if self._coordinator_host is None:
             self._leadership.close()
+        elif ended:
+            self._coordinator_host.close(now)
+        if ended:
+            self._node_records.close()
 
     def heard(self, message: Message, now: float) -> None:
         """One of our workers is told so."""

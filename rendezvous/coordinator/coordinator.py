@@ -20,11 +20,13 @@ from rendezvous.coordinator.beginning import introduction
 from rendezvous.coordinator.fence import message_rank
 from rendezvous.coordinator.generations import EXIT_ERROR, Generations
 from rendezvous.coordinator.hang_watch import HangMessage, HangWatch
+from rendezvous.coordinator.job_events import Closing as Closing
 from rendezvous.coordinator.job_events import Event as Event
 from rendezvous.coordinator.job_events import NodeLost as NodeLost
 from rendezvous.coordinator.job_events import PlaceTaken as PlaceTaken
 from rendezvous.coordinator.job_events import Received as Received
 from rendezvous.coordinator.job_events import Resumed as Resumed
+from rendezvous.coordinator.job_events import Stopping as Stopping
 from rendezvous.coordinator.job_events import Tick as Tick
 from rendezvous.coordinator.losses import Loss, code_of
 from rendezvous.coordinator.notices import Notices
@@ -73,7 +75,7 @@ class Coordinator(Generations):
         """Take one event at monotonic time `now` (seconds)."""
         self.now = now
         if self.stopped is not None:
-            return []
+            return self._account_late(event)
         match event:
             case Received(message=message):
                 effects = self._receive(message)
@@ -83,6 +85,11 @@ class Coordinator(Generations):
                 effects = self.arrivals.revivals.take_place(ranks)
             case Resumed(reason=reason):
                 effects = self._resume(reason)
+            case Stopping(stop=stop):
+                self.stopped = stop
+                return []
+            case Closing():
+                effects = []
             case Tick():
                 effects = self._expire()
             case _:
@@ -333,3 +340,19 @@ class Coordinator(Generations):
         self.decisions.conclude()
         self.hangs.stepped(committed.step, self.now)
         return [*told, *self._write_up()]
+
+    def _account_late(self, event: Event) -> list[Effect]:
+        """Steps that workers commit while they are being ended; nothing else counts any more."""
+        layout, live_ranks = self.members.layout, frozenset(self.members.live_ranks)
+        match event:
+            case Received(message=Committed() as committed) if layout is not None:
+                if self.fence.judge(committed) != "heard":
+                    return []
+                told: list[Effect] = [*parts(committed)]
+                if self.book.enter(committed, self.now, live=len(live_ranks)):
+                    told += self.book.write(layout, live_ranks)
+                return told
+            case Closing():
+                return [*self.book.close(layout, live_ranks, self.now, well=False)]
+            case _:
+                return []

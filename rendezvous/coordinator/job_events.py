@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rendezvous.protocol.messages import Message
+from rendezvous.protocol.messages import Message, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,20 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """The job is being stopped, for a reason that is not the coordinator's own."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The job was stopped, and its workers have ended: they say no more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed."""
 
 
-Event = Received | NodeLost | PlaceTaken | Resumed | Tick
+Event = Received | NodeLost | PlaceTaken | Resumed | Stopping | Closing | Tick

@@ -238,6 +238,12 @@ class FakeWorker:
         child = subprocess.Popen(command, start_new_session=session == "own")
         self.say(f"child {child.pid}")
 
+    def do_asked(self, _: str) -> None:
+        """Go on once it is asked to end."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self.say("waits to be asked")
+        signal.sigwait({signal.SIGTERM})
+
     def do_hang(self, _: str) -> None:
         self.say("hangs")
         while True:

@@ -176,6 +176,22 @@ def test_a_signal_to_the_launcher_stops_everybody(
         assert await_death(pid, 0) == 0.0
 
 
+def test_steps_that_workers_commit_after_a_stop_are_in_the_journal(launcher: Launcher) -> None:
+    job = launcher.fake(
+        "0:hello topology meet=ready commit=0 asked commit=1 commit=2 farewell=2",
+        "1:hello topology meet=ready commit=0 asked commit=1 sigkill",
+        nproc=2,
+    )
+    for rank in (0, 1):
+        job.expect(f"rank {rank}: waits to be asked")
+
+    job.send(signal.SIGTERM)
+
+    assert job.finish() == 143
+    steps = [(r["ev"], r.get("step")) for r in job.records("step.commit", "run.end")]
+    assert steps == [("step.commit", 0), ("step.commit", 1), ("step.commit", 2), ("run.end", None)]
+
+
 def test_the_second_ctrl_c_kills_at_once(launcher: Launcher) -> None:
     job = launcher.fake("*:ignore-term hello hang", nproc=2)
     job.expect("rank 0: hangs")

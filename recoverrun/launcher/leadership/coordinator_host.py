@@ -61,6 +61,7 @@ class CoordinatorHost(HostMessages):
         super().__init__(
             own=own,
             members=members,
+            record=record,
             newcomers=Newcomers(
                 formation,
                 members,
@@ -71,7 +72,6 @@ class CoordinatorHost(HostMessages):
             ),
         )
         self._policy = policy
-        self._record = record
         self._attempts = Attempts(max_restarts)
         self._changing = False  # the membership, not by a failure of a worker
         self._heartbeat = heartbeat(formation.most)
@@ -97,7 +97,7 @@ class CoordinatorHost(HostMessages):
             return []
         self._watch(sender, now)
         if self.stopped is not None:
-            return self._members.remind(sender, message, self.stopped)
+            return self._after_stop(sender, message, self.stopped, now)
         if isinstance(message, Stop):
             return self.stop(message)
         if isinstance(message, Leaving):

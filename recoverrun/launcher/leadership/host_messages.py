@@ -1,21 +1,33 @@
-"""The messages of the coordinator's host to launchers: that it lives, and that the job is over."""
+"""The messages of the coordinator's host to launchers: that it lives, and that the job is over.
 
-from collections.abc import Iterable
+Workers may commit steps after that, while they are being ended: these belong in the journal, too.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.leadership.newcomers import Newcomers
 from recoverrun.launcher.network.frames import NOBODY, Envelope
-from rendezvous.coordinator.coordinator import Coordinator
+from rendezvous.coordinator.coordinator import Closing, Coordinator, Event, Received, Stopping
 from rendezvous.protocol.formation_messages import Beat, Refusal
-from rendezvous.protocol.messages import Stop
+from rendezvous.protocol.messages import Committed, Message, Stop
+from rendezvous.protocol.records import Record
 
 
 class HostMessages:
     """The messages of the launcher `own` to its `members` and to those who wait for a place."""
 
-    def __init__(self, *, own: str, members: AttemptMembers, newcomers: Newcomers) -> None:
+    def __init__(
+        self,
+        *,
+        own: str,
+        members: AttemptMembers,
+        newcomers: Newcomers,
+        record: Callable[[Record], None],
+    ) -> None:
         self._own = own
+        self._record = record
         self._members = members
         self._newcomers = newcomers
         self._coordinator: Coordinator | None = None
@@ -40,9 +52,29 @@ class HostMessages:
         spares = self._newcomers.refuse(refusal)
         if self._coordinator is None:
             return spares + [Envelope(peer, NOBODY, refusal) for peer in self._newcomers.others]
+        self._account(Stopping(stop), self._coordinator.now)
         others = self._newcomers.others
         self._members.uninformed = set(others)
         return spares + [Envelope(peer, NOBODY, stop) for peer in [*others, self._own]]
+
+    def close(self, now: float) -> None:
+        """Our workers have ended: write what is known of steps that not all ranks have told of."""
+        if self.stopped is not None:
+            self._account(Closing(), now)
+
+    def _after_stop(self, sender: str, message: Message, stop: Stop, now: float) -> list[Envelope]:
+        """A message of `sender`, in a job that is over."""
+        if isinstance(message, Committed) and message.rank in self._members.known[sender].ranks:
+            self._account(Received(message=message), now)
+        return self._members.remind(sender, message, stop)
+
+    def _account(self, event: Event, now: float) -> None:
+        """Tell the coordinator of a job that is over; all that comes of it is records."""
+        if self._coordinator is None:
+            return
+        for effect in self._coordinator.step(event, now):
+            assert isinstance(effect, Record), f"{effect} of a job that is over"
+            self._record(effect)
 
     @property
     def misses_nodes(self) -> bool:

@@ -11,6 +11,7 @@ from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
+    Committed,
     Exited,
     Farewell,
     Hello,
@@ -245,3 +246,22 @@ def test_an_invariant_that_breaks_ends_the_job_with_85(monkeypatch: pytest.Monke
     assert {stop.exit_code for stop in stops.values()} == {85}
     assert job.records[-1].event == "invariant.break"
     assert job.records[-1].fields["invariant"] == "INV-1"
+
+
+def test_steps_after_a_stop_are_recorded_of_the_launchers_that_host_their_ranks() -> None:
+    job = Job()
+    job.learn()
+    job.send("own", Stop(exit_code=143, reason="asked", root_rank=-1))
+    done = {rank: Committed(rank=rank, generation=1, step=0, done=((rank, 0),), redone=(),
+                            total=4, digest="") for rank in range(4)}  # fmt: skip
+    before = len(job.records)
+
+    for rank in (0, 1, 2):
+        job.send("own" if rank < 2 else "far", done[rank])
+    job.send("own", done[3])  # not its own to tell
+    told = [record.event for record in job.records[before:]]
+    job.coordinator_host.close(0.2)
+
+    assert told == []
+    assert [record.event for record in job.records[before:]] == ["step.commit"]
+    assert job.records[-1].fields["unseen"] == [3]

@@ -2,11 +2,12 @@
 
 import pytest
 
+from rendezvous.coordinator.coordinator import Closing, Stopping
 from rendezvous.protocol.effects import KillRanks, StopJob
-from rendezvous.protocol.messages import Exited, Farewell, PeerFault
+from rendezvous.protocol.messages import Exited, Farewell, PeerFault, Stop
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
-from tests.unit.coordination import PAIRS, Job, told, waits
+from tests.unit.coordination import PAIRS, Job, applied, events, fields_of, told, waits
 
 
 def test_a_view_says_whose_script_had_ended_and_goes_on_to_say_so() -> None:
@@ -114,3 +115,17 @@ def test_below_the_minimum_a_process_that_ended_well_is_no_success() -> None:
     (stopped,) = [effect.stop for effect in effects if isinstance(effect, StopJob)]
     assert stopped.exit_code == 81
     assert "exited with code 0" in stopped.reason and "2 of at least 3" in stopped.reason
+
+
+def test_steps_that_are_committed_after_a_stop_are_in_the_journal_and_nothing_else_counts() -> None:
+    job = Job()
+    job.feed(Stopping(Stop(exit_code=143, reason="asked", root_rank=-1)))
+
+    whole = job.tell(*(applied(rank, (rank, 0), generation=1) for rank in (0, 1, 2)))
+    lost = job.end(2)
+    begun = job.tell(*(applied(rank, (rank, 0), generation=1, step=1) for rank in (0, 1)))
+    closed = job.feed(Closing())
+
+    assert events(whole) == ["step.commit"]
+    assert (lost, begun) == ([], [])
+    assert fields_of(closed, "step.commit")["step"] == 1
