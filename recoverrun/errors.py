@@ -31,11 +31,12 @@ LEFT_OUT = frozenset({ExitCode.PARTITIONED, ExitCode.NEVER_FORMED})
 
 
 def code_of_job(codes: Sequence[int]) -> int | None:
-    """The job's exit code, by those with which its launchers left; None of none. Where others have
-    left in another way, those that were left out are not asked.
+    """The job's exit code, by those with which its launchers left, one after another; None of none.
+    The last one counts: a node may leave early. Where others have left in another way, those that
+    were left out are not asked.
     """
     stayed = [code for code in codes if code not in LEFT_OUT] or codes
-    return next(iter(stayed if all(stayed) else [0]), None)
+    return next(reversed(stayed if all(stayed) else [0]), None)
 
 
 MEANINGS: Mapping[ExitCode, str] = {

@@ -250,26 +250,19 @@ def _node_lost(facts: History, entry: Entry) -> None:
     name = entry.text("name")
     here = tuple(sorted(rank for rank, node in facts.nodes.items() if node == name))
     lost = entry.integers("ranks") or here
+    name = name or next((facts.nodes[rank] for rank in lost if rank in facts.nodes), "?")
+    told = [(one.kind, one.node, one.reason, one.attempt) for one in facts.deaths]
+    again = facts.alive.intersection(lost)  # it has come back since, if it was lost before
+    if not again and ("node-lost", name, entry.reason, facts.attempt) in told:
+        return  # Another node has told of it, too.
     facts.alive -= set(lost)
     facts.deaths.append(
         Death(
-            ts=entry.ts,
-            seq=entry.seq,
-            node=name or next((facts.nodes[rank] for rank in lost if rank in facts.nodes), "?"),
-            rank=-1,
-            ranks=lost,
-            pid=-1,
-            kind="node-lost",
-            code=0,
-            signal=0,
-            error="",
-            reason=entry.reason,
-            ours=False,
-            attempt=facts.attempt,
-            incarnation=0,
-            failed_at=entry.ts - max(0.0, entry.number("silent_s")),
+            ts=entry.ts, seq=entry.seq, node=name, rank=-1, ranks=lost, pid=-1, kind="node-lost",
+            code=0, signal=0, error="", reason=entry.reason, ours=False, attempt=facts.attempt,
+            incarnation=0, failed_at=entry.ts - max(0.0, entry.number("silent_s")),
         )
-    )
+    )  # fmt: skip
 
 
 def _topology(facts: History, entry: Entry) -> None:

@@ -202,16 +202,16 @@ def _nodes(files: Mapping[Path, Lines], starts: Lines) -> int:
 def _exit_code(files: Sequence[Lines]) -> int | None:
     """The job's code, once every journal has its end or its node was said to be lost."""
     gone = _gone(files)
-    codes: list[int] = []
+    codes: list[tuple[float, int]] = []  # by the time at which it was written
     for lines in files:
         marks = [line for line in lines if line["ev"] in ("run.start", "run.end")]
         last = marks[-1] if marks else None
         code = last.get("exit_code") if last is not None else None
         if isinstance(code, int):
-            codes.append(code)
+            codes.append((_time(last), code))
         elif _node(lines) not in gone:
             return None
-    return code_of_job(codes)
+    return code_of_job([code for _, code in sorted(codes)])
 
 
 def _gone(files: Sequence[Lines]) -> set[str]:

@@ -12,6 +12,7 @@ from recoverrun.reports.failure_report import (
     where_from,
     without_journal,
 )
+from recoverrun.reports.history import history
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
@@ -150,6 +151,25 @@ def test_how_a_node_left_that_was_left_out_is_not_how_the_run_ended(
     assert (found.exit_code, found.end_reason) == (stopped, "SIGINT was sent")
     assert failure_report(log, stopped, tmp_path).startswith("STOPPED: SIGINT was sent")
     assert failure_report(log, left, tmp_path).splitlines()[0].endswith(": cut off")
+
+
+def test_a_node_that_left_earlier_is_lost_once_and_is_not_how_the_run_ended(
+    tmp_path: Path,
+) -> None:
+    story = Story(tmp_path)
+    story.start(nodes=2)
+    story.write("node.lost", "gpu-01: SIGTERM was sent", name="gpu-01", ranks=[0, 1, 2])
+    story.write(
+        "node.lost", "gpu-01: SIGTERM was sent", "gpu-02", name="gpu-01", ranks=[0, 1, 2], part=True
+    )
+    story.wait(1.0)
+    story.write("run.end", "SIGTERM was sent", "gpu-01", exit_code=143, root_rank=-1)
+    story.wait(1.0)
+    story.write("run.end", "SIGINT was sent", "gpu-02", exit_code=130, root_rank=-1)
+    facts = history(read_run(story.close()))
+
+    assert facts.exit_code == 130
+    assert [death.ranks for death in facts.deaths] == [(0, 1, 2)]
 
 
 def test_how_a_node_left_that_came_back_is_not_how_the_run_ended(tmp_path: Path) -> None:

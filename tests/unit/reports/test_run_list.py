@@ -152,6 +152,18 @@ def test_what_may_live_is_named_and_kept() -> None:
     assert [run.name for run in kept] == ["1"]
 
 
+def test_a_node_that_left_earlier_does_not_say_how_the_run_ended(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    story = Story(tmp_path / "1")
+    story.start(nodes=2)
+    for node, ended in (("gpu-01", 143), ("gpu-02", 7)):
+        story.wait(1.0)
+        story.write("run.end", "", node, exit_code=ended, root_rank=-1)
+    story.close()
+
+    assert _runs(tmp_path)["1"].exit_code == 7
+
+
 @pytest.mark.parametrize("damage", [b"", b"\0" * 100, b"[1]\n{}\n[[]]\n", b'{"ev":"run.end"}\n'])
 def test_a_journal_that_cannot_be_read_is_a_run_without_an_end(
     tmp_path: Path, damage: bytes
