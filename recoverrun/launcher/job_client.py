@@ -279,7 +279,7 @@ class JobClient:
         elif self._coordinator_host is not None:
             self._send(self._coordinator_host.receive(sender, message, now), now)
             if isinstance(message, Leaving):
-                self._act(leadership.ballot(Part(sender), now), now)
+                self._act(leadership.ballot(Part(sender, message.reason), now), now)
         elif not leadership.leader:
             if word.called and self._search.hear(message, now):
                 self._take(word, now)
@@ -359,7 +359,9 @@ class JobClient:
             self._node_records.said(message, now)
             if isinstance(message, Leaving):
                 leadership = self._leadership
-                told = leave(leadership.flapping_nodes, leadership.own, leadership.callees())
+                told = leave(
+                    leadership.flapping_nodes, leadership.own, message.reason, leadership.callees()
+                )
                 self._act(told, now)
             local_workers = self._agent.local_workers
             if isinstance(message, Committed | Held) and local_workers is not None:

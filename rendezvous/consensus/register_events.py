@@ -54,9 +54,10 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`node` leaves as planned."""
+    """`node` leaves as planned, for this reason if that is known."""
 
     node: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

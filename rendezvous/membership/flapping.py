@@ -15,6 +15,7 @@ told the same things are the same, in whatever order they were told.
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from rendezvous.protocol.formation_messages import (
     Join,
@@ -60,7 +61,7 @@ class FlappingNodes:
     def __init__(self) -> None:
         self._nodes: OrderedDict[str, Node] = OrderedDict()  # by incarnation
         self._losses: OrderedDict[Node, _Losses] = OrderedDict()
-        self._left: OrderedDict[str, None] = OrderedDict()  # as planned, by incarnation
+        self._left: OrderedDict[str, str] = OrderedDict()  # as planned: why, by incarnation
 
     def know(self, joins: Iterable[Join]) -> None:
         """These launchers take part, or wait for it."""
@@ -97,15 +98,19 @@ class FlappingNodes:
         words = f"node {node[0]} was lost {_times(many)} within an hour and {what} ({reason})"
         return [Record("notice.give", words, {"rank": -1, "event": "node.lemon"})]
 
-    def leave(self, incarnation: str) -> None:
+    def leave(self, incarnation: str, reason: str = "") -> None:
         """Note that this launcher leaves as planned: its end is no loss, even if it was counted."""
-        self._left[incarnation] = None
+        self._left[incarnation] = reason or self._left.get(incarnation, "")
         if len(self._left) > NODES_MOST:
             self._left.popitem(last=False)
         for node, losses in [*self._losses.items()]:
             losses.times.pop(incarnation, None)
             if not losses.times:
                 del self._losses[node]
+
+    def why_left(self, incarnation: str) -> str:
+        """The reason why this launcher has left as planned, "" if that is not known."""
+        return self._left.get(incarnation, "")
 
     def _count(self, node: Node, times: dict[str, float], reason: str) -> None:
         known = self._losses.setdefault(node, _Losses())
@@ -120,7 +125,8 @@ class FlappingNodes:
 
     def told(self, now: float) -> list[LossNews]:
         """All that another launcher has to remember, as of now."""
-        left = [PlannedLeaves(launchers=tuple(self._left))] if self._left else []
+        launchers, reasons = tuple(self._left), tuple(self._left.values())
+        left = [PlannedLeaves(launchers=launchers, reasons=reasons)] if launchers else []
         return [*left, *self.strikes(now)]
 
     def strikes(self, now: float, lost: Collection[str] | None = None) -> list[Strikes]:
@@ -143,8 +149,9 @@ class FlappingNodes:
     def learn(self, told: LossNews, now: float) -> None:
         """Another launcher remembers so."""
         if isinstance(told, PlannedLeaves):
-            for incarnation in told.launchers[-NODES_MOST:]:
-                self.leave(incarnation)
+            told_of = zip_longest(told.launchers, told.reasons[: len(told.launchers)], fillvalue="")
+            for incarnation, reason in [*told_of][-NODES_MOST:]:
+                self.leave(incarnation, reason)
             return
         node = (told.node, told.address, told.node_rank)
         lost = [(name, age_s) for name, age_s in told.lost if name not in self._left]

@@ -116,10 +116,11 @@ class Strikes:
 class PlannedLeaves:
     """L -> L: these launchers leave as planned, or have left so: their ends are no losses.
 
-    Said by whoever leaves, by C, and to C of a new term.
+    Said by whoever leaves, by C, and to C of a new term. `reasons` are theirs, "" where unknown.
     """
 
     launchers: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
 
 
 LossNews = Strikes | PlannedLeaves

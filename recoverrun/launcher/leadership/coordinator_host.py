@@ -381,7 +381,7 @@ class CoordinatorHost(HostMessages):
 
     def _leave(self, sender: str, leave: Leaving, now: float) -> list[Envelope]:
         """A user ends one node's part: whatever can go on without it does."""
-        self._newcomers.part(sender)
+        self._newcomers.part(sender, leave.reason)
         member = self._members.known.get(sender)
         # A successor of ours does not know of the spares.
         waiting = len(self._newcomers.spares) if sender != self._own else 0

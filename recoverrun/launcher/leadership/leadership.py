@@ -19,10 +19,10 @@ from functools import partial
 from typing import assert_never
 
 from recoverrun.launcher.leadership import leadership_records as records
+from recoverrun.launcher.leadership import loss_news
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
 from recoverrun.launcher.leadership.handover import Handover, held, standing
-from recoverrun.launcher.leadership.loss_news import count_losses, leave, tell_book, tell_losses
-from recoverrun.launcher.leadership.own_attempt import OwnAttempt, first_configuration, why_lost
+from recoverrun.launcher.leadership.own_attempt import OwnAttempt, first_configuration
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.consensus.configuration import NOBODY as NO_CONFIGURATION
 from rendezvous.consensus.configuration import Configuration
@@ -77,7 +77,7 @@ class Leadership:
         self.own = own
         self._etcd = etcd
         self._on_silence = on_silence
-        self.leader = ""  # "": there is no job yet
+        self.leader = self._former = ""  # "": there is no job yet
         self.store = ReplicatedStore(founder=True)
         self._chance = chance
         self._register: Register | LeasedRegister | None = None
@@ -196,7 +196,9 @@ class Leadership:
             case Statement():
                 return self._state(sender, message, now)
             case Strikes() | PlannedLeaves():
+                told = loss_news.left(message, self.flapping_nodes, self.attempt)
                 self.flapping_nodes.learn(message, now)
+                return [] if self.leader == self.own else told
             case Start():  # Another launcher has taken a lost one's place.
                 news = self.attempt.learn(message)
                 admit = news if self.leader == self.own else []
@@ -241,7 +243,7 @@ class Leadership:
         acts: list[Act] = []
         if isinstance(event, Part):
             others = register.configuration.others(self.own)
-            acts += leave(self.flapping_nodes, event.node, others)
+            acts += loss_news.leave(self.flapping_nodes, event.node, event.reason, others)
         effects = register.step(event, now)
         # First the others: a follower takes nothing of a leader that it has not heard of.
         acts += [Envelope(e.node, NOBODY, e.message) for e in effects if isinstance(e, To)]
@@ -264,9 +266,9 @@ class Leadership:
         gone = self._coming.intersection(register.peers.dead)  # they never come
         if gone and self.leader == self.own and not self._handover.pending:
             self._coming -= gone
-            why = {name: why_lost(True) for name in sorted(gone)}
-            acts += count_losses(self.flapping_nodes, why, now)
-            acts += tell_losses(
+            why = loss_news.why_gone(self.flapping_nodes, sorted(gone), gone)
+            acts += loss_news.count_losses(self.flapping_nodes, why, now)
+            acts += loss_news.tell_losses(
                 self.flapping_nodes, gone, register.configuration.others(self.own), now
             )
             acts.append(Departed(tuple(why.items())))
@@ -279,9 +281,9 @@ class Leadership:
             return [CutOff(words)]
         self._outside_until = float("inf")
         newly_gone = self._present.difference(configuration.members)
-        why = {name: why_lost(name in peers.dead) for name in sorted(newly_gone)}
+        why = loss_news.why_gone(self.flapping_nodes, sorted(newly_gone), peers.dead)
         self.flapping_nodes.know_members(self.attempt.start)  # others have taken places since
-        counted = count_losses(self.flapping_nodes, why, now)
+        counted = loss_news.count_losses(self.flapping_nodes, why, now)
         silent_s = {name: s for name, s in peers.silences.items() if name in newly_gone}
         self.attempt.silent_s |= silent_s
         self._present -= newly_gone
@@ -296,7 +298,7 @@ class Leadership:
             acts += self._lend_store(now, anew=False)
         if configuration.leader == self.own:
             acts.append(records.decided(configuration, self.attempt.name, etcd=self._etcd))
-            acts += [*counted, *tell_book(self.flapping_nodes, came, now)]
+            acts += [*counted, *loss_news.tell_book(self.flapping_nodes, came, now)]
             if not self._handover.pending and (why or came):
                 silences = tuple(silent_s.items())
                 acts.append(Departed(tuple(why.items()), tuple(sorted(came)), silences))
@@ -311,6 +313,7 @@ class Leadership:
         return [records.alone(map(self.attempt.name, sorted(register.abandoned)))]
 
     def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
+        self._former = self.leader
         self.term, self.leader = configuration.term, configuration.leader
         leading = self.leader == self.own
         self._handover.begin(pending=leading)
@@ -343,7 +346,7 @@ class Leadership:
 
     def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
-        told = tell_book(self.flapping_nodes, [self.leader], now)
+        told = loss_news.tell_book(self.flapping_nodes, [self.leader], now)
         parts = self.attempt.statement(self.term)  # The last of them may be what is waited for.
         return [*told, *(Envelope(self.leader, NOBODY, part) for part in parts)]
 
@@ -375,14 +378,17 @@ class Leadership:
         )
         vacancy = None
         if whole:
-            members, dead = register.configuration.members, register.peers.dead
+            members = register.configuration.members
+            why = loss_news.why_gone(self.flapping_nodes, self.attempt.nodes, register.peers.dead)
             vacancy = self.attempt.vacancy(
-                self.own, self.term, policy=self._policy, members=members, dead=dead
+                self.own, self.term, policy=self._policy, members=members, why=why
             )
-        own = self.own
-        record = records.taken_over(self.attempt.name(own), self.attempt.place(own), self.term)
+        own, why_left = self.attempt.name(self.own), self.flapping_nodes.why_left(self._former)
+        record = records.taken_over(own, self.attempt.place(self.own), self.term, why_left)
         kept = held(statements, standings)
-        merged = tell_book(self.flapping_nodes, register.configuration.others(self.own), now)
+        merged = loss_news.tell_book(
+            self.flapping_nodes, register.configuration.others(self.own), now
+        )
         return [record, *merged, TakeOver(vacancy, standings, max(attempts), early, kept)]
 
 

@@ -234,9 +234,9 @@ class Newcomers:
         for record in self._flapping_nodes.lose(sender, reason, now):
             self._record(record)
 
-    def part(self, sender: str) -> None:
+    def part(self, sender: str, reason: str) -> None:
         """A launcher leaves as planned: that is no loss."""
-        self._flapping_nodes.leave(sender)
+        self._flapping_nodes.leave(sender, reason)
 
     def drop(self, sender: str) -> bool:
         """Let a spare go that is lost; True if it was one."""

@@ -1,6 +1,6 @@
 """The attempt in which a launcher has its place: who else has one, and what was said in it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from recoverrun.config.option_values import Endpoint
@@ -126,18 +126,18 @@ class OwnAttempt:
         *,
         policy: RecoveryPolicy,
         members: Collection[str],
-        dead: set[str],
+        why: Mapping[str, str],
     ) -> Vacancy:
-        """The state that the launcher `own` finds as the coordinator of `members`."""
+        """The state that the launcher `own` finds as the coordinator of `members`; `why` others
+        take no part any more.
+        """
         assert self.start is not None, "who never had a place has not begun"
         gone = [(name, node) for name, node in self.nodes.items() if name not in members]
         return Vacancy(
             term=term,
             world=tuple(range(self.start.world_size)),
             policy=policy,
-            lost=tuple(
-                (node.name, tuple(node.ranks), why_lost(name in dead)) for name, node in gone
-            ),
+            lost=tuple((node.name, tuple(node.ranks), why[name]) for name, node in gone),
             reason=f"{self.name(own)} coordinates now",
             silent_s={node.name: self.silent_s.get(name, 0.0) for name, node in gone},
         )
@@ -148,8 +148,3 @@ def first_configuration(start: Start, *, etcd: bool) -> Configuration:
     followers = (peer[0] for peer in start.peers if peer[0] != start.leader)
     witness = witness_of(start.leader) if etcd else ""
     return Configuration(1, 1, (start.leader, *followers), witness)
-
-
-def why_lost(dead: bool) -> str:
-    """The reason why a launcher takes no part any more."""
-    return "its launcher has ended" if dead else "its launcher was silent for too long"

@@ -241,7 +241,7 @@ class Job:
         launcher.leaves = True
         leadership = launcher.leadership
         self._carry_out(
-            launcher, leave(leadership.flapping_nodes, launcher.name, leadership.callees())
+            launcher, leave(leadership.flapping_nodes, launcher.name, "asked", leadership.callees())
         )
         word = Leaving(node="", exit_code=0, reason="")
         self._send(launcher, leadership.leader, word)

@@ -22,11 +22,11 @@ LONELY = Mutant(
 LEAVING = (
     Mutant(
         "deaf: what others tell of planned leaves is not remembered", flapping,
-        "FlappingNodes.learn", "told.launchers[-NODES_MOST:]", "()", "losses", 1,
+        "FlappingNodes.learn", "[*told_of][-NODES_MOST:]", "()", "losses", 1,
     ),
     Mutant(
         "curt: a coordinator does not tell who leaves", leadership, "Leadership.ballot",
-        "event.node, others)", "event.node, ())", "losses", 716,
+        "event.reason, others)", "event.reason, ())", "losses", 716,
     ),
     Mutant(
         "stubborn: a loss that was counted stays one", flapping, "FlappingNodes.leave",

@@ -6,7 +6,7 @@ from recoverrun.launcher.leadership.loss_news import leave
 from rendezvous.consensus.register_events import Part
 from rendezvous.membership.flapping import HeldOff
 from rendezvous.protocol.formation_messages import Join
-from rendezvous.protocol.records import Record
+from rendezvous.protocol.records import PART, Record
 from tests.unit.agreeing_launchers import NAMES, Launchers
 
 
@@ -26,7 +26,7 @@ def _held_off(job: Launchers, node: str) -> bool:
 
 def _leave(job: Launchers, name: str) -> None:
     machine = job.machines[name]
-    job.carry_out(name, leave(machine.flapping_nodes, name, machine.callees()))
+    job.carry_out(name, leave(machine.flapping_nodes, name, "SIGTERM was sent", machine.callees()))
 
 
 def test_the_next_coordinator_knows_whom_the_last_one_lost_and_that_it_was_lost() -> None:
@@ -90,6 +90,26 @@ def test_a_coordinator_that_leaves_as_planned_is_not_held_off() -> None:
 
     assert _coordinates(job).own != "a"
     assert not _held_off(job, "node-a")
+
+
+def test_the_next_coordinator_and_all_journals_know_why_the_last_one_has_left() -> None:
+    job = Launchers()
+    _leave(job, "a")
+    job.run(0.1)
+    told = [act for act in job.acts["c"] if isinstance(act, Record) and act.event == "node.lost"]
+    job.kill("a")
+    job.run(1.0)
+
+    leader = _coordinates(job).own
+    (takeover,) = job.succeeded(leader)
+    (said,) = [
+        act for act in job.acts[leader] if isinstance(act, Record) and act.event == "leader.succeed"
+    ]
+    assert takeover.vacancy is not None
+    assert takeover.vacancy.lost == (("node-a", (0, 1), "SIGTERM was sent"),)
+    assert said.reason == f"node node-{leader} coordinates this run now: SIGTERM was sent"
+    assert [record.reason for record in told] == ["node-a: SIGTERM was sent"]
+    assert told[0].fields == {"name": "node-a", "ranks": [0, 1], PART: True}
 
 
 def test_after_all_were_suspended_the_leader_is_the_same_and_nobody_is_lost() -> None:

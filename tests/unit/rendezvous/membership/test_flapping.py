@@ -158,3 +158,15 @@ def test_only_the_losses_asked_for_are_told_and_none_older_than_an_hour() -> Non
     assert [one.node for one in node.flapping_nodes.strikes(20.0)] == ["n7", "n8"]
     assert [one.node for one in node.flapping_nodes.strikes(20.0, ["i2"])] == ["n8"]
     assert [one.node for one in node.flapping_nodes.strikes(HOUR_S + 5.0)] == ["n8"]
+
+
+def test_the_reason_of_a_planned_leave_is_handed_on_and_kept() -> None:
+    leaver, other = FlappingNodes(), FlappingNodes()
+    leaver.leave("old")
+    leaver.leave("i1", "SIGTERM was sent")
+    (word,) = leaver.told(0.0)
+
+    other.learn(word, 0.0)
+    other.leave("i1")  # told again by one who does not know why
+
+    assert (other.why_left("i1"), other.why_left("old")) == ("SIGTERM was sent", "")
