@@ -207,7 +207,7 @@ def _exit_code(files: Sequence[Lines]) -> int | None:
         marks = [line for line in lines if line["ev"] in ("run.start", "run.end")]
         last = marks[-1] if marks else None
         code = last.get("exit_code") if last is not None else None
-        if isinstance(code, int):
+        if last is not None and isinstance(code, int):
             codes.append((_time(last), code))
         elif _node(lines) not in gone:
             return None

@@ -198,7 +198,7 @@ class Leadership:
             case Strikes() | PlannedLeaves():
                 told = loss_news.left(message, self.flapping_nodes, self.attempt)
                 self.flapping_nodes.learn(message, now)
-                return [] if self.leader == self.own else told
+                return [*told] if self.leader != self.own else []
             case Start():  # Another launcher has taken a lost one's place.
                 news = self.attempt.learn(message)
                 admit = news if self.leader == self.own else []

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.node.descriptors import check_limit
 from recoverrun.launcher.node.trackers import is_tracker, members
 
 _PR_SET_PDEATHSIG = 1
@@ -35,9 +36,6 @@ TRACKERS_S = 5.0
 
 GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""
-
-OWN_DESCRIPTORS, WORKER_DESCRIPTORS = 48, 4
-"""The need of a launcher of one node at most, and of each of its workers."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -149,21 +147,20 @@ def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 
-def allow_connections(workers: int) -> None:
+def allow_connections(workers: int, ranks: int) -> tuple[str, ...]:
     """Let this process, but not its workers, open as many descriptors as the system allows.
 
     The usual limit of 1024 is for programs that poll with select; every launcher is a connection.
-    Raises RecoverrunError where they are too few for so many workers.
+    Returns warnings about the limit, in a job of so many `ranks`. Raises RecoverrunError where it
+    is too low for so many workers.
     """
     global _descriptors
     # A launcher that takes part anew has raised its own before.
     _descriptors = _descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed, most = OWN_DESCRIPTORS + workers * WORKER_DESCRIPTORS, _descriptors[1]
-    if most != resource.RLIM_INFINITY and most < needed:
-        sentence = f"a launcher needs {needed} descriptors, and the limit is {most} (ulimit -n)"
-        raise RecoverrunError(sentence, ExitCode.USAGE)
+    warnings = check_limit(_descriptors[1], workers, ranks)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors[1], _descriptors[1]))
+    return warnings
 
 
 def open_standard_streams() -> None:
