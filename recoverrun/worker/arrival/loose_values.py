@@ -20,11 +20,18 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival import dict_kinds, plain_values
 from recoverrun.worker.arrival.held_tensors import local
-from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, is_distributed
+from recoverrun.worker.arrival.packing import (
+    CannotTravel,
+    LocalShard,
+    Packing,
+    Plain,
+    is_distributed,
+)
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
 from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.errors import NotReachable
@@ -128,7 +135,7 @@ def told(
     Raises NotReachable if a list of it cannot be told.
     """
     known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
-    lists, found = set(whole), []
+    lists, found, kinds = set(whole), [], _kinds(there, before)
     for key, value, mark in _all(there, spaces):
         path, name = key
         if before.get(key) == mark:
@@ -144,7 +151,10 @@ def told(
         if is_distributed(value) and key not in before:
             raise NotReachable(SHARDED.format(f"{path}[{name!r}]"))
         try:
-            found.append([path, name, packing.pack(value, f"{path}[{name!r}]")])
+            row = [path, name, packing.pack(value, f"{path}[{name!r}]")]
+            if (kind := kinds.pop(path, None)) is not None:
+                found.append([path, None, kind])
+            found.append(row)
             if name is None:
                 lists.add(path)
         except CannotTravel as why:
@@ -153,12 +163,27 @@ def told(
     return found
 
 
+def _kinds(there: Holdings, before: Mapping[Key, Mark]) -> dict[str, Plain]:
+    """Dicts that are no plain ones, of which nothing was there `before`: an empty one by path."""
+    known = {path for path, _ in before}
+    return {
+        path: Packing([]).pack(dict_kinds.empty(holder))
+        for path, holder, _, _ in there.holders
+        if type(holder) in DICTS and type(holder) is not dict and path not in known
+    }
+
+
 def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -> None:
     """Put values where they were found. Raises NotReachable where nothing would hold them."""
     holders, variables = _holders(there), dict(spaces)
     for path, name, value in told:
         if path in variables:
             _fill(variables[path].get(name), value)  # a loop's own variables come by themselves
+            continue
+        if type(value) in DICTS and name is None:
+            if path not in holders:
+                _put_new(holders, path, value)
+                holders[path] = value
             continue
         if name is None:
             if not plain_values.fill(holders.get(path), value):

@@ -39,7 +39,7 @@ _SETS: dict[str, Any] = {"set": set, "frozenset": frozenset}
 _DICTS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _MARKS = {kind: name for table in (_SEQUENCES, _SETS, _DICTS) for name, kind in table.items()}
 
-_FACTORIES: dict[str, Any] = {
+FACTORIES: dict[str, Any] = {
     one.__name__: one
     for one in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, deque)
 }
@@ -212,7 +212,7 @@ class Packing:
         if kind is defaultdict:
             factory = value.default_factory
             known = None if factory is None else getattr(factory, "__name__", "")
-            if known is not None and _FACTORIES.get(known) is not factory:
+            if known is not None and FACTORIES.get(known) is not factory:
                 raise self._refused("a defaultdict of a factory of its own")
             return {"defaultdict": [known, self._entries(value)]}
         if kind is torch.dtype:
@@ -349,7 +349,7 @@ class _Unpacking:
                 return deque(self._parts(parts, depth), length)
             case "defaultdict":
                 factory, entries = body
-                made = None if factory is None else _FACTORIES[factory]
+                made = None if factory is None else FACTORIES[factory]
                 return defaultdict(made, self._entries(entries, depth))
             case "dtype":
                 return DTYPES[body]

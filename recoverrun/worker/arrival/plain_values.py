@@ -12,7 +12,7 @@ holds is plain.
 import ast
 import sys
 import zlib
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +22,7 @@ from typing import Any
 import msgpack
 import torch
 
+from recoverrun.worker.arrival import dict_kinds
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_graph import (
@@ -32,7 +33,7 @@ from recoverrun.worker.context.object_graph import (
     Items,
     holdings,
 )
-from recoverrun.worker.context.object_members import slots_of
+from recoverrun.worker.context.object_members import DICTS, slots_of
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_small_tensor
@@ -40,7 +41,6 @@ from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.rng.streams import tensor_bytes
 
 WHOLE: tuple[type, ...] = (list, deque, set)
-DICTS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
 
 QUICK = (bool, float, type(None))
 SAME = (bool, int, float, str, type(None))
@@ -178,9 +178,12 @@ def put(
                 continue  # it has come with all that lies in it
             named_in(by_path[parent])[name] = made
             by_path[path] = vars(made) if is_object(holder) else made
-        if key is None:
-            if holder != DICT:  # of a dict that is there each entry is told
-                fill(by_path[path], value)
+        if key is None and holder == DICT:  # of one that is there each entry is told
+            parent, name = place_of(path)
+            around = by_path.get(parent)
+            by_path[path] = dict_kinds.of_kind(by_path[path], value, around, name)
+        elif key is None:
+            fill(by_path[path], value)
         else:
             named_in(by_path[path])[key] = value
 
@@ -268,15 +271,25 @@ def _entries(
             yield entry
         elif items or type(one) in DICTS:
             owner = there.owners.get(id(one))
+            if owner is None and type(one) in DICTS and not path.endswith(OF_MODULES):
+                yield from _kind_of(path, one, items, data, before or {})
             if items:
                 yield from _values(holder, owner, of_process, data, before or {})
-            if owner is None and type(one) in DICTS and not path.endswith(OF_MODULES):
-                if not any(map(_is_told, _kinds(items))) and _is_all_told(one, data):
-                    yield from filter(None, [entry_of((path, None), _empty(one), DICT)])
 
 
 def _kinds(items: Items) -> Iterator[Any]:
     return (type(value) for _, value in items)
+
+
+def _kind_of(
+    path: str, one: Any, items: Items, data: frozenset[int], before: Mapping[Place, int]
+) -> Iterator[Entry]:
+    """The kind of a dict, as an empty one. A dict that is told by its values is a plain one."""
+    told = any(map(_is_told, _kinds(items)))
+    if told and type(one) is dict and (path, None) not in before:
+        return
+    if told or _is_all_told(one, data):
+        yield from filter(None, [entry_of((path, None), dict_kinds.empty(one), DICT)])
 
 
 def _is_all_told(one: Any, data: frozenset[int], depth: int = DEPTH) -> bool:
@@ -294,11 +307,6 @@ def _is_all_told(one: Any, data: frozenset[int], depth: int = DEPTH) -> bool:
         if not told:
             return False
     return True
-
-
-def _empty(one: Any) -> Any:
-    """An empty dict of the same kind."""
-    return defaultdict(one.default_factory) if type(one) is defaultdict else type(one)()
 
 
 def _values(

@@ -13,9 +13,9 @@ import torch
 
 from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, unpack
-from recoverrun.worker.arrival.plain_values import DICTS
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_members import DICTS
 
 
 def told(there: Holdings, made: MadeObjects, packing: Packing) -> list[list[Any]]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recoverrun.worker.arrival.packing import Plain
-from recoverrun.worker.arrival.plain_values import DICTS, NOT_OURS
+from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.context.object_graph import HOOKS, LONG, Holdings
+from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import named_in
 
 Keys = Mapping[str, frozenset[int | str]]

@@ -11,6 +11,7 @@ iteration of that one: then this is told at once. New objects of libraries are i
 """
 
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import frame_variables
+from recoverrun.worker.arrival import dict_kinds, frame_variables
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.arrival.plain_values import NOT_OURS
@@ -280,6 +281,9 @@ class Putting:
             variables[name] = value
         elif path in holders:
             named_in(holders[path])[name] = value
+        elif dict_kinds.is_factory(path):
+            dict_kinds.give(holders, path, value)
+            return True
         return path in of_frames or variables is not None or path in holders
 
 
@@ -308,10 +312,12 @@ def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
         for name, value in list(variables.items()):
             if type(value) not in NO_OBJECTS and not name.startswith("__"):
                 yield (space, name), value
-    for path, _, items, objects in there.holders:
-        if not objects or path in NOT_OURS:
+    for path, holder, items, objects in there.holders:
+        if not (objects or type(holder) is defaultdict) or path in NOT_OURS:
             continue
         hooks = path.endswith(HOOKS)
+        if (factory := dict_kinds.own_factory(holder)) is not None:
+            yield (dict_kinds.factory_of(path), "default_factory"), factory
         for place, (name, value) in enumerate(items if hooks else objects):
             if type(value) in NO_OBJECTS:
                 continue
@@ -376,7 +382,7 @@ def _variable(key: Key) -> Any:
 
 def _written(key: Key) -> str:
     path, name = key
-    return str(name) if path.startswith("<") else f"{path}[{name!r}]"
+    return str(name) if path.startswith("<") else f"{dict_kinds.path_of(path)}[{name!r}]"
 
 
 def _in_words(token: Sequence[Any] | None) -> str:

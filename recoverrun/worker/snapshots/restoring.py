@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import (
+    dict_kinds,
     frame_variables,
     held_tensors,
     loose_values,
@@ -138,7 +139,9 @@ class Restoring:
         stack = runtime.stack
         before = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
         frames = frames_of(stack, frame)
-        self._put_references(packed_state, frames, frames_of(stack[:1], frame))
+        factories, others = dict_kinds.apart(told["references"])
+        putting = self._putting(packed_state, frames, frames_of(stack[:1], frame))
+        putting.put(others)
         trained_parameters.put(told["trains"], parts.made, before.names)
         there = plain_values.found(frames, changing_modules(runtime))
         with torch.no_grad():
@@ -159,6 +162,7 @@ class Restoring:
                 for path, name, packed in told["loose"]
             ],
         )
+        putting.put(factories)
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
 
@@ -178,22 +182,20 @@ class Restoring:
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._resumes(self._snapshot.id, before, self._snapshot.proof)
 
-    def _put_references(
+    def _putting(
         self, packed_state: PackedState, frames: list[FrameType], first: list[FrameType]
-    ) -> None:
-        told, runtime = packed_state.manifest["references"], self._parts.worker.runtime
-        if not told:
-            return  # to look through all takes long
+    ) -> references.Putting:
+        runtime = self._parts.worker.runtime
         own, known = runtime.own_modules, changing_modules(runtime)
 
         def look() -> tuple[Holdings, Spaces]:
             return plain_values.found(frames, known), loose_values.spaces_of(frames, own)
 
-        places = references.places(
-            plain_values.found(first, known), loose_values.spaces_of(first, known)
-        )
-        putting = references.Putting(look, frames, places, packed_state.tensors, own)
-        putting.put(told)
+        places: dict[references.Key, Any] = {}
+        if packed_state.manifest["references"]:  # to look through all takes long
+            there = plain_values.found(first, known)
+            places = references.places(there, loose_values.spaces_of(first, known))
+        return references.Putting(look, frames, places, packed_state.tensors, own)
 
     def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
         worker, runtime = self._parts.worker, self._parts.worker.runtime

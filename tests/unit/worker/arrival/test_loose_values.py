@@ -1,5 +1,6 @@
 """Values that a script changes in place are told wherever it keeps them, and put there again."""
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,23 @@ def test_a_dict_that_was_not_there_is_made() -> None:
     second.put(first, first.told())
 
     assert torch.equal(second.variables["args"]["best"]["weight"], torch.full((5000,), 3.0))
+
+
+def test_a_dict_of_another_kind_that_was_not_there_has_it() -> None:
+    first, second = fresh(), fresh()
+    first.variables["args"]["best"] = defaultdict(list, weight=torch.full((5000,), 3.0))
+
+    second.put(first, first.told())
+
+    best = second.variables["args"]["best"]
+    assert torch.equal(best["weight"], torch.full((5000,), 3.0)) and best["other"] == []
+
+
+def test_the_kind_of_what_loops_bind_comes_with_it() -> None:
+    script = fresh()
+    script.variables["best"] = OrderedDict(weight=torch.full((5000,), 3.0))
+
+    assert msgpack.unpackb(script.told("best")) == []
 
 
 def test_a_list_in_a_dict_that_was_not_there_is_put_once_the_dict_is_made() -> None:

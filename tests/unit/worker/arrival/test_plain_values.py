@@ -1,8 +1,9 @@
 """Values that a script changes beside its loops are told by their path, and put there in place."""
 
 import sys
-from collections import defaultdict
-from typing import Any
+from collections import Counter, OrderedDict, defaultdict, deque
+from copy import copy
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,6 +14,11 @@ from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.data.batch_substitution import parts_of
 
 OWN = frozenset({__name__})
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
 
 
 class Meter:
@@ -123,6 +129,41 @@ def test_a_dict_that_was_made_and_holds_no_plain_value_is_made_there(made: Any) 
 
     assert newcomer.best["k"] == made and type(newcomer.best["k"]) is type(made)
     assert newcomer.best["lists"] is mine and mine == lists
+
+
+@pytest.mark.parametrize(
+    "made",
+    [Counter("ab"), defaultdict(int, x=1), OrderedDict(x=1), deque([1, 2], maxlen=2), Point(1, 2),
+     {"at": Counter(a=2)}, defaultdict(dict, x={"y": 1}), [Counter("a")]],
+    ids=repr,
+)  # fmt: skip
+def test_what_was_made_has_its_kind_there(made: Any) -> None:
+    donor, newcomer = Meter(), Meter()
+
+    moved({"meter": donor}, lambda: donor.best.update(k=made), {"meter": newcomer})
+
+    assert repr(newcomer.best["k"]) == repr(made)
+    assert type(newcomer.best["k"]) is type(made)
+
+
+@pytest.mark.parametrize("now", [defaultdict(int, a=1, b=2), Counter(a=1, b=2), OrderedDict(a=1)])
+@pytest.mark.parametrize("then", [{"a": 1}, defaultdict(list, a=1)], ids=["plain", "of a kind"])
+def test_a_dict_in_the_place_of_one_of_another_kind_has_its_own(then: Any, now: Any) -> None:
+    donor, newcomer = Meter(), Meter()
+    donor.best["k"], newcomer.best["k"] = then, copy(then)
+
+    moved({"meter": donor}, lambda: donor.best.update(k=now), {"meter": newcomer})
+
+    assert repr(newcomer.best["k"]) == repr(now)
+
+
+def test_a_plain_dict_in_the_place_of_one_with_a_factory_has_none() -> None:
+    donor, newcomer = Meter(), Meter()
+    donor.best["k"], newcomer.best["k"] = defaultdict(int, a=1), defaultdict(int, a=1)
+
+    moved({"meter": donor}, lambda: donor.best.update(k={"a": 1}), {"meter": newcomer})
+
+    assert type(newcomer.best["k"]) is dict and newcomer.best["k"] == {"a": 1}
 
 
 def test_a_dict_that_is_there_loses_nothing_by_being_told() -> None:

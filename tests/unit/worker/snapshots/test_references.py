@@ -4,6 +4,7 @@ import math
 import reprlib
 import string
 import threading
+from collections import defaultdict
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,20 @@ def test_what_was_not_changed_is_not_told() -> None:
 @pytest.mark.parametrize("function", [torch.sigmoid, torch.nn.functional.relu, math.sin, Quick])
 def test_a_function_with_a_name_is_there_again(function: Any) -> None:
     assert gone_back(lambda one: setattr(one, "activation", function)).activation is function
+
+
+def ones() -> int:
+    return 1
+
+
+def test_a_dict_that_was_made_calls_the_function_of_the_scripts_that_it_called() -> None:
+    process, other = Process(), Process()
+    process.script.pace.rate = defaultdict(ones)
+    other.script.pace.rate = defaultdict()  # its kind is told as a value
+
+    made = other.put(*process.told(7)).pace.rate
+
+    assert made["new"] == 1
 
 
 def test_what_every_process_makes_is_found_by_its_place() -> None:
