@@ -31,6 +31,7 @@ from recoverrun.worker.context.object_graph import (
     HeldObject,
     Holdings,
     Items,
+    Resting,
     holdings,
 )
 from recoverrun.worker.context.object_members import DICTS, slots_of
@@ -104,9 +105,12 @@ class Entry:
         return crc
 
 
-def found(frames: Iterable[FrameType], own: frozenset[str]) -> Holdings:
+def found(
+    frames: Iterable[FrameType], own: frozenset[str], resting: Resting | None = None
+) -> Holdings:
     """All that hangs on the variables of `frames`, and on the script's modules, `own`."""
-    return holdings([dict(frame.f_locals) for frame in frames], own, idle_hooks=False)
+    variables = [dict(frame.f_locals) for frame in frames]
+    return holdings(variables, own, idle_hooks=False, resting=resting)
 
 
 def digests(there: Holdings, *, of_process: bool = False) -> dict[Place, int]:

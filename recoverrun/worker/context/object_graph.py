@@ -97,6 +97,9 @@ Way = Callable[[str, Any], None]
 """Takes the name by which an object was found, "" if it has none, and the object."""
 
 
+Resting = Callable[[str, nn.Module], int]
+"""Takes a module and the name by which it was found."""
+
 Items = list[tuple[Any, Any]]
 """Members of an object, each by its name or place."""
 
@@ -157,14 +160,15 @@ def holdings(
     *,
     items: Iterable[tuple[str, Any]] = (),
     idle_hooks: bool = True,
+    resting: Resting | None = None,
 ) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
     file was read for. What hangs on `items` of loops alone, variables with their values, has no
     name. Without `idle_hooks` dicts of hooks that hold none are left out: each module of torch has
-    a dozen.
+    a dozen. Of a module for which `resting` counts some objects these are passed over.
     """
     passing = {(name, id(one)): one for name, one in items}
-    walk = _Walk(own, idle=idle_hooks)
+    walk = _Walk(own, idle=idle_hooks, resting=resting)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
     made = made_by_script(own)
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
@@ -187,9 +191,11 @@ class _Walk:
     By their types alone: a proxy may load what it stands for when it is asked for its class.
     """
 
-    def __init__(self, own: frozenset[str], *, idle: bool) -> None:
+    def __init__(self, own: frozenset[str], *, idle: bool, resting: Resting | None) -> None:
         self._own = own
         self._idle = idle
+        self._resting = resting
+        self._most = MOST
         self._seen: dict[int, Any] = {}
         self._ways: dict[Any, Way | None] = dict.fromkeys(PLAIN)
         self._left = ALL_BYTES
@@ -198,7 +204,7 @@ class _Walk:
 
     def on(self) -> None:
         todo, ways, seen = self.todo, self._ways, self._seen  # thousands go through here
-        while todo and len(seen) < MOST:
+        while todo and len(seen) < self._most:
             path, one = todo.popleft()
             kind, number = type(one), id(one)
             if number in seen:
@@ -346,7 +352,12 @@ class _Walk:
             self._go(path, _modules=module._modules)
             return
         self.found.modules.append((path, module))
-        self._go(path, vars=vars(module), kind=kind)
+        passed = self._resting(path, module) if self._resting is not None else 0
+        self._most -= passed  # so that a walk ends where one that sees them does
+        if passed:
+            self._go(path, kind=kind)
+        else:
+            self._go(path, vars=vars(module), kind=kind)
 
 
 def _is_of_hooks(key: Any) -> bool:

@@ -58,7 +58,7 @@ def made(
     stack = stack_of(runtime.stack, top)
     packing = Packing([], held_tensors.in_every_process(parts.made))
     frames = frames_of(stack, frame)
-    there = plain_values.found(frames, changing_modules(runtime))
+    there = plain_values.found(frames, changing_modules(runtime), before.resting.size)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
     if later:

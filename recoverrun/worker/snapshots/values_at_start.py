@@ -15,6 +15,7 @@ from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.snapshots import lost_entries, moved_sources
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
+from recoverrun.worker.snapshots.resting_modules import RestingModules
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_modules
 
 
@@ -28,6 +29,7 @@ class ValuesAtStart:
     sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
     keys: lost_entries.Keys  # of dicts
     references: References
+    resting: RestingModules
 
     @staticmethod
     def seen(frames: Sequence[FrameType], runtime: ScriptRuntime) -> "ValuesAtStart":
@@ -44,11 +46,12 @@ class ValuesAtStart:
             sources=moved_sources.marks(there),
             keys=lost_entries.keys_of(there),
             references=References(there, spaces, runtime.own_modules),
+            resting=RestingModules(there.modules),
         )
 
     def of(self, told: Sequence[Sequence[Any]]) -> "ValuesAtStart":
         """The same with digests that another process has taken."""
-        return replace(self, digests={(path, key): digest for path, key, digest in told})
+        return self._with({(path, key): digest for path, key, digest in told})
 
     def shared_with(self, told: Sequence[Sequence[Any]]) -> "ValuesAtStart":
         """The same with those digests alone that another rank has taken as well: in all other
@@ -56,7 +59,12 @@ class ValuesAtStart:
         """
         theirs = {(path, key): digest for path, key, digest in told}
         common = {place: one for place, one in self.digests.items() if theirs.get(place) == one}
-        return replace(self, digests=common)
+        return self._with(common)
+
+    def _with(self, digests: Mapping[Place, int]) -> "ValuesAtStart":
+        """Nothing rests that had another value then."""
+        other = {path for (path, _), _ in self.digests.items() ^ digests.items()}
+        return replace(self, digests=digests, resting=self.resting.but_for(other))
 
     def pack(self) -> list[list[Any]]:
         """The part that another process can use: plain values for msgpack."""
