@@ -19,7 +19,7 @@ from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot, copy_now
-from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
+from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
@@ -215,6 +215,7 @@ class Taker:
         began = time.perf_counter()
         if not self._rests(taking.step):
             return
+        self._tell_begun()
         if taking.learns:
             self._unchanged.learn()
         moved = taking.moved()
@@ -241,8 +242,6 @@ class Taker:
             if not self._copier.rest(SEALED_WITHIN_S):
                 raise SnapshotMissed("the one before it is not complete yet")
             self._begin(step, self._image(top))
-            self._missed = False
-            self._tell_begun()
         except TooLittleMemory as why:
             self._lack(step, str(why))
         except SnapshotMissed as why:
@@ -290,31 +289,22 @@ class Taker:
         places, nbytes, first = placed(found, later)
         table, told = packed_table(places), found.packed()
         notes = len(table) + len(told) + PROOF_BYTES
-        bay = self._client.reserve(nbytes, notes, self._turn + self._pace.missed, opened=first)
-        self._unchanged.begins()
-        taking = BegunSnapshot(step, bay, table, told, learns=learns)
+        wanted = nbytes, notes, self._turn + self._pace.missed
+        taking = BegunSnapshot(step, wanted, table, told, learns=learns)
         taking.gradients = self._uses_gradients is not False
-        at_once, copies = [], []
-        memory = bay.memory
-        begin = address_of(memory)
+        memory = taking.early(self._client, first)
+        self._unchanged.begins()
+        at_once = []
         for number, (place, tensor) in enumerate(zip(places, found.tensors, strict=True)):
             if number not in later:
                 at_once.append((place, tensor))
             else:
-                copies.append(Copy(tensor, begin + place.offset))
-                taking.waiting.append(
-                    (place.piece.name, tensor, tensor.data_ptr(), tensor._version)
-                )
+                taking.add(place.piece.name, tensor, place.offset)
         copy_now(at_once, memory)
         if learns:
             self._unchanged.sum_up(found.names, found.tensors)
         strike = self._parts.worker.failpoints.strike
-
-        def copy() -> None:
-            bay.open()
-            copy_all(copies, lambda: strike(step, "snapshot"))
-
-        self._copier.ask(copy)
+        self._copier.ask(lambda: taking.copy(self._client, lambda: strike(step, "snapshot")))
         self._taking, self._looks = taking, True
 
     def _prepare(self) -> None:
@@ -339,10 +329,13 @@ class Taker:
         """Wait for the thread. False if it could not copy: there is no snapshot then."""
         try:
             self._copier.rest()
+        except TooLittleMemory as why:
+            self._lack(step, str(why))
         except SnapshotMissed as why:
             self._miss(step, str(why))
-            return False
-        return True
+        else:
+            return True
+        return False
 
     def _pause(self) -> None:
         """A replica is lost: no snapshot would have its parts. The newest one stands."""
@@ -374,7 +367,7 @@ class Taker:
         """One more is begun: all before it are kept. Rank 0 says how many steps there are between
         them, once it knows.
         """
-        self._begun += 1
+        self._begun, self._missed = self._begun + 1, False
         if news := self._earlier_values.files.news():
             self._parts.worker.reporter.notice(news)
         if self._begun == 2 and self._parts.worker.env.rank:

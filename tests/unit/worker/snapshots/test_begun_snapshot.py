@@ -1,10 +1,15 @@
-"""Tensors that may change before the fence are copied at once, however they lie in memory."""
+"""Tensors that may change before the fence are copied at once, however they lie in memory; the
+keeper is asked for a bay by the thread.
+"""
+
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from recoverrun.worker.arrival.state_source import Piece
-from recoverrun.worker.snapshots.begun_snapshot import copy_now
+from recoverrun.worker.snapshots.begun_snapshot import MOST_APART, BegunSnapshot, copy_now
 from recoverrun.worker.snapshots.piece_table import Placed
 
 ROWS = torch.arange(6, dtype=torch.float32).reshape(2, 3)
@@ -39,3 +44,43 @@ def test_nothing_is_written_behind_the_memory() -> None:
         copy_now([(place, ROWS)], memoryview(memory))
 
     assert not any(memory)
+
+
+class Keeper:
+    """Gives a bay to whoever asks for it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ...]] = []
+        self.memory = bytearray(1 << 10)
+
+    def reserve(self, *wanted: int, opened: int | None = None) -> Any:
+        self.asked.append(wanted)
+        return SimpleNamespace(memory=memoryview(self.memory), open=lambda: None)
+
+
+def begun(*, learns: bool) -> BegunSnapshot:
+    return BegunSnapshot(7, (88, 100, 3), b"", b"", learns=learns)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_the_script_waits_for_the_keeper_only_where_all_is_copied_at_once(learns: bool) -> None:
+    keeper, taking = Keeper(), begun(learns=learns)
+    row = ROWS[0].clone()
+
+    taking.early(cast(Any, keeper), 64)[:4] = b"abcd"
+    asked = list(keeper.asked)
+    taking.add("row", row, 64)
+    taking.copy(cast(Any, keeper), lambda: None)
+
+    assert asked == ([(88, 100, 3)] if learns else [])
+    assert keeper.asked == [(88, 100, 3)]
+    assert keeper.memory[:4] == b"abcd" and keeper.memory[64:76] == row.numpy().tobytes()
+    assert not taking.moved() and len(taking.bay.memory) == len(keeper.memory)
+
+
+def test_much_that_is_copied_at_once_has_no_second_place() -> None:
+    keeper, taking = Keeper(), begun(learns=False)
+
+    taking.early(cast(Any, keeper), MOST_APART + 1)
+
+    assert keeper.asked and not taking.apart
