@@ -291,6 +291,7 @@ MODULES = (
         case(f"B4-{way}", "modular.py", "r1@step:5:forward", "r0@step:8:vote")
         for way in ("counter", "stream", "config", "averages")
     ),
+    *(case(f"B4-{way}", "in_place.py", "r1@step:5:forward") for way in ("dict", "tensor", "list")),
     # An iterator over a rank's own list, in a variable and in an object.
     case("B4-iterator", "modular.py", "r1@step:5:forward", contract="told"),
     case("B4-held", "modular.py", "r1@step:5:forward", contract="told"),

@@ -9,18 +9,28 @@ made with.
 """
 
 import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 MOST = 64
 """The number of hooks, and of modules, that are followed; later ones are not."""
 
-KINDS = frozenset({bool, int, float, str, list, tuple, type(None)})
-"""Types of values written to a module that are followed, beside plain tensors."""
+PLAIN = frozenset({bool, int, float, str, type(None)})
+DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
+CONTAINERS = DICTS | {list, tuple, set, deque}
 
-PLAIN = KINDS - {list, tuple}
 FEW = 64
-"""Of values in a list or a tensor: so many are kept as they were before the first write."""
+"""Entries of a container that is followed; longer ones are data."""
+
+DEPTH = 4
+"""Levels of containers in containers."""
+
+TENSOR_BYTES = 1 << 12
+"""The size of the largest tensor: contexts hold no larger ones either."""
+
+KINDS = PLAIN | CONTAINERS
+"""Types of values written to a module that are followed, beside plain tensors."""
 
 LIBRARIES = ("torch", "recoverrun")
 WRAPPERS = ("torch.nn.parallel", "torch.distributed")
@@ -42,6 +52,8 @@ class Attached:
         """By identity: the module, the attributes that were written, and its number."""
         self._written = 0  # the number of the next module that is written to
         self.first_writes: list[FirstWrite] = []
+        self.before: Callable[[Any, str, Any], Any] = lambda module, name, value: value
+        """Takes a module, the name of an attribute and its value: what it was earlier."""
 
     def hook(self, function: Any) -> None:
         """The script has registered `function` as a hook."""
@@ -60,8 +72,10 @@ class Attached:
             self._written += 1
         else:
             return
-        if _is_light(before):
-            self.first_writes.append((weakref.ref(module), name, before))
+        before = self.before(module, name, before)
+        if before is ABSENT or is_light(before):
+            kept = before if before is ABSENT else noted(before)
+            self.first_writes.append((weakref.ref(module), name, kept))
 
     def unwritten(self, since: int) -> Iterator[tuple[Any, str, Any]]:
         """The attributes that were first written after `since` of them had been, with what each was
@@ -83,15 +97,42 @@ class Attached:
         return {**hooks, **{f"module {number}": one for number, one in held if one is not None}}
 
 
-def _is_light(value: Any) -> bool:
+def is_light(value: Any, depth: int = DEPTH) -> bool:
     """True of what may be kept as long as the run lasts: it holds no results, and few values."""
-    if type(value) in (list, tuple):
-        return len(value) <= FEW and all(type(one) in PLAIN for one in value)
-    if value is ABSENT or type(value) in PLAIN:
+    kind: Any = type(value)
+    if kind in PLAIN:
         return True
+    if kind in CONTAINERS:
+        if not depth or len(value) > FEW:
+            return False
+        keys = list(value) if kind in DICTS else ()
+        parts = list(value.values()) if kind in DICTS else list(value)
+        return all(type(key) in PLAIN for key in keys) and all(
+            is_light(part, depth - 1) for part in parts
+        )
     import torch
 
-    return type(value) is torch.Tensor and not value.requires_grad and value.numel() <= FEW
+    if kind is not torch.Tensor or value.requires_grad or value.is_quantized or value.is_meta:
+        return False
+    strided = value.layout is torch.strided
+    return bool(strided and value.numel() * value.element_size() <= TENSOR_BYTES)
+
+
+def noted(value: Any) -> Any:
+    """A copy of a light value that no change of the original reaches."""
+    kind: Any = type(value)
+    if kind in PLAIN:
+        return value
+    if kind in DICTS:
+        copy = value.copy()
+        for key, one in value.items():
+            copy[key] = noted(one)
+        return copy
+    if kind is deque:
+        return deque(map(noted, tuple(value)), value.maxlen)
+    if kind in CONTAINERS:
+        return kind(map(noted, tuple(value)))
+    return value.detach().clone()
 
 
 ATTACHED = Attached()

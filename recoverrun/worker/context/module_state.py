@@ -80,7 +80,7 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
     every = {id(one): one for one in (*buffers, *inside) if not one.is_inference()}
     values = [(buffer, buffer.detach().clone()) for buffer in every.values()]
     registers = [(module._buffers, dict(module._buffers.items())) for module in modules]
-    attributes = [(module, dict(vars(module))) for module in modules if _has_own_code(module)]
+    attributes = [(module, dict(vars(module))) for module in modules if has_own_code(module)]
     inner = [value for _, own in attributes for name, value in own.items() if name not in TORCHS]
     tensors = [
         (value, value._version, value.detach().clone())
@@ -131,7 +131,7 @@ def _uncounted(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-def _has_own_code(module: nn.Module) -> bool:
+def has_own_code(module: nn.Module) -> bool:
     """True if it has code besides torch's: what a wrapper notes of its passes is true of
     re-executed ones, too.
     """

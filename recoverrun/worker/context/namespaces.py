@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.member_views import (
     Members,
 )
 from recoverrun.worker.context.module_data import ModuleData
+from recoverrun.worker.context.module_state import among
 from recoverrun.worker.context.object_members import (
     members,
     resolve,
 )
-from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.context.slot_context import Key, owners_of
 from recoverrun.worker.context.values import FIXED, is_small_tensor
 from recoverrun.worker.instrumentation import Loop
 
@@ -85,6 +88,11 @@ def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -
     if loop.module_level:
         return seen_by(loop, module, local)
     return {**module, **{name: value for name, value in local.items() if name not in loop.made}}
+
+
+def modules_in(names: Mapping[str, Any], own: frozenset[str]) -> list[nn.Module]:
+    """The modules that are found from these variables, also in objects of the modules `own`."""
+    return among([names, *(members(owner) for _, owner in owners_of(names, own))])
 
 
 def put_back(target: Members, saved: dict[str, Any]) -> None:

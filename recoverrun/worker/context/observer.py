@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ft_collectives.communicators.script_modes import aside
+from recoverrun.worker.context.changed_in_place import IN_PLACE
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
 from recoverrun.worker.context.object_members import contents, is_of_module
@@ -73,6 +74,9 @@ class TorchObserver:
                 }
             )
         return held
+
+    def look(self) -> None:
+        IN_PLACE.look()
 
     def iterator_lists(self) -> list[tuple[list[Any], list[Any]]]:
         return [(one, one[:]) for one in self._iterator_lists]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.changed_in_place import IN_PLACE
 from recoverrun.worker.context.fingerprints import grown, marks
 from recoverrun.worker.context.namespaces import around_of, made_by, seen_by
 from recoverrun.worker.context.slot_context import (
@@ -74,6 +75,7 @@ class Captures:
         made = made_by(top.loop, local)
         around: dict[str, Any] = {}
         if look_again:
+            IN_PLACE.look()
             around = {
                 **around_of(top.loop, top.globals, local),
                 **ATTACHED.names(),

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from recoverrun.worker.context.attached_state import ATTACHED, KINDS
+from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.fingerprints import FEW, mark_of
 from recoverrun.worker.context.iterator_copy import iterator_digest
 from recoverrun.worker.context.member_views import ModuleVariables
@@ -42,7 +42,7 @@ from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
-from recoverrun.worker.context.values import bits, is_simple, pack, unpack
+from recoverrun.worker.context.values import FIXED, bits, is_simple, pack, unpack
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked, has_moved, names_of
 from recoverrun.worker.replay.local_shards import size_of, travels
@@ -249,10 +249,9 @@ class RankConstants:
 def seen_by_contexts(
     paths: Iterable[tuple[str, ...]], names: Mapping[str, Any]
 ) -> set[tuple[int, str]]:
-    """Values of a context that was captured from `names`: the identity of the object that holds
-    each, and the name there.
-    """
-    return {(id(_holder(resolve(names, path))), path[-1].removesuffix("#")) for path in paths}
+    """Each value of a context that was captured from `names`: what holds it, and its name there."""
+    there = {**names, **ATTACHED.names()}
+    return {(id(_holder(resolve(there, path))), path[-1].removesuffix("#")) for path in paths}
 
 
 # ------------------------------------------------------------------------------- what there is
@@ -369,7 +368,7 @@ def _of_modules(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[Leaf]:
 def _is_state(value: Any) -> bool:
     if type(value) is torch.Tensor:
         return value.numel() * value.element_size() <= SMALL_BYTES and not value.is_meta
-    return type(value) in KINDS - {list, tuple}
+    return type(value) in FIXED
 
 
 def _tells(name: str, value: Any, most: int) -> bool:

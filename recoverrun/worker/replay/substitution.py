@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.context.attached_state import ABSENT, ATTACHED
+from recoverrun.worker.context.attached_state import ABSENT, ATTACHED, noted
+from recoverrun.worker.context.attached_state import CONTAINERS as FOLLOWED
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
@@ -82,7 +83,7 @@ FILLED = (list, deque, set)
 
 def _fill(container: Any, content: Iterable[Any]) -> None:
     container.clear()
-    (container.update if type(container) in (dict, set) else container.extend)(content)
+    (container.update if isinstance(container, dict | set) else container.extend)(content)
 
 
 def _set(attributes: dict[str, Any], name: str, value: Any) -> None:
@@ -97,7 +98,7 @@ def _holds(container: Any, content: Any) -> bool:
     if len(container) != len(content):
         return False
     parts = [(container, content)]
-    if type(content) is dict:
+    if isinstance(content, dict):
         parts.append((container.values(), content.values()))
     return all(all(map(operator.is_, now, before)) for now, before in parts)
 
@@ -244,8 +245,14 @@ class Substitution:
         """
         for module, name, before in ATTACHED.unwritten(top.first_writes):
             attributes = vars(module)
-            undo.written.append((attributes, name, attributes.get(name, ABSENT)))
-            _set(attributes, name, before)
+            present = attributes.get(name, ABSENT)
+            value: Any = before if before is ABSENT else noted(before)
+            if type(present) is type(value) and type(value) in FOLLOWED - {tuple}:
+                undo.note(present)
+                _fill(present, value)
+                continue
+            undo.written.append((attributes, name, present))
+            _set(attributes, name, value)
 
     @staticmethod
     def regroup(top: Top, undo: UndoRecord) -> None:

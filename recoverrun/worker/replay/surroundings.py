@@ -9,8 +9,7 @@ import torch
 
 from recoverrun.worker.context import module_state, undo_log
 from recoverrun.worker.context.module_state import Structure
-from recoverrun.worker.context.object_members import members
-from recoverrun.worker.context.slot_context import owners_of
+from recoverrun.worker.context.namespaces import modules_in
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.step import switches
 from recoverrun.worker.step.strategy import Strategy
@@ -31,8 +30,7 @@ def unchanged(
 
     Objects of the script that are `iterators` may be left where they have come to.
     """
-    owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, own_modules)]
-    modules = module_state.among([top.globals, top.names, *owners])
+    modules = modules_in({**top.globals, **top.names}, own_modules)
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
     spaces = [*spaces, top.names, names]
     buffers = strategy.buffers() if strategy is not None else []

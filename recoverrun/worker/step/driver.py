@@ -22,7 +22,6 @@ from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.reducer import Reducer
 from ft_collectives.step.step_events import Accumulated, Discarded, Ended, Settled
 from ft_collectives.step.vote import VoteGroup
-from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, switches, take_over
@@ -198,7 +197,7 @@ class Driver:
             return
         if worker.strategy is None or (worker.refusal and not worker.protected):
             return
-        ATTACHED.training = True
+        take_over.training_begins(worker.runtime)
         if not worker.protected:
             self._returns.first_forward()
         index = len(worker.runtime.microbatches)

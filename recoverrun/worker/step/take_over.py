@@ -14,12 +14,16 @@ from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.step_events import Send, Viewed
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.changed_in_place import IN_PLACE
+from recoverrun.worker.context.module_state import TORCHS, has_own_code
+from recoverrun.worker.context.namespaces import modules_in
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import Learns, Replayer, Returns
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
 RESTART_WITHIN_S = 60.0
@@ -40,6 +44,14 @@ class PlaceTaker(Learns, Protocol):
 
     def begin_transaction(self) -> None:
         """Begin the present transaction, of which nothing is done."""
+
+
+def training_begins(runtime: ScriptRuntime) -> None:
+    """The model's first forward begins: from here on the script's changes of modules are noted."""
+    if not ATTACHED.training and (top := runtime.top_around()) is not None:
+        modules = modules_in({**top.globals, **top.names}, runtime.own_modules)
+        IN_PLACE.watch(filter(has_own_code, modules), TORCHS)
+    ATTACHED.training = True
 
 
 def connect(worker: WorkerState) -> Fabric:
@@ -100,7 +112,7 @@ def take_over(
     process_groups.late(fabric, layout, policy)
     strategy.protect()
     replayer.serve(strategy)
-    ATTACHED.training = True  # where no forward was seen
+    training_begins(worker.runtime)  # where no forward was seen
     for effect in machine.reduced_by_torch(microbatches):
         assert isinstance(effect, Send), f"nothing is left to do: {effect}"
         worker.link.send(effect.message)

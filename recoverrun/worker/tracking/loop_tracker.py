@@ -111,6 +111,7 @@ class LoopTracker:
         observer = self.script.observer
         assert observer is not None and loop_frame.streams is not None, "not quiet"
         self.script.draws.end_header()
+        observer.look()
         names = {
             **self._snapshot(loop_frame.loop, local),
             **ATTACHED.names(),

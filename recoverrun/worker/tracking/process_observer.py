@@ -33,6 +33,9 @@ class Observer(Protocol):
         last looked at, by reference.
         """
 
+    def look(self) -> None:
+        """Note what the script has changed in place in its modules (`changed_in_place`)."""
+
     def iterator_lists(self) -> list[tuple[list[Any], list[Any]]]:
         """The lists last looked at that hold iterators over loaders, and what they hold now."""
 

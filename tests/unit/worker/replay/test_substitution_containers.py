@@ -155,3 +155,22 @@ def test_what_this_iteration_wrote_to_a_module_first_is_as_it_was_before(
     layer.calls += 1
     stage.revert()
     assert layer.calls == 3 and layer.late is True
+
+
+def test_what_this_iteration_changed_in_a_module_first_is_as_it_was_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`self.seen["rows"] += 1` in a forward; other names see the same dict."""
+    attached, layer = Attached(), nn.Linear(2, 2)
+    monkeypatch.setattr(substitution, "ATTACHED", attached)
+    seen = layer.seen = {"rows": 1, "late": [5]}  # type: ignore[assignment]
+    attached.write(layer, "seen", {"rows": 0, "late": []})
+
+    for _ in range(2):
+        stage = Stage("function", [], [])
+        stage.apply()
+        assert layer.seen is seen and seen == {"rows": 0, "late": []}
+        seen["rows"] += 7  # type: ignore[operator]
+        seen["late"].append(7)  # type: ignore[attr-defined]
+        stage.revert()
+        assert seen == {"rows": 1, "late": [5]}
