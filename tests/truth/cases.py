@@ -242,13 +242,7 @@ WEIGHTS = (
         contract="told",
         told="with different parameters",
     ),
-    Case(
-        name="T2-domains",
-        script="domains.py",
-        ranks=4,
-        shards=2,
-        kills=("r3@step:4:forward",),
-    ),
+    Case(name="T2-domains", script="domains.py", ranks=4, shards=2, kills=("r3@step:4:forward",)),
 )
 GIVEN = tuple(
     Case(
@@ -286,12 +280,16 @@ STEERED = tuple(
     )
     for way in ("rate", "skip")
 )
+KEPT = *(("in_place", way) for way in ("dict", "tensor", "list")), ("cells", "forward")
 MODULES = (
     *(
         case(f"B4-{way}", "modular.py", "r1@step:5:forward", "r0@step:8:vote")
         for way in ("counter", "stream", "config", "averages")
     ),
-    *(case(f"B4-{way}", "in_place.py", "r1@step:5:forward") for way in ("dict", "tensor", "list")),
+    *(
+        case(f"B4-{script}-{way}", f"{script}.py", "r1@step:5:forward", arguments=(way,))
+        for script, way in KEPT
+    ),
     # An iterator over a rank's own list, in a variable and in an object.
     case("B4-iterator", "modular.py", "r1@step:5:forward", contract="told"),
     case("B4-held", "modular.py", "r1@step:5:forward", contract="told"),

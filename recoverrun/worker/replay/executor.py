@@ -28,7 +28,7 @@ from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.data.own_data_sets import contents_of
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME
-from recoverrun.worker.replay import surroundings
+from recoverrun.worker.replay import shared_cells, surroundings
 from recoverrun.worker.replay.captures import Captures, captured_after
 from recoverrun.worker.replay.containment import Containment
 from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, held_weights
@@ -300,7 +300,8 @@ class Executor:
                 if region.item_code is not None:
                     names[ITEM_NAME] = item
                     exec(region.item_code, names)
-                exec(region.body_code, names)
+                with shared_cells.shared(top, names, self.runtime.own_modules) as local:
+                    exec(region.body_code, names, local)
         except Unwind:
             pass
         except (NotReplayable, Superseded, InvariantBroken):
