@@ -45,6 +45,22 @@ WRITES = (
 OTHER_END = "{} had other values at its end"
 GRADIENT = "its gradient was another one"
 
+DATA, NUMBERS = "other data entered the model", "it drew other random numbers"
+LOSS = "its loss was another one"
+
+CAUSES = {
+    DATA: "its data come from a source that cannot be replayed",
+    NUMBERS: "its random numbers come from a source that cannot be replayed",
+    LOSS: (
+        "its data and random numbers are right, and what else its forward reads, such as a value "
+        "that a module or an object keeps, is that rank's"
+    ),
+    GRADIENT: "what only its backward reads, such as a number that a module holds, is that rank's",
+}
+"""The likely cause of each difference."""
+
+MOVED = "it moves them by something that is that rank's, and cannot be replayed"
+
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
     "immaterial": [], "different": [], "rewrites": False, "alone": False,
@@ -291,16 +307,16 @@ class Trial:
         noted = bool(mark[0])  # its model may not have been known before it trained
         if noted and done.door != door:
             same = done.mark[0] == mark[0]
-            return "it drew other random numbers" if same else "other data entered the model"
+            return NUMBERS if same else DATA
         if not self._whole:
             return ""
         if noted and done.mark[0] != mark[0]:
-            return "other data entered the model"
+            return DATA
         if one_thread and mark[1] and done.mark[1] != mark[1]:
-            return "its loss was another one"
+            return LOSS
         assert done.after is not None, "it came to its end"
         if crc_of_streams(done.after.streams) != said["end"]:
-            return "it drew other random numbers"
+            return NUMBERS
         if one_thread and said["gradient"] and self._strategy.digest() != said["gradient"]:
             return GRADIENT
         return self._ended(done.after)
@@ -322,11 +338,7 @@ class Trial:
             return TALKS
         if unknown:
             return parted(sorted(unknown, key=str), "between steps")
-        why = "its data or random numbers come from a source that cannot be replayed"
-        if what == GRADIENT:
-            why = (
-                "what only its backward reads, such as a number that a module holds, is that rank's"
-            )
+        why = CAUSES.get(what, MOVED)
         apart = unlike(self._sources.bulk(), self._said["bulk"])
         if different := sorted(map(named, self._different() or apart)):
             names = ", ".join(name.removesuffix("#") for name in different[:3])

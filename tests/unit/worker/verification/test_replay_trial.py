@@ -13,7 +13,7 @@ from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.tracking.microbatches import Microbatch
 from recoverrun.worker.verification import replica_children
-from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
+from recoverrun.worker.verification.replay_trial import EMPTY, LOSS, NUMBERS, Trial, bulk_of
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.worker.verification.test_proofs import GENERATION, PARTNER, Play, microbatch
@@ -283,7 +283,10 @@ def test_the_first_known_cause_is_named() -> None:
     play = Play()
     made = trial(play, tops=[b"", b""], bulk={})
     why = made._explained("other data entered the model", frozenset())
-    assert "rank 1's microbatch here, other data entered the model: its data or random" in why
+    assert "rank 1's microbatch here, other data entered the model: its data come from" in why
+    assert "random numbers come from" in made._explained(NUMBERS, frozenset())
+    assert "data and random numbers are right" in made._explained(LOSS, frozenset())
+    assert "moves them" in made._explained("seen had other values at its end", frozenset())
 
     unknown = frozenset({"seen"})
     assert made._explained("x", unknown) == "seen differs between ranks and moves between steps"
