@@ -74,8 +74,7 @@ class Attached:
             return
         before = self.before(module, name, before)
         if before is ABSENT or is_light(before):
-            kept = before if before is ABSENT else noted(before)
-            self.first_writes.append((weakref.ref(module), name, kept))
+            self.first_writes.append((weakref.ref(module), name, before))
 
     def unwritten(self, since: int) -> Iterator[tuple[Any, str, Any]]:
         """The attributes that were first written after `since` of them had been, with what each was

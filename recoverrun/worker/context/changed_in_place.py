@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.communicators.tensor_bits import bits_of
 from recoverrun.worker.context.attached_state import (
     ATTACHED,
@@ -39,6 +40,7 @@ class ChangedInPlace:
         self._held: list[tuple[weakref.ref[Any], str, Any]] = []
         self._asked = 0
 
+    @aside
     def watch(self, modules: Iterable[Any], usual: Iterable[str]) -> None:
         """Note what these hold, in attributes other than the `usual` ones of any module."""
         known = frozenset(usual)
@@ -56,6 +58,7 @@ class ChangedInPlace:
         held = (one for reference, key, one in self._held if key == name and reference() is module)
         return next(held, otherwise)
 
+    @aside
     def look(self) -> None:
         """Report each that has changed; what an attribute was given otherwise has been seen.
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from recoverrun.worker.context.attached_state import FEW, Attached, is_light, noted
 from recoverrun.worker.context.changed_in_place import OFTEN, SELDOM, ChangedInPlace
@@ -124,3 +125,21 @@ def test_a_write_tells_what_was_there_before_code_changed_that_in_place() -> Non
     attached.write(net, "rest", net.rest)
 
     assert [before for _, _, before in attached.first_writes] == [[3]]
+
+
+def test_a_mode_of_the_script_sees_nothing_of_the_looks(reports: Reports) -> None:
+    class Counting(TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            Counting.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    net = Net()
+    with Counting():
+        watched = watching(net, reports)
+        watched.look()
+
+    assert Counting.calls == 0
