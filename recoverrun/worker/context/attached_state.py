@@ -41,6 +41,9 @@ ABSENT = object()
 
 FirstWrite = tuple[weakref.ref[Any], str, Any]
 
+Before = Callable[[Any, str, Any], Any]
+"""Takes a module, the name of an attribute and its value: what it was earlier."""
+
 
 class Attached:
     """The attached state of this process."""
@@ -52,8 +55,11 @@ class Attached:
         """By identity: the module, the attributes that were written, and its number."""
         self._written = 0  # the number of the next module that is written to
         self.first_writes: list[FirstWrite] = []
-        self.before: Callable[[Any, str, Any], Any] = lambda module, name, value: value
-        """Takes a module, the name of an attribute and its value: what it was earlier."""
+        self._before: Before = lambda module, name, value: value
+
+    def ask(self, before: Before) -> None:
+        """From now on `before` knows what attributes held that code has changed in place."""
+        self._before = before
 
     def hook(self, function: Any) -> None:
         """The script has registered `function` as a hook."""
@@ -72,7 +78,7 @@ class Attached:
             self._written += 1
         else:
             return
-        before = self.before(module, name, before)
+        before = self._before(module, name, before)
         if before is ABSENT or is_light(before):
             self.first_writes.append((weakref.ref(module), name, before))
 

@@ -99,4 +99,3 @@ def _alike(now: Any, before: Any) -> bool:
 
 IN_PLACE = ChangedInPlace(ATTACHED.write)
 """Of this process, as attached state is."""
-ATTACHED.before = IN_PLACE.before

@@ -51,6 +51,7 @@ def training_begins(runtime: ScriptRuntime) -> None:
     if not ATTACHED.training and (top := runtime.top_around()) is not None:
         modules = modules_in({**top.globals, **top.names}, runtime.own_modules)
         IN_PLACE.watch(filter(has_own_code, modules), TORCHS)
+        ATTACHED.ask(IN_PLACE.before)
     ATTACHED.training = True
 
 

@@ -119,7 +119,7 @@ def test_a_write_tells_what_was_there_before_code_changed_that_in_place() -> Non
     net, attached = Net(), Attached()
     watched = ChangedInPlace(attached.write)
     watched.watch([net], TORCHS)
-    attached.before = watched.before
+    attached.ask(watched.before)
 
     net.rest.append(4)
     attached.write(net, "rest", net.rest)
