@@ -24,8 +24,10 @@ from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.messages import Decision
 from rendezvous.protocol.rank_differences import missed
 
-CONTEXTS_WAIT_S = 1.0
-"""How long a decision waits for the context of a rank that the kernel has not reaped yet."""
+CONTEXTS_WAIT_S = 1.5
+"""How long a decision waits for the context of a rank that the kernel has not reaped yet: longer
+than a launcher waits for the stacks of one that hangs (`py_spy.WITHIN_S`, 1 s).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 
 from recoverrun.launcher.node import py_spy
 from recoverrun.launcher.node.progress_watch import ProgressWatch, state_of
@@ -32,9 +33,26 @@ COPIES = "stacks"
 DUMP_S = 0.2
 """faulthandler needs a few milliseconds; a process that does not run any code is not waited for."""
 
+LOOK_S = 0.05
+"""So often the launcher looks whether py-spy is done: it needs less than its limit."""
+
 LINGERS = (
     "its script ended {:.0f} s ago and its process did not: a thread or an exit function waits"
 )
+
+
+@dataclass(slots=True)
+class _Deferred:
+    """A kill that waits for stacks: until `most`, or `least` and those who read them are done."""
+
+    kill: Kill
+    least: float
+    most: float
+    readers: list[Thread] = field(default_factory=list)
+
+    def is_due(self, now: float) -> bool:
+        done = not any(one.is_alive() for one in self.readers)
+        return now >= (self.least if done else self.most)
 
 
 class HungWorkers:
@@ -50,7 +68,8 @@ class HungWorkers:
         self._folder = run_dir / "hangs"
         self._spy = py_spy.find() if spy is None else spy
         self._hang = 0
-        self._deferred: list[tuple[float, Kill]] = []
+        self._deferred: list[_Deferred] = []
+        self._looked_at = 0.0  # whether any is due
 
     def inspect(self, inspect: Inspect) -> None:
         """A suspicion: stacks belong to it from now on."""
@@ -58,7 +77,7 @@ class HungWorkers:
 
     def defers(self, kill: Kill, now: float) -> bool:
         """True if `kill` has to wait until stacks are written."""
-        wait_s = 0.0
+        deferred = _Deferred(kill, now, now)
         births = dict(zip(kill.ranks, kill.births, strict=False))
         for rank in kill.hung:
             worker = self._workers.get(rank)
@@ -68,28 +87,31 @@ class HungWorkers:
                 continue
             worker.hung = True
             if worker.shown < self._hang:
-                wait_s = max(wait_s, self._ask(worker))
-        if wait_s:
-            self._deferred.append((now + wait_s, kill))
-        return bool(wait_s)
+                self._ask(worker, deferred, now)
+        if waits := deferred.most > now:
+            self._deferred.append(deferred)
+            self._looked_at = now
+        return waits
 
-    def _ask(self, worker: Worker) -> float:
-        """Have the stacks of a silent worker written; for so long its end has to wait (s)."""
-        pid, wait_s = worker.child.pid, 0.0
+    def _ask(self, worker: Worker, deferred: _Deferred, now: float) -> None:
+        """Have the stacks of a silent worker written; its end has to wait for that."""
+        pid = worker.child.pid
         if self._spy:
             place = (self._spy, pid, spied_beside(worker.context))
-            if begin_thread(COPIES, py_spy.leave, *place) is not None:
-                wait_s = py_spy.WITHIN_S
+            if (reader := begin_thread(COPIES, py_spy.leave, *place)) is not None:
+                deferred.readers.append(reader)
+                deferred.most = now + py_spy.WITHIN_S
         if state_of(pid)[0] not in STOPPED:
             with suppress(ProcessLookupError):
                 os.kill(pid, DUMP_SIGNAL)
-            wait_s = max(wait_s, DUMP_S)
-        return wait_s
+            deferred.least = now + DUMP_S
+            deferred.most = max(deferred.most, deferred.least)
 
     def due(self, now: float) -> list[Kill]:
         """Kills that have waited for stacks; those are kept."""
-        due = [kill for at, kill in self._deferred if now >= at]
-        self._deferred = [(at, kill) for at, kill in self._deferred if now < at]
+        self._looked_at = now
+        due = [one.kill for one in self._deferred if one.is_due(now)]
+        self._deferred = [one for one in self._deferred if one.kill not in due]
         for rank in {rank for kill in due for rank in kill.hung} & self._workers.keys():
             context = self._workers[rank].context
             sources = dump_beside(context), spied_beside(context)
@@ -98,15 +120,17 @@ class HungWorkers:
 
     def replaced(self, worker: Worker) -> None:
         """Another process follows `worker`, which has ended: a kill that waits is not for it."""
-        if worker.hung and any(worker.rank in kill.hung for _, kill in self._deferred):
+        if worker.hung and any(worker.rank in one.kill.hung for one in self._deferred):
             self._keep(
                 worker, self._hang, dump_beside(worker.context), spied_beside(worker.context)
             )
-        self._deferred = [(at, _without(kill, worker.rank)) for at, kill in self._deferred]
+        for one in self._deferred:
+            one.kill = _without(one.kill, worker.rank)
 
     def deadline(self) -> float | None:
-        """The time at which a waiting kill is due, or None."""
-        return min((at for at, _ in self._deferred), default=None)
+        """The time at which a waiting kill is due, or to be looked at again; None without one."""
+        looks = [min(one.most, max(one.least, self._looked_at + LOOK_S)) for one in self._deferred]
+        return min(looks, default=None)
 
     def lingering(self, now: float) -> list[EndOrder | KillOrder]:
         """The orders for workers whose process does not end: a request first, then a kill."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.launcher.node import py_spy
-from recoverrun.launcher.node.hung_workers import COPIES, DUMP_S, KEPT, HungWorkers
+from recoverrun.launcher.node.hung_workers import COPIES, DUMP_S, KEPT, LOOK_S, HungWorkers
 from recoverrun.launcher.node.process import Child
 from recoverrun.launcher.node.progress_watch import LINGERS_S
 from recoverrun.launcher.node.supervisor import EndOrder, KillOrder
@@ -124,12 +124,31 @@ def test_what_py_spy_reads_is_kept_also_of_a_stopped_process(node: Node, tmp_pat
     os.waitpid(node.process.pid, os.WUNTRACED)
 
     assert node.hung.defers(KILL, 10.0)
-    assert node.hung.deadline() == 10.0 + py_spy.WITHIN_S
+    assert node.hung.deadline() == 10.0 + LOOK_S
     _copied()
-    assert node.hung.due(10.0 + py_spy.WITHIN_S) == [KILL]
+    assert node.hung.due(10.0 + LOOK_S) == [KILL], "as soon as py-spy is done"
     _copied()
     kept = (node.run_dir / "hangs" / "3" / "rank1.stack").read_text()
     assert f"asked: dump --nonblocking --pid {node.process.pid}" in kept
+
+
+def test_a_py_spy_that_does_not_answer_is_not_waited_for_long(node: Node, tmp_path: Path) -> None:
+    program, pipe = tmp_path / "py-spy", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    both = os.open(pipe, os.O_RDWR)
+    program.write_text(f"#!/bin/sh\nread answer < {pipe}\n")
+    program.chmod(0o755)
+    node.hung = HungWorkers({1: node.worker}, node.run_dir, spy=str(program))
+    node.hung.inspect(Inspect(hang=3, look=1, ranks=(1,), stacks=True))
+
+    assert node.hung.defers(KILL, 10.0)
+    assert node.hung.deadline() == 10.0 + DUMP_S, "faulthandler needs that long"
+    assert not node.hung.due(10.0 + DUMP_S)
+    assert node.hung.deadline() == 10.0 + DUMP_S + LOOK_S
+    assert node.hung.due(10.0 + py_spy.WITHIN_S) == [KILL]
+    os.write(both, b"\n")
+    os.close(both)
+    _copied()
 
 
 @pytest.mark.parametrize("hung", [(), (7,)])
