@@ -64,7 +64,8 @@ class HostMessages:
 
     def _after_stop(self, sender: str, message: Message, stop: Stop, now: float) -> list[Envelope]:
         """A message of `sender`, in a job that is over."""
-        if isinstance(message, Committed) and message.rank in self._members.known[sender].ranks:
+        member = self._members.known.get(sender)  # None of one that waits
+        if isinstance(message, Committed) and member is not None and message.rank in member.ranks:
             self._account(Received(message=message), now)
         return self._members.remind(sender, message, stop)
 

@@ -265,3 +265,15 @@ def test_steps_after_a_stop_are_recorded_of_the_launchers_that_host_their_ranks(
     assert told == []
     assert [record.event for record in job.records[before:]] == ["step.commit"]
     assert job.records[-1].fields["unseen"] == [3]
+
+
+def test_a_launcher_without_a_place_has_no_steps_to_tell_of_after_a_stop() -> None:
+    """Between attempts: its workers of the one before may still commit."""
+    job = Job(joined=False)
+    job.coordinator_host.stop(Stop(exit_code=130, reason="SIGINT", root_rank=-1))
+    before = len(job.records)
+
+    late = Committed(rank=0, generation=1, step=0, done=(), redone=(), total=1, digest="")
+    job.send("own", late)
+
+    assert len(job.records) == before
