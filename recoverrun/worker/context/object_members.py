@@ -7,7 +7,6 @@ kind the owner is of, its members are read, set and deleted as those of a dict a
 
 import argparse
 import functools
-from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, cast
@@ -15,6 +14,7 @@ from typing import Any, cast
 from torch import nn
 
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.attached_state import DICTS as DICTS
 from recoverrun.worker.context.member_views import (
     MOST_ENTRIES,
     ORDER,
@@ -30,7 +30,6 @@ from recoverrun.worker.context.member_views import (
 )
 
 NAMESPACES = frozenset({SimpleNamespace, argparse.Namespace})
-DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
 FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 """Packages whose objects keep count of the script's microbatches, as its own objects might."""
 
