@@ -68,7 +68,8 @@ BLOCKS = (
         ranks=3,
         contract="told",
     ),
-    Case(name="D3", script="modes.py", kills=("r1@step:4:forward",), contract="either"),
+    case("D3-inside", "modes.py", "r1@step:4:forward", contract="either"),
+    case("D3-around", "modes.py", "r1@step:4:forward", contract="either"),
 )
 PLACES = tuple(
     case(

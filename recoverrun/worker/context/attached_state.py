@@ -117,10 +117,13 @@ def is_light(value: Any, depth: int = DEPTH) -> bool:
         )
     import torch
 
-    if kind is not torch.Tensor or value.requires_grad or value.is_quantized or value.is_meta:
+    if kind is not torch.Tensor:
         return False
-    strided = value.layout is torch.strided
-    return bool(strided and value.numel() * value.element_size() <= TENSOR_BYTES)
+    with torch._C.DisableTorchFunction():  # modes of the script hear of what it asks alone
+        if value.requires_grad or value.is_quantized or value.is_meta:
+            return False
+        strided = value.layout is torch.strided
+        return bool(strided and value.numel() * value.element_size() <= TENSOR_BYTES)
 
 
 def noted(value: Any) -> Any:

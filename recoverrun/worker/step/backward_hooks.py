@@ -17,6 +17,7 @@ class BackwardHooks:
         self._driver = driver
         self._look = look
         self._depth = 0
+        self._hooks = False  # a hook is being registered
 
     def one(self, losses: Any) -> "_Backward":
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
@@ -63,9 +64,15 @@ class BackwardHooks:
         """`Tensor.register_post_accumulate_grad_hook`: gradients are used while backward runs."""
 
         def wrapper(tensor: Any, hook: Any) -> Any:
-            handle = original(tensor, hook)
+            # A mode of the script is asked for it first and calls again: by whom, the outer knows.
+            inner, self._hooks = self._hooks, True
+            try:
+                handle = original(tensor, hook)
+            finally:
+                self._hooks = inner
             caller = sys._getframe(1).f_globals.get("__name__", "")
-            if tensor.requires_grad and caller.partition(".")[0] not in ("torch", "recoverrun"):
+            theirs = caller.partition(".")[0] not in ("torch", "recoverrun")
+            if theirs and not inner and tensor.requires_grad:
                 self._driver.hooks_gradients()
             return handle
 

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import device_support
@@ -138,6 +139,7 @@ class Ddp:
         )
         return next(found, None)
 
+    @aside
     def _learn(self, module: DistributedDataParallel) -> None:
         host = self._host
         if host.worker.refusal:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups import device_support
 from recoverrun.worker.step.interfaces import StrategyHost
@@ -114,6 +115,7 @@ class Division:
 
     # --------------------------------------------------------------------------- buckets
 
+    @aside
     def _leave_out(self) -> None:
         """The gradients are divided as they will be: DDP has no part in them."""
         assert self.reducer is not None, "protected"

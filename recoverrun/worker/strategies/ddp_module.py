@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ft_collectives.communicators.script_modes import aside
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.errors import NotReachable
@@ -80,6 +81,7 @@ class DdpModule:
             self._params = self._found()
         return self._params
 
+    @aside
     def named(self) -> dict[str, torch.Tensor]:
         """All that the wrapped model holds, by name, also once the script has dropped it.
 
