@@ -70,6 +70,9 @@ BLOCKS = (
     ),
     case("D3-inside", "modes.py", "r1@step:4:forward", contract="either"),
     case("D3-around", "modes.py", "r1@step:4:forward", contract="either"),
+    case("D4-forward", "late_hook.py"),
+    case("D4-backward", "late_hook.py"),
+    case("D4-between", "late_hook.py"),
 )
 PLACES = tuple(
     case(

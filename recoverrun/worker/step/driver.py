@@ -26,6 +26,7 @@ from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, switches, take_over
 from recoverrun.worker.step.control_thread import Control
+from recoverrun.worker.step.hooked_gradients import HookedGradients
 from recoverrun.worker.step.interfaces import (
     Follows,
     MakesUp,
@@ -56,11 +57,6 @@ BEGUN_ANEW = (
     "microbatches is unknown"
 )
 
-IN_BACKWARD = (
-    "the script uses gradients within the backward pass (register_post_accumulate_grad_hook), as "
-    "an optimizer that steps in it does: then nobody can vote on the step"
-)
-
 
 class Driver:
     """Recovery in this worker. It begins with the end of the first synchronising backward."""
@@ -87,7 +83,7 @@ class Driver:
         self.control = Control(worker, left.inherit, replayer.look_at_the_clock)
         self._settlement = Settlement(worker, self.control, make_up, verifier)
         self._between = UnreducedUpdates()
-        self._hooked = False  # the script uses gradients while backward runs
+        self._hooked = HookedGradients(worker)
         self._schedules = 0  # nesting depth of pipeline schedules that run
         self._reducers = Reducers(worker)
         self._failure: RuntimeError | None = None  # set if a transaction failed: none follows it
@@ -100,8 +96,8 @@ class Driver:
         accelerator, if one is given. False if the script is not protected.
         """
         worker = self.worker
-        if self._hooked and strategy.early:
-            worker.refuse(IN_BACKWARD)
+        if refusal := self._hooked.refusal(strategy):
+            worker.refuse(refusal)
         if worker.refusal:
             return False
         if worker.strategy is not None:
@@ -198,6 +194,7 @@ class Driver:
         if worker.strategy is None or (worker.refusal and not worker.protected):
             return
         take_over.training_begins(worker.runtime)
+        self._hooked.forward_begins()
         if not worker.protected:
             self._returns.first_forward()
         index = len(worker.runtime.microbatches)
@@ -246,11 +243,7 @@ class Driver:
 
     def hooks_gradients(self) -> None:
         """The script uses gradients while backward runs."""
-        worker = self.worker
-        self._hooked = True
-        if worker.strategy is not None and worker.strategy.early:
-            worker.refuse(IN_BACKWARD, snapshots=not worker.protected)
-            worker.give_back()
+        self._hooked.found()
 
     def backward_begins(self, losses: Any) -> None:
         """A backward begins, from these losses."""
@@ -317,6 +310,7 @@ class Driver:
             self._accumulated()
             if strategy.synced:
                 self.settle()
+        self._hooked.backward_done()
         if not strategy.synced:
             self._between.left(strategy)
 

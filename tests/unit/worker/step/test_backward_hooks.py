@@ -8,8 +8,9 @@ import torch
 
 from recoverrun.worker.errors import Unwind
 from recoverrun.worker.step.backward_hooks import BackwardHooks
-from recoverrun.worker.step.driver import IN_BACKWARD, Driver
+from recoverrun.worker.step.driver import Driver
 from recoverrun.worker.step.failpoints import Failpoints
+from recoverrun.worker.step.hooked_gradients import IN_BACKWARD, HookedGradients
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.mode import ExecutionMode
 from rendezvous.protocol.progress_page import Phase
@@ -21,7 +22,7 @@ class Told:
     def __init__(self, *, early: bool = True, by_hand: bool = False) -> None:
         self.told: list[Any] = []
         self.strategy = None if by_hand else SimpleNamespace(early=early)
-        self._hooked = False
+        self.refusal = ""
         self.unvoted = None
         self.failpoints = Failpoints("", 0, before=lambda: None)
         self.protected = True
@@ -30,6 +31,7 @@ class Told:
         self.replayer = SimpleNamespace(skips=lambda: False)
         self.worker = self
         driver: Any = self
+        self.hooked = HookedGradients(driver)
         self.backwards = BackwardHooks(driver, lambda: self.told.append("by hand"))
 
     def backward_begins(self, losses: Any) -> None:
@@ -39,10 +41,12 @@ class Told:
         self.told.append("done")
 
     def hooks_gradients(self) -> None:
-        Driver.hooks_gradients(cast("Driver", self))
+        self.told.append("hooked")
+        self.hooked.found()
 
     def refuse(self, reason: str, *, snapshots: bool) -> None:
         assert not snapshots, "gradients are ours to reduce"
+        self.refusal = reason
         self.refusals.append(reason)
 
     def give_back(self) -> None:
@@ -172,8 +176,41 @@ def test_who_steps_within_the_backward_is_not_served_where_gradients_are_taken_e
     handle = _module("train", driver).hook(torch.zeros(1, requires_grad=True))
 
     handle.remove()
-    assert driver._hooked
+    assert driver.told == ["hooked"]
     assert (driver.refusals, driver.runtime.mode.active) == (refusals, not refusals)
+
+
+def test_a_forward_that_ddp_has_not_seen_as_its_own_is_reduced_by_us() -> None:
+    driver = Told()
+    driver.hooked.forward_begins()
+
+    _module("train", driver).hook(torch.zeros(1, requires_grad=True))
+
+    assert driver.refusals == [IN_BACKWARD]
+    assert driver.runtime.mode.active
+    driver.hooked.backward_done()
+    assert not driver.runtime.mode.active
+
+
+def test_a_hook_of_ours_that_a_mode_of_the_script_has_asked_for_again_is_no_matter() -> None:
+    driver = Told()
+    driver.hooks_gradients = lambda: driver.told.append("hooked")  # type: ignore[method-assign]
+    module = _module("recoverrun.worker.strategies.ddp", driver)
+    mode = ModuleType("modes")  # of the script
+    exec("def again(function, *args):\n    return function(*args)", mode.__dict__)
+    hooked: Any = None
+
+    def original(tensor: Any, hook: Any) -> Any:
+        calls.append(hook)
+        return mode.again(hooked, tensor, hook) if len(calls) == 1 else None
+
+    calls: list[Any] = []
+    hooked = module.register = driver.backwards.hooking(original)
+
+    module.hook(torch.zeros(1, requires_grad=True))
+
+    assert len(calls) == 2
+    assert not driver.told
 
 
 @pytest.mark.parametrize("module", ["torch.distributed.fsdp", "recoverrun.worker.strategies.ddp"])
@@ -182,7 +219,7 @@ def test_hooks_of_torch_s_own_and_of_ours_are_no_matter(module: str) -> None:
 
     _module(module, driver).hook(torch.zeros(1, requires_grad=True))
 
-    assert not driver._hooked and not driver.refusals
+    assert not driver.told and not driver.refusals
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["no model was seen", "it is refused"])
