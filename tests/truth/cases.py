@@ -70,9 +70,7 @@ BLOCKS = (
     ),
     case("D3-inside", "modes.py", "r1@step:4:forward", contract="either"),
     case("D3-around", "modes.py", "r1@step:4:forward", contract="either"),
-    case("D4-forward", "late_hook.py"),
-    case("D4-backward", "late_hook.py"),
-    case("D4-between", "late_hook.py"),
+    *(case(f"D4-{when}", "late_hook.py") for when in ("forward", "backward", "between")),
 )
 PLACES = tuple(
     case(
@@ -142,15 +140,13 @@ RENEWED = (
     case("B4-class", "renewed.py", "r1@step:5:forward", contract="told", told="windows"),
 )
 BETWEEN = (
-    case(
-        "B5-numbers",
-        "between.py",
-        "r1@step:8:forward",
-        ranks=3,
-        contract="told",
-        told="draw unequally many random numbers of torch",
+    *(
+        case(f"B5-{way}", "between.py", "r1@step:8:forward", ranks=3, contract="told", told=told)
+        for way, told in (
+            ("numbers", "draw unequally many random numbers of torch"),
+            ("value", ""),
+        )
     ),
-    case("B5-value", "between.py", "r1@step:8:forward", ranks=3, contract="told"),
 )
 UNSEEN = (
     case(
@@ -202,6 +198,7 @@ BEHIND = tuple(
     for way in ("dict", "deques", "buffer", "context")
 )
 LOGGED = (
+    case("B3-figures", "figures.py", "r1@step:6:forward", ranks=3, contract="steered"),
     case(
         "B3-logs",
         "logged.py",

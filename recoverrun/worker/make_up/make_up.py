@@ -50,6 +50,7 @@ class MakeUp:
         self._audits = Audits(worker, executor)
         self._kept_work = KeptWork(worker, executor, left, maker)
         self._executors: dict[tuple[int, int], int] = {}  # lost rank, index -> its executor
+        self._undecided = False  # others' starts are not those that this rank would have assumed
 
     def learned(self) -> bool:
         """True if survivors tell each other where lost ranks stand."""
@@ -83,6 +84,8 @@ class MakeUp:
             ends, starts = self._exchange(generation)
             bad = self._bad(ends, self._positions.begun(starts), rounds)
             whole = AUDIT if self._executors and self._audits.due else WHOLE
+            if self._undecided and rounds <= len(self.maker.own_all):
+                whole = AGAIN  # the executor says in the next round if it has begun rightly
             worst = min(bad.values(), default=whole) if self._left.exact else FRESH
             verdict = worker.protection.vote_group.least(generation, worst)
             if verdict == AUDIT:
@@ -138,6 +141,9 @@ class MakeUp:
             else:
                 told.add((rank, index))
                 self.maker.learn(rank, Context.unpack(packed), from_words(words), assumed=False)
+        # What this rank holds may tell it less of the lost one than the executor knows.
+        own = {(made.rank, identity[1]) for identity, made in self.maker.made.items()}
+        self._undecided = not wrong <= own
         found: dict[Identity, int] = {}
         for identity, made in self.maker.made.items():
             if made.start is not None and made.start.assumed and not made.failed:

@@ -41,6 +41,6 @@ for step in range(STEPS):
     loss.backward()
     optimizer.step()
     if rank == 0:
-        print(f"step {step} loss {loss.item():.17g} {sum(norms):.17g}", flush=True)
+        print(f"step {step} loss {loss.item():.17g} {sum(norms):.17g}\n", end="", flush=True)
 torch.save(model.module.state_dict(), f"{out}/weights{rank}.pt")
 dist.destroy_process_group()

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from recoverrun.worker.context.evidence import Mark
+from recoverrun.worker.context.slot_context import AFTER
 from recoverrun.worker.make_up.noted_evidence import OTHERWISE, OWN, UNEQUAL
 from recoverrun.worker.replay.lost_rank import BEHIND, host
 from rendezvous.protocol.messages import LostContexts
@@ -131,6 +132,20 @@ def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
         survivor.make_up.end_step(STEP)
         state = survivor.executor.lost[LOST].at((STEP + 1, 0, 0, 0), captures.points)
         assert (state.context.values, state.assumed) == ({"x": 7}, False)
+
+
+    """A rank that holds more than others, as rank 0 does that counts for all, speaks for itself."""
+    """What one rank alone holds, as rank 0 does that counts for all, does not speak for others."""
+    team = Team(program=lambda x: x)
+    team.survivors[1].executor.influence.matters = lambda key, value: False
+    team.inherit(left_at_top())
+
+    team.makes_up()
+
+    assert team.executions == [[(0, 5)], [(1, 5)]]
+    assert (team.promises, team.said) == (EXACT, [])
+    for survivor in team.survivors:
+        assert not survivor.executor.lost[LOST].states[STEP, 1, AFTER, 0].assumed
 
 
 def test_a_wrong_start_of_which_nothing_is_used_is_no_matter() -> None:
