@@ -5,8 +5,10 @@ is: what was found is found again as long as there are the same ones.
 """
 
 import functools
-import itertools
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -14,25 +16,35 @@ NEWEST = 64
 """Names that are compared. A module that gets another name comes behind all others."""
 
 
+@dataclass(slots=True)
+class _Look:
+    """The latest look through all modules."""
+
+    modules: list[Any] = field(default_factory=list)
+    newest: list[str] = field(default_factory=list)
+    made: frozenset[str] = frozenset()
+
+
 def made_by_script(own: frozenset[str]) -> frozenset[str]:
     """Their names. The script's `own` modules are those that were read from its files.
 
-    To copy all names and modules, or to look at each, takes longer than all else in a walk: they
-    lie far apart in memory.
+    A list of all modules is compared with the one before: whatever asks each of them, if only for
+    its id, takes longer than all else in a walk, as they lie far apart in memory.
     """
-    numbers = tuple(map(id, sys.modules.values()))
-    return _among(numbers, tuple(itertools.islice(reversed(sys.modules), NEWEST)), own)
+    modules, newest = list(sys.modules.values()), list(islice(reversed(sys.modules), NEWEST))
+    look = _latest(own)
+    if modules != look.modules or newest != look.newest:
+        look.modules, look.newest, look.made = modules, newest, _among(dict(sys.modules), own)
+    return look.made
 
 
 @functools.lru_cache(maxsize=8)
-def _among(
-    numbers: tuple[int, ...], newest: tuple[str, ...], own: frozenset[str]
-) -> frozenset[str]:
-    """Among the modules of these ids. `_is_made` holds them, so that no other one gets the id of
-    one that is gone.
-    """
-    known = dict(sys.modules)
-    made = {name for name, one in known.items() if type(one) is ModuleType and _is_made(one)}
+def _latest(_own: frozenset[str]) -> _Look:
+    return _Look()
+
+
+def _among(modules: Mapping[str, Any], own: frozenset[str]) -> frozenset[str]:
+    made = {name for name, one in modules.items() if type(one) is ModuleType and _is_made(one)}
     return frozenset(name for name in made if not _is_of_library(name, own))
 
 

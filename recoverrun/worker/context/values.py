@@ -6,7 +6,7 @@ They travel as msgpack, never as pickle. What msgpack would give back as somethi
 import functools
 import sys
 from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
 import torch
@@ -171,15 +171,16 @@ def copied(value: Any) -> Any:
 # ----------------------------------------------------------------------------- as they travel
 
 _TUPLE, _DEQUE, _SET, _TENSOR, _NUMPY = "t", "d", "s", "T", "n"
+_NUMBERS = frozenset({bool, int, float, type(None)})
 
 
 def pack(value: Any) -> Any:
     """The value for msgpack; a kind that msgpack does not have is marked by a dict of one key."""
     kind: Any = type(value)
     if kind is tuple:
-        return {_TUPLE: [pack(one) for one in value]}
+        return {_TUPLE: _parts(value)}
     if kind is list:
-        return [pack(one) for one in value]
+        return _parts(value)
     if kind is deque:
         return {_DEQUE: [value.maxlen, [pack(one) for one in value]]}
     if kind is set:
@@ -192,6 +193,11 @@ def pack(value: Any) -> Any:
         shape = list(value.shape) if kind.__name__ == "ndarray" else None
         return {_NUMPY: [value.dtype.str, shape, value.tobytes()]}
     return value
+
+
+def _parts(values: Collection[Any]) -> list[Any]:
+    """Python's generator of random numbers has 625 integers."""
+    return list(values) if _NUMBERS.issuperset(map(type, values)) else [pack(one) for one in values]
 
 
 def unpack(packed: Any) -> Any:

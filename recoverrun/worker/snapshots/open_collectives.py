@@ -17,6 +17,10 @@ def under_way(there: Holdings, spaces: Spaces) -> str:
     """The path of one that the script holds; "" if it holds none."""
     if not (dist.is_available() and dist.is_initialized()):
         return ""
+    kinds: set[Any] = {type(value) for _, variables in spaces for value in list(variables.values())}
+    kinds |= {type(value) for holder in there.holders for _, value in holder.objects}
+    if not any(_is_work(kind) for kind in kinds):  # of thousands of values nearly always
+        return ""
     for _, variables in spaces:
         for name, value in list(variables.items()):
             if _is_open(value):
@@ -35,5 +39,5 @@ def _is_open(value: Any) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _is_work(kind: Any) -> bool:
-    """Asked of each value."""
+    """Asked of each kind."""
     return issubclass(kind, dist.Work)
