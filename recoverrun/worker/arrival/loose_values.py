@@ -22,14 +22,9 @@ import torch
 
 from recoverrun.worker.arrival import dict_kinds, plain_values
 from recoverrun.worker.arrival.held_tensors import local
-from recoverrun.worker.arrival.packing import (
-    CannotTravel,
-    LocalShard,
-    Packing,
-    Plain,
-    is_distributed,
-)
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
@@ -135,7 +130,8 @@ def told(
     Raises NotReachable if a list of it cannot be told.
     """
     known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
-    lists, found, kinds = set(whole), [], _kinds(there, before)
+    lists, found = set(whole), []
+    kinds: dict[str, Plain] | None = None
     for key, value, mark in _all(there, spaces):
         path, name = key
         if before.get(key) == mark:
@@ -152,6 +148,7 @@ def told(
             raise NotReachable(SHARDED.format(f"{path}[{name!r}]"))
         try:
             row = [path, name, packing.pack(value, f"{path}[{name!r}]")]
+            kinds = _kinds(there, before) if kinds is None else kinds
             if (kind := kinds.pop(path, None)) is not None:
                 found.append([path, None, kind])
             found.append(row)
@@ -256,13 +253,16 @@ def _all(
     mark_of = mark_of or _mark
     for space, variables in spaces:
         for name, value in list(variables.items()):
-            if not name.startswith("__") and (mark := mark_of(value)):
+            kind: Any = type(value)
+            if not _may_change(kind) or name.startswith("__"):
+                continue
+            if mark := mark_of(value):
                 yield (space, name), value, mark
     for path, holder, _, objects in there.holders:
         if type(holder) in SEQUENCES and len(holder):
             yield (path, None), holder, (len(holder), id(holder[0]), id(holder[-1]))
         for name, value in objects:
-            kind: Any = type(value)
+            kind = type(value)
             if not _may_change(kind) or type(name) not in (str, int):
                 continue
             mark = mark_of(value)

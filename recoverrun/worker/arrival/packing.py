@@ -12,15 +12,14 @@ parameters of a model, travel as their numbers: a list of parameters is one of t
 
 import enum
 import re
-import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
 from recoverrun.worker.arrival import value_kinds
+from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed, like
 from recoverrun.worker.context import values
 
 Plain: TypeAlias = "None | bool | int | float | str | bytes | list[Plain] | dict[str, Plain]"
@@ -31,6 +30,7 @@ DEPTH = 64
 
 _MSGPACK_INTEGERS = range(-(1 << 63), 1 << 64)
 
+_INTEGERS = frozenset({int})
 _NAMES = frozenset({str, int})  # nothing is in them, and they are never refused
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
@@ -60,28 +60,6 @@ class CannotTravel(Exception):
         super().__init__(f"{path}: {kind} cannot travel")
         self.kind = kind
         self.path = path
-
-
-def is_distributed(value: Any) -> bool:
-    """True of a DTensor. Its module is imported by scripts that want it, and after our hooks."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalShard:
-    """The local part of a DTensor that is laid out as none that both sides have. Whoever unpacks it
-    knows mesh and placements.
-    """
-
-    tensor: torch.Tensor
-
-
-def like(one: Any, part: torch.Tensor, shape: torch.Size, stride: tuple[int, ...]) -> Any:
-    """`part` as the local part of a DTensor of this shape that is laid out as `one` is."""
-    return type(one.data).from_local(
-        part, one.device_mesh, one.placements, run_check=False, shape=shape, stride=stride
-    )
 
 
 def pack(value: object, tensors: list[torch.Tensor], name: str = "value") -> Plain:
@@ -140,6 +118,19 @@ class Packing:
         number = self._numbers.get(key) if type(key) is int else None
         return None if number is None else self.here[number]
 
+    def has_any(self, numbers: Collection[int]) -> bool:
+        """True if a tensor with one of these `id`s was packed, or is on the other side."""
+        return not (
+            self._met.keys().isdisjoint(numbers) and self._numbers.keys().isdisjoint(numbers)
+        )
+
+    def add(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
+        """Give tensors that were not packed yet, found under these names, the next numbers."""
+        first = len(self.tensors)
+        self._met.update((id(one), (first + at, one)) for at, one in enumerate(tensors))
+        self.tensors += tensors
+        self.names += names
+
     def _packed(self, value: Any) -> Plain:
         kind = type(value)
         if kind in _AS_THEY_ARE:
@@ -174,6 +165,8 @@ class Packing:
 
     def _parts(self, parts: Collection[object]) -> list[Plain]:
         self._bound(parts)
+        if _INTEGERS.issuperset(map(type, parts)) and _are_small(parts):  # as of an optimizer
+            return list(parts)  # type: ignore[arg-type]
         return [
             one if type(one) in _AS_THEY_ARE else self._within((number,), one)  # type: ignore[misc]
             for number, one in enumerate(parts)
@@ -283,6 +276,12 @@ def unsendable(tensor: torch.Tensor) -> str:
         last = tensor.storage_offset() + sum((n - 1) * s for n, s in strides) + 1
     needed = last * tensor.element_size() if tensor.numel() else 0
     return "a tensor without memory" if needed > tensor.untyped_storage().nbytes() else ""
+
+
+def _are_small(numbers: Any) -> bool:
+    """True of integers that msgpack has."""
+    first, last = _MSGPACK_INTEGERS[0], _MSGPACK_INTEGERS[-1]
+    return not numbers or (min(numbers) >= first and max(numbers) <= last)
 
 
 def _kind_of(value: object) -> str:

@@ -19,8 +19,9 @@ from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Spaces
-from recoverrun.worker.arrival.packing import LocalShard, is_distributed, unpack
+from recoverrun.worker.arrival.packing import unpack
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.object_members import members, resolve

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import held_tensors
-from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, unpack
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
+from recoverrun.worker.arrival.sharded_tensors import LocalShard
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import DICTS

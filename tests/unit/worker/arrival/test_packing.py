@@ -20,11 +20,11 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from recoverrun.worker.arrival.packing import (
     DEPTH,
     CannotTravel,
-    LocalShard,
     Packing,
     pack,
     unpack,
 )
+from recoverrun.worker.arrival.sharded_tensors import LocalShard
 
 
 def through(value: Any) -> Any:
