@@ -24,11 +24,12 @@ from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.winding import standing
-from recoverrun.worker.context.made_objects import state_of
+from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import lost_entries, moved_sources, trained_parameters
 from recoverrun.worker.snapshots.open_collectives import under_way
+from recoverrun.worker.snapshots.packed_states import PackedStates
 from recoverrun.worker.snapshots.piece_table import RankImage
 from recoverrun.worker.snapshots.rank_tensors import trained
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
@@ -46,18 +47,18 @@ def made(
     context: Context,
     before: ValuesAtStart,
     *,
+    states: PackedStates,
     passes: list[list[Plain]],
     gradients: bool,
 ) -> RankImage:
     """The image at `top`, where `context` was captured. With `gradients` their values are in it,
-    too. `passes` tells of each loop around what its body found.
+    too. `states` packs those of optimizers; `passes` tells of each loop around what its body found.
 
     Raises NotReachable where a process cannot come here again, or not with all that it needs.
     """
     runtime, frame = parts.worker.runtime, sys._getframe(1)
-    stack = stack_of(runtime.stack, top)
     packing = Packing([], held_tensors.in_every_process(parts.made))
-    frames = frames_of(stack, frame)
+    frames = frames_of(stack := stack_of(runtime.stack, top), frame)
     there = plain_values.found(frames, changing_modules(runtime), before.resting.size)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
@@ -89,7 +90,7 @@ def made(
             "by parameter": values_by_parameter.told(there, parts.made, packing),
             "gradients": _gradients(packing, parts, values=gradients),
             "before": before.pack(),
-            **{name: _states(packing, name, parts.made.of(name)) for name in parts.made.names()},
+            **_states(packing, states, parts.made),
         }
     except CannotTravel as why:
         raise NotReachable(str(why)) from why
@@ -108,7 +109,7 @@ def learned(parts: PlaceParts) -> dict[str, Any]:
     return {
         "regions": sorted(runtime.regions),
         "trains": sorted(runtime.training_loops),
-        "outward": runtime.outward,
+        "outward": dict(runtime.outward),
         "told": dict(runtime.gate.told),
     }
 
@@ -182,18 +183,18 @@ def _gradients(packing: Packing, parts: PlaceParts, *, values: bool) -> list[Pla
     return found
 
 
-def _states(packing: Packing, kind: str, objects: Sequence[Any]) -> list[Plain]:
-    """The states of optimizers, schedulers or scalers. Of the latter without functions, which the
+def _states(packing: Packing, states: PackedStates, made: MadeObjects) -> dict[str, list[Plain]]:
+    """The states of optimizers, schedulers and scalers. Of the latter without functions, which the
     script's own first lines make.
     """
-    told: list[Plain] = []
-    for number, one in enumerate(objects):
+    told: dict[str, list[Plain]] = {kind: [] for kind in made.names()}
+    for kind, number, one in ((k, n, one) for k in told for n, one in enumerate(made.of(k))):
         entries: list[Plain] = []
         for key, value in state_of(one).items():
             try:
-                entries.append([key, packing.pack(value, f"{kind}[{number}].{key}")])
+                entries.append([key, states.pack(packing, value, f"{kind}[{number}].{key}")])
             except CannotTravel:
                 if kind == "optimizers":
                     raise
-        told.append({"dict": entries})
+        told[kind].append({"dict": entries})
     return told

@@ -25,6 +25,7 @@ from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work
+from recoverrun.worker.snapshots.packed_states import PackedStates
 from recoverrun.worker.snapshots.piece_table import (
     PROOF_BYTES,
     RankImage,
@@ -105,6 +106,7 @@ class Taker:
         self._attempt = attempt
         self._earlier_values = earlier_values
         self._unchanged = UnchangedTensors()
+        self._states = PackedStates()
         self._copier = Copier()
         self._lasting = LastingWorkers(parts.worker)
         self._taking: BegunSnapshot | None = None
@@ -270,6 +272,7 @@ class Taker:
                 top,
                 context,
                 before,
+                states=self._states,
                 passes=self._earlier_values.passes(stack_of(parts.worker.runtime.stack, top)),
                 gradients=self._uses_gradients is not False,
             )
