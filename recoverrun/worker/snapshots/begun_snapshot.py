@@ -1,15 +1,16 @@
 """The snapshot that is being taken: its bay, and the tensors that wait to be copied."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
 
 from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.snapshots.copier import Copy, address_of, copy_all
-from recoverrun.worker.snapshots.piece_table import Placed
-from recoverrun.worker.snapshots.unchanged_tensors import lies_as_it_is
+from recoverrun.worker.snapshots.piece_layout import Layout
+from recoverrun.worker.snapshots.piece_table import PROOF_BYTES, RankImage
+from recoverrun.worker.snapshots.unchanged_tensors import lies_as_it_is, sum_of
 from rendezvous.bays.client import Bay, KeeperClient
 
 MOST_APART = 16 << 20
@@ -21,20 +22,22 @@ class BegunSnapshot:
     """The snapshot that is being taken.
 
     The keeper of a busy node may be slow to answer, as it takes the processor last. So the thread
-    asks it for memory, and what is copied at the top of the step lies apart until then.
+    asks it for memory, and what is copied at the top of the step lies apart until then. The thread
+    packs the manifest, too.
     """
 
     step: int
-    wanted: tuple[int, int, int]  # bytes of pieces and of notes, and the turn
-    table: bytes
-    told: bytes
+    image: RankImage
+    layout: Layout
+    turn: int
     learns: bool = False
     gradients: bool = True  # their values are in it
     proof: int | None = None  # of the losses of that backward
-    waiting: list[tuple[str, torch.Tensor, int, int]] = field(default_factory=list)
-    """Copied by the thread: name, tensor, and where it lay and how often it had changed."""
-    offsets: list[int] = field(default_factory=list)  # of these, in the bay
+    told: bytes = b""  # the manifest
     apart: bytearray = field(default_factory=bytearray)
+    _waiting: list[torch.Tensor] = field(default_factory=list)  # copied by the thread
+    _marks: list[tuple[int, int]] = field(default_factory=list)
+    """Where each of these lay, and how often it had changed."""
     _bay: Bay | None = None
 
     @property
@@ -43,49 +46,72 @@ class BegunSnapshot:
         assert self._bay is not None, f"the snapshot of step {self.step} has no memory yet"
         return self._bay
 
-    def early(self, client: KeeperClient, first: int) -> memoryview:
-        """Memory for the `first` bytes, which are copied at once. Raises SnapshotMissed."""
-        if self.learns or first > MOST_APART:
-            self._bay = client.reserve(*self.wanted, opened=first)
-            return self._bay.memory
-        self.apart = bytearray(first)
-        return memoryview(self.apart)
-
-    def add(self, name: str, tensor: torch.Tensor, offset: int) -> None:
-        """Let the thread copy this tensor."""
-        self.waiting.append((name, tensor, tensor.data_ptr(), tensor._version))
-        self.offsets.append(offset)
+    def begin(self, client: KeeperClient) -> None:
+        """Copy what is copied at once, and note what waits. Raises SnapshotMissed."""
+        layout, tensors = self.layout, self.image.tensors
+        if layout.first > MOST_APART:
+            memory = self._reserve(client, opened=layout.first)
+        else:
+            self.apart = bytearray(layout.first)
+            memory = memoryview(self.apart)
+        places = layout.places
+        copy_now([(places[one].offset, tensors[one]) for one in layout.at_once], memory)
+        self._waiting = [tensors[number] for number in layout.later]
+        self._marks = [(one.data_ptr(), one._version) for one in self._waiting]
 
     def copy(self, client: KeeperClient, on_half: Callable[[], None]) -> None:
         """Copy all that waits, in the thread. Raises SnapshotMissed."""
         if self._bay is None:
-            self._bay = client.reserve(*self.wanted)
-            self._bay.memory[: len(self.apart)] = self.apart
+            self._reserve(client)[: len(self.apart)] = self.apart
         else:
-            self._bay.open()
-        memory = self._bay.memory
-        begin = address_of(memory)
-        tensors = [tensor for _, tensor, _, _ in self.waiting]
-        copies = [Copy(one, begin + at) for one, at in zip(tensors, self.offsets, strict=True)]
-        copy_all(copies, on_half)
+            self.bay.open()
+        begin = address_of(self.bay.memory)
+        places = (self.layout.places[number] for number in self.layout.later)
+        pairs = zip(self._waiting, places, strict=True)
+        copy_all([Copy(one, begin + place.offset) for one, place in pairs], on_half)
+
+    def _reserve(self, client: KeeperClient, opened: int | None = None) -> memoryview:
+        self.told = self.image.packed()
+        notes = len(self.layout.table) + len(self.told) + PROOF_BYTES
+        self._bay = client.reserve(self.layout.nbytes, notes, self.turn, opened=opened)
+        return self._bay.memory
 
     def moved(self) -> list[str]:
         """Tensors that the thread copied and that are not where, or what, they were."""
-        return [
-            name
-            for name, tensor, address, version in self.waiting
-            if (tensor.data_ptr(), tensor._version) != (address, version)
-        ]
+        now = [(one.data_ptr(), one._version) for one in self._waiting]
+        if now == self._marks:
+            return []
+        names = (self.image.names[number] for number in self.layout.later)
+        return [name for name, *marks in zip(names, now, self._marks, strict=True)
+                if marks[0] != marks[1]]  # fmt: skip
+
+    def is_as_it_was(self, name: str, summed: int) -> bool:
+        """True if the copy of this tensor has the sum that the tensor had at the top."""
+        names = self.image.names
+        numbers = [number for number in self.layout.later if names[number] == name]
+        return all(self._sum_of_copy(number) == summed for number in numbers)
+
+    def _sum_of_copy(self, number: int) -> int:
+        """Words are added where the tensor itself has any."""
+        tensor, at = self.image.tensors[number], self.layout.places[number].offset
+        shift = tensor.storage_offset() * tensor.element_size() % 8
+        flat = torch.empty(shift + tensor.nbytes, dtype=torch.uint8)[shift:]
+        flat.copy_(torch.frombuffer(self.bay.memory, dtype=torch.uint8)[at : at + tensor.nbytes])
+        return sum_of(flat)
 
 
-def copy_now(pieces: Sequence[tuple[Placed, torch.Tensor]], memory: memoryview) -> None:
-    departures = Departures(tensor for _, tensor in pieces)
+def copy_now(pieces: Iterable[tuple[int, torch.Tensor]], memory: memoryview) -> None:
+    """Copy each tensor to its place in `memory`."""
     begin, end = address_of(memory), memory.nbytes
-    for place, tensor in pieces:
-        at = place.offset
+    others: list[tuple[int, torch.Tensor]] = []
+    for at, tensor in pieces:
         if lies_as_it_is(tensor) and at + tensor.nbytes <= end:  # nearly all, and there are many
             ctypes.memmove(begin + at, tensor.data_ptr(), tensor.nbytes)
-            continue
+        else:
+            others.append((at, tensor))
+    departures = Departures(tensor for _, tensor in others)
+    for begins, tensor in others:
+        at = begins
         for part in departures.parts(tensor):
             memory[at : at + part.nbytes] = part
             at += part.nbytes

@@ -18,7 +18,7 @@ from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import rank_image
-from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot, copy_now
+from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
@@ -26,13 +26,8 @@ from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.packed_states import PackedStates
-from recoverrun.worker.snapshots.piece_table import (
-    PROOF_BYTES,
-    RankImage,
-    packed_proof,
-    packed_table,
-    placed,
-)
+from recoverrun.worker.snapshots.piece_layout import Layouts
+from recoverrun.worker.snapshots.piece_table import RankImage, packed_proof
 from recoverrun.worker.snapshots.unchanged_tensors import UnchangedTensors
 from recoverrun.worker.snapshots.uncounted_updates import UncountedUpdates
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
@@ -61,6 +56,9 @@ OLD_ONE = ": if no replica is left whole all ranks go back to the newest one the
 AGAIN = "all replicas take part again, and snapshots are taken from step {} on"
 MISSED = "no snapshot of step {}: {}"
 UNSEEN = "what the script held before it trained was not seen"
+
+EXPECTED = ("trained", "optimizers")
+"""The beginnings of the names of what is expected not to change before the fence."""
 
 AWAY = "the model is on {}, where they are taken if --snapshot-every is given"
 
@@ -106,7 +104,7 @@ class Taker:
         self._attempt = attempt
         self._earlier_values = earlier_values
         self._unchanged = UnchangedTensors()
-        self._states = PackedStates()
+        self._layouts, self._states = Layouts(), PackedStates()
         self._copier = Copier()
         self._lasting = LastingWorkers(parts.worker)
         self._taking: BegunSnapshot | None = None
@@ -218,17 +216,24 @@ class Taker:
         if not self._rests(taking.step):
             return
         self._tell_begun()
-        if taking.learns:
-            self._unchanged.learn()
-        moved = taking.moved()
+        moved = self._learned(taking) if taking.learns else taking.moved()
         self._pace.took(time.perf_counter() - began, learning=taking.learns)
         if moved:
             self._unchanged.forget(moved)
             self._miss(taking.step, MOVED.format(moved[0]))
             return
         attempt, step, told = self._attempt, taking.step, taking.told + packed_proof(taking.proof)
-        self._copier.ask(lambda: taking.bay.seal(attempt, step, taking.table, told))
+        self._copier.ask(lambda: taking.bay.seal(attempt, step, taking.layout.table, told))
         self._ahead.follow(taking.bay.memory.nbytes)
+
+    def _learned(self, taking: BegunSnapshot) -> list[str]:
+        """Learn what does not change. Returns the names of those whose copies are none, as they
+        had changed before they were copied.
+        """
+        sums, moved = self._unchanged.learn(), taking.moved()
+        self._unchanged.forget(moved)
+        doubtful = sums.keys() - (self._unchanged.names or ())
+        return [one for one in sorted(doubtful) if not taking.is_as_it_was(one, sums[one])]
 
     # --------------------------------------------------------------------------- taking one
 
@@ -286,26 +291,17 @@ class Taker:
 
         Raises SnapshotMissed.
         """
-        learns = self._unchanged.is_due
-        pairs = () if learns else enumerate(zip(found.names, found.tensors, strict=True))
-        later = {number for number, pair in pairs if self._unchanged.may_wait(*pair)}
-        places, nbytes, first = placed(found, later)
-        table, told = packed_table(places), found.packed()
-        notes = len(table) + len(told) + PROOF_BYTES
-        wanted = nbytes, notes, self._turn + self._pace.missed
-        taking = BegunSnapshot(step, wanted, table, told, learns=learns)
+        learns, unchanged = self._unchanged.is_due, self._unchanged
+        waits = unchanged.names
+        if waits is None:
+            waits = frozenset(name for name in found.names if name.startswith(EXPECTED))
+        layout = self._layouts.of(found, waits)
+        taking = BegunSnapshot(step, found, layout, self._turn + self._pace.missed, learns=learns)
         taking.gradients = self._uses_gradients is not False
-        memory = taking.early(self._client, first)
-        self._unchanged.begins()
-        at_once = []
-        for number, (place, tensor) in enumerate(zip(places, found.tensors, strict=True)):
-            if number not in later:
-                at_once.append((place, tensor))
-            else:
-                taking.add(place.piece.name, tensor, place.offset)
-        copy_now(at_once, memory)
+        taking.begin(self._client)
+        unchanged.begins()
         if learns:
-            self._unchanged.sum_up(found.names, found.tensors)
+            unchanged.sum_up(found.names, found.tensors)
         strike = self._parts.worker.failpoints.strike
         self._copier.ask(lambda: taking.copy(self._client, lambda: strike(step, "snapshot")))
         self._taking, self._looks = taking, True

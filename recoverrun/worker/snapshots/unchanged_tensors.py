@@ -1,12 +1,13 @@
 """The tensors that do not change from the top of a step to the update: learned by sums.
 
 A tensor's own count of changes does not tell: some kernels write without it. So at the first
-snapshot everything is copied at the top, and each tensor is summed there and at the fence; what
-kept its sum is copied while forward and backward run from then on. All is learned anew at every
-50th snapshot.
+snapshot each tensor is summed at the top and at the fence; what kept its sum is copied while
+forward and backward run from then on. What optimizers train, and their state, is expected to: it is
+copied so in the first one, too. A copy whose sum is not the one of the top is none. All is learned
+anew at every 50th snapshot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -22,37 +23,38 @@ class UnchangedTensors:
     """The tensors of one rank that do not change until the optimizer's update, by name."""
 
     def __init__(self) -> None:
-        self._unchanged: set[str] = set()
-        self._taken = 0
+        self.names: frozenset[str] | None = None  # until the first fence
+        self._left = 0  # snapshots before the one in which all is learned
         self._sums: dict[str, tuple[torch.Tensor, int]] = {}
 
     @property
     def is_due(self) -> bool:
-        """True if in the next snapshot all is to be copied at the top, and learned."""
-        return self._taken % LEARN_EVERY == 0
+        """True if all is to be learned in the next snapshot."""
+        return self._left <= 0
 
     def begins(self) -> None:
-        """That snapshot begins."""
-        self._taken += 1
-
-    def may_wait(self, name: str, tensor: torch.Tensor) -> bool:
-        """True if this tensor may be copied while the step goes on."""
-        return name in self._unchanged and is_candidate(tensor)
+        """A snapshot begins. One in which all was to be learned is repeated if it comes to no
+        fence.
+        """
+        self._left -= 1
 
     def sum_up(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
         """Sum up, at the top of a step in which all is learned."""
         pairs = zip(names, tensors, strict=True)
         self._sums = {name: (one, sum_of(one)) for name, one in pairs if is_candidate(one)}
 
-    def learn(self) -> None:
-        """Learn, at the fence of that step."""
-        found: Mapping[str, tuple[torch.Tensor, int]] = self._sums
-        self._unchanged = {name for name, (one, before) in found.items() if sum_of(one) == before}
-        self._sums = {}
+    def learn(self) -> dict[str, int]:
+        """Learn, at the fence of that step. Returns the sums of the top."""
+        sums = {name: was for name, (_, was) in self._sums.items()}
+        self.names = frozenset(
+            name for name, (one, was) in self._sums.items() if sum_of(one) == was
+        )
+        self._sums, self._left = {}, LEARN_EVERY - 1
+        return sums
 
-    def forget(self, names: Sequence[str]) -> None:
+    def forget(self, names: Collection[str]) -> None:
         """Forget that these did not change: they did after all."""
-        self._unchanged.difference_update(names)
+        self.names = (self.names or frozenset()).difference(names)
 
 
 def is_candidate(tensor: torch.Tensor) -> bool:

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 import torch
 
-from recoverrun.worker.arrival.state_source import Piece
 from recoverrun.worker.snapshots.begun_snapshot import MOST_APART, BegunSnapshot, copy_now
-from recoverrun.worker.snapshots.piece_table import Placed
+from recoverrun.worker.snapshots.piece_layout import Layouts
+from recoverrun.worker.snapshots.piece_table import PROOF_BYTES, RankImage
+from recoverrun.worker.snapshots.unchanged_tensors import SMALL_BYTES, sum_of
 
 ROWS = torch.arange(6, dtype=torch.float32).reshape(2, 3)
 
@@ -27,9 +28,8 @@ ROWS = torch.arange(6, dtype=torch.float32).reshape(2, 3)
 )
 def test_its_elements_are_copied(tensor: torch.Tensor) -> None:
     memory = bytearray(64 + tensor.nbytes)
-    place = Placed(Piece("x", "", tuple(tensor.shape), tensor.nbytes), 64)
 
-    copy_now([(place, tensor)], memoryview(memory))
+    copy_now([(64, tensor)], memoryview(memory))
 
     plain = tensor.detach().resolve_conj().contiguous()
     assert memory[64:] == plain.numpy().tobytes()
@@ -38,10 +38,9 @@ def test_its_elements_are_copied(tensor: torch.Tensor) -> None:
 
 def test_nothing_is_written_behind_the_memory() -> None:
     memory = bytearray(64)
-    place = Placed(Piece("x", "float32", (2, 3), ROWS.nbytes), 48)
 
     with pytest.raises(ValueError):
-        copy_now([(place, ROWS)], memoryview(memory))
+        copy_now([(48, ROWS)], memoryview(memory))
 
     assert not any(memory)
 
@@ -51,36 +50,65 @@ class Keeper:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, ...]] = []
-        self.memory = bytearray(1 << 10)
+        self.memory = bytearray(SMALL_BYTES << 1)
 
     def reserve(self, *wanted: int, opened: int | None = None) -> Any:
         self.asked.append(wanted)
         return SimpleNamespace(memory=memoryview(self.memory), open=lambda: None)
 
 
-def begun(*, learns: bool) -> BegunSnapshot:
-    return BegunSnapshot(7, (88, 100, 3), b"", b"", learns=learns)
+SMALL = torch.arange(4.0)
 
 
-@pytest.mark.parametrize("learns", [False, True])
-def test_the_script_waits_for_the_keeper_only_where_all_is_copied_at_once(learns: bool) -> None:
-    keeper, taking = Keeper(), begun(learns=learns)
-    row = ROWS[0].clone()
+def begun(later: torch.Tensor, *, first: torch.Tensor = SMALL) -> BegunSnapshot:
+    image = RankImage({"step": 7}, [first, later], ["first", "later"])
+    return BegunSnapshot(7, image, Layouts().of(image, frozenset({"later"})), 3)
 
-    taking.early(cast(Any, keeper), 64)[:4] = b"abcd"
+
+def large() -> torch.Tensor:
+    return torch.randn(SMALL_BYTES // 4)
+
+
+def test_the_thread_asks_the_keeper_and_packs_what_is_told() -> None:
+    keeper, tensor = Keeper(), large()
+    taking = begun(tensor)
+
+    taking.begin(cast(Any, keeper))
     asked = list(keeper.asked)
-    taking.add("row", row, 64)
     taking.copy(cast(Any, keeper), lambda: None)
 
-    assert asked == ([(88, 100, 3)] if learns else [])
-    assert keeper.asked == [(88, 100, 3)]
-    assert keeper.memory[:4] == b"abcd" and keeper.memory[64:76] == row.numpy().tobytes()
+    notes = len(taking.layout.table) + len(taking.told) + PROOF_BYTES
+    assert not asked and keeper.asked == [(taking.layout.nbytes, notes, 3)]
+    assert taking.told == taking.image.packed()
+    assert keeper.memory[:16] == SMALL.numpy().tobytes()
+    assert keeper.memory[64 : 64 + tensor.nbytes] == tensor.numpy().tobytes()
     assert not taking.moved() and len(taking.bay.memory) == len(keeper.memory)
 
 
 def test_much_that_is_copied_at_once_has_no_second_place() -> None:
-    keeper, taking = Keeper(), begun(learns=False)
+    keeper = Keeper()
+    keeper.memory = bytearray(2 * MOST_APART)
+    taking = begun(large(), first=torch.zeros(MOST_APART // 4 + 1))
 
-    taking.early(cast(Any, keeper), MOST_APART + 1)
+    taking.begin(cast(Any, keeper))
 
     assert keeper.asked and not taking.apart
+
+
+@pytest.mark.parametrize("skipped", [0, 1])  # numbers before it in its memory
+@pytest.mark.parametrize("copied_first", [True, False])
+def test_a_copy_made_before_the_tensor_changed_is_as_it_was(
+    copied_first: bool, skipped: int
+) -> None:
+    keeper, tensor = Keeper(), torch.randn(SMALL_BYTES // 4 + 1)[skipped:]
+    taking, at_top = begun(tensor), sum_of(tensor)
+    taking.begin(cast(Any, keeper))
+
+    if copied_first:
+        taking.copy(cast(Any, keeper), lambda: None)
+    tensor[5] += 1
+    if not copied_first:
+        taking.copy(cast(Any, keeper), lambda: None)
+
+    assert taking.moved() == ["later"]
+    assert taking.is_as_it_was("later", at_top) == copied_first

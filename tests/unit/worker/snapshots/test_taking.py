@@ -7,10 +7,14 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival import held_tensors
+from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import AutoPace, Pace
+from recoverrun.worker.snapshots.piece_layout import Layouts
+from recoverrun.worker.snapshots.piece_table import RankImage
 from recoverrun.worker.snapshots.taking import AWAY, Taker, unserved
+from recoverrun.worker.snapshots.unchanged_tensors import SMALL_BYTES, UnchangedTensors
 from rendezvous.bays.client import SnapshotMissed
 from rendezvous.protocol.worker_env import UNASKED
 
@@ -94,3 +98,27 @@ def test_memory_that_is_not_there_ahead_is_no_error_before_it_is_needed() -> Non
     MemoryAhead(cast(Any, Empty()), copier).follow(1200)
 
     assert copier.rest()
+
+
+def test_what_changed_before_it_was_copied_spoils_the_first_snapshot_and_no_later_one() -> None:
+    names = ["resting", "late", "early", "back again"]
+    tensors = [torch.randn(SMALL_BYTES) for _ in names]
+    image = RankImage({}, tensors, names)
+    taking = BegunSnapshot(3, image, Layouts().of(image, frozenset(names)), 1, learns=True)
+    memory = bytearray(taking.layout.nbytes)
+    bay = SimpleNamespace(memory=memoryview(memory))
+    client = cast(Any, SimpleNamespace(reserve=lambda *_, **__: bay))
+    taker = SimpleNamespace(_unchanged=UnchangedTensors())
+    taker._unchanged.sum_up(names, tensors)
+    _, late, early, back = tensors
+    was = back.clone()
+
+    taking.begin(client)
+    early += 1
+    back += 1
+    taking.copy(client, lambda: None)
+    late += 1
+    back.copy_(was)
+
+    assert Taker._learned(cast(Any, taker), taking) == ["back again", "early"]
+    assert taker._unchanged.names == {"resting"}

@@ -6,6 +6,7 @@ from recoverrun.worker.snapshots.unchanged_tensors import (
     LEARN_EVERY,
     SMALL_BYTES,
     UnchangedTensors,
+    is_candidate,
     sum_of,
 )
 
@@ -20,7 +21,7 @@ def learned(unchanged: UnchangedTensors, tensors: dict[str, torch.Tensor], movin
     unchanged.sum_up(list(tensors), list(tensors.values()))
     if moving:
         tensors[moving].view(-1)[3] += 1
-    unchanged.learn()
+    assert set(unchanged.learn()) == {name for name, one in tensors.items() if is_candidate(one)}
 
 
 def test_what_moved_is_not_waited_for_and_what_stood_still_is() -> None:
@@ -29,8 +30,7 @@ def test_what_moved_is_not_waited_for_and_what_stood_still_is() -> None:
 
     learned(unchanged, tensors, "mean")
 
-    assert unchanged.may_wait("weight", tensors["weight"])
-    assert not unchanged.may_wait("mean", tensors["mean"])
+    assert unchanged.names == {"weight"}
 
 
 def test_a_change_that_torch_does_not_count_is_seen() -> None:
@@ -44,16 +44,17 @@ def test_a_change_that_torch_does_not_count_is_seen() -> None:
     assert tensors["flat"]._version == before
     unchanged.learn()
 
-    assert not unchanged.may_wait("flat", tensors["flat"])
+    assert unchanged.names == frozenset()
 
 
 def test_nothing_is_known_of_a_new_or_a_small_tensor() -> None:
     unchanged = UnchangedTensors()
     tensors = {"weight": large(), "bias": torch.zeros(4)}
+    assert unchanged.names is None
+
     learned(unchanged, tensors, "")
 
-    assert not unchanged.may_wait("new", large())
-    assert not unchanged.may_wait("bias", tensors["bias"])
+    assert unchanged.names == {"weight"}
 
 
 def test_all_is_learned_anew_at_times() -> None:
@@ -63,16 +64,21 @@ def test_all_is_learned_anew_at_times() -> None:
     for _ in range(2 * LEARN_EVERY + 1):
         due.append(unchanged.is_due)
         unchanged.begins()
+        if due[-1]:
+            unchanged.learn()
 
     assert [number for number, learns in enumerate(due) if learns] == [
         0, LEARN_EVERY, 2 * LEARN_EVERY,
     ]  # fmt: skip
 
 
-def test_one_that_does_not_begin_is_due_again() -> None:
+def test_one_that_comes_to_no_fence_is_due_again() -> None:
     unchanged = UnchangedTensors()
 
-    assert unchanged.is_due and unchanged.is_due
+    unchanged.begins()
+    unchanged.sum_up(["weight"], [large()])
+
+    assert unchanged.is_due and unchanged.names is None
 
 
 def test_what_moved_after_all_is_copied_at_once_from_then_on() -> None:
@@ -82,7 +88,7 @@ def test_what_moved_after_all_is_copied_at_once_from_then_on() -> None:
 
     unchanged.forget(["weight"])
 
-    assert not unchanged.may_wait("weight", tensors["weight"])
+    assert unchanged.names == frozenset()
 
 
 def test_sums_see_every_bit_of_tensors_of_any_size() -> None:
