@@ -53,13 +53,14 @@ class Loop:
     def __init__(self, line: socket.socket, keeper: str, employ: Employ) -> None:
         """Raises OSError where it cannot listen."""
         self._line = line
-        self._station = Station(JobKey(employ.key) if employ.key else None)
+        key = JobKey(employ.key) if employ.key else None
+        self._station = Station(key)
         self._hub: Hub = self._station.listen_tcp(_address(employ), 0)
         faults = OrderedFaults(employ.inject)
         self._memory = KeeperMemory(keeper, read(employ.allowance), amid=faults.amid)
         self._watched: int | None = None  # the line to the keeper
         self._call_at = self._tell_at = 0.0
-        self._machine = Exchange(self._memory, fastest())
+        self._machine = Exchange(self._memory, fastest(), authenticated=key is not None)
         self._circle: Circle | None = None
         self._dealers: dict[tuple[str, int], Dealer] = {}
         self._give_back_at: float | None = None

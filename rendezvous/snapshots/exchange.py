@@ -47,13 +47,23 @@ FAILURES = 3
 class Exchange:
     """The exchange of one node."""
 
-    def __init__(self, memory: NodeMemory, xor: Xor, part: int = PART_BYTES) -> None:
-        """`part`: bytes that are asked for at once, the same at all nodes."""
+    def __init__(
+        self,
+        memory: NodeMemory,
+        xor: Xor,
+        part: int = PART_BYTES,
+        *,
+        authenticated: bool = False,
+    ) -> None:
+        """`part`: bytes that are asked for at once, the same at all nodes. Where every message is
+        `authenticated` what comes is not summed up again: parity has the sums of those who read its
+        parts, and what is rebuilt is compared with those of its keeper.
+        """
         self._memory = memory
         self._xor = xor
         self._part = part
         self._zeros = crc32(bytes(part))
-        self._asking = Asking(memory, xor, part)
+        self._asking = Asking(memory, xor, part, authenticated=authenticated)
         self._holding = Holding(keeper=0, serial=0, order=NO_ORDER, held=())
         self._encoding: Encoding | None = None
         self._restoring: list[Restoring] = []

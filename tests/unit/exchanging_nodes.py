@@ -90,14 +90,19 @@ class DictMemory:
 class ExchangingNodes:
     """`nproc` ranks of each node; what they hold has another length at each rank."""
 
-    def __init__(self, nproc: Sequence[int], level: int, seed: int = 1) -> None:
+    def __init__(
+        self, nproc: Sequence[int], level: int, seed: int = 1, *, authenticated: bool = False
+    ) -> None:
         rng = random.Random(seed)
         self.nproc, self.level = nproc, level
         self.truth = {rank: rng.randbytes(rng.randrange(1, 700)) for rank in range(sum(nproc))}
         self.number = 0
         self.told: list[str] = []
+        self.damaged = 0  # of the next answers so many have a flipped bit
         self.memory = [DictMemory({r: self.truth[r] for r in self.ranks(n)}) for n in self.places]
-        self.exchanges = [Exchange(memory, fastest(), PART) for memory in self.memory]
+        self.exchanges = [
+            Exchange(memory, fastest(), PART, authenticated=authenticated) for memory in self.memory
+        ]
         self._mail: deque[tuple[int, str, Request | Described | Bytes, bytes]] = deque()
 
     @property
@@ -161,12 +166,18 @@ class ExchangingNodes:
             else:
                 self._do(to, self.exchanges[to].ask(sender, message, now))
 
+    def _on_its_way(self, data: bytes) -> bytes:
+        if not (self.damaged and data):
+            return data
+        self.damaged -= 1
+        return bytes([data[0] ^ 1]) + data[1:]
+
     def _do(self, node: int, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Ask(node=to, request=request):
                     self._mail.append((to, str(node), request, b""))
                 case Answer(peer=peer, message=message, data=data):
-                    self._mail.append((int(peer), "", message, data))
+                    self._mail.append((int(peer), "", message, self._on_its_way(bytes(data))))
                 case _:
                     self.told += [effect.trouble] if effect.trouble else []

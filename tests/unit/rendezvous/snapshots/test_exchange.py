@@ -6,6 +6,7 @@ import pytest
 
 from rendezvous.protocol.exchange_messages import Read
 from rendezvous.protocol.snapshot_messages import Circle, Holding
+from rendezvous.snapshots import exchange_asking
 from rendezvous.snapshots.exchange import Exchange
 from rendezvous.snapshots.exchange_work import STALLED_S, Ask, Effect
 from rendezvous.snapshots.identity import SnapshotId
@@ -74,6 +75,37 @@ def test_a_part_that_was_damaged_on_its_way_is_rebuilt_again() -> None:
 
     assert nodes.told == ["a part that was rebuilt is not what it was: rank 1 is damaged"]
     assert nodes.memory[1].bays == {1: nodes.truth[1]}
+
+
+def test_a_part_that_a_wire_without_a_key_has_damaged_is_asked_for_again() -> None:
+    nodes = ExchangingNodes((1, 1, 1), 1)
+    nodes.damaged = 3
+    nodes.meet()
+    found = nodes.lose(1)
+    assert found
+    nodes.meet(found)
+
+    assert not nodes.damaged and not nodes.told
+    assert nodes.memory[1].bays == {1: nodes.truth[1]}
+
+
+def test_what_an_authenticated_wire_brings_is_not_summed_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    summed: list[int] = []
+    usual = exchange_asking.crc32
+    monkeypatch.setattr(
+        exchange_asking, "crc32", lambda data: (summed.append(len(data)), usual(data))[1]
+    )
+    made = []
+    for authenticated in (False, True):
+        summed.clear()
+        nodes = ExchangingNodes((1, 2, 1), 1, authenticated=authenticated)
+        nodes.meet()
+        made.append([memory.made for memory in nodes.memory])
+
+        assert bool(summed) == (not authenticated)
+    assert made[0] == made[1]
 
 
 def test_a_node_without_memory_says_so_and_makes_none() -> None:
