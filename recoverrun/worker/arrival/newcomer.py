@@ -297,6 +297,7 @@ class Newcomer:
         known = held_tensors.in_every_process(parts.made, parts.worker.strategy)
         placing.put_variables(found, stack, frame, known)
         placing.put_iterators(found, frames, self.winding.sources.hold)
+        placing.put_attached(parts, found, {**global_, **at.f_locals})
 
         def write(name: str, value: Any) -> None:
             if name in at.f_locals:

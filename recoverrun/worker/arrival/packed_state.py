@@ -41,6 +41,8 @@ from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Before
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
+from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.namespaces import module_paths
 from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
@@ -105,7 +107,7 @@ def common(
 ) -> tuple[dict[str, Any], Packing]:
     """The parts that are the same for any rank; tensors by reference. Raises NotReachable."""
     worker, frame = parts.worker, sys._getframe(1)
-    strategy = worker.protection.strategy
+    strategy, own = worker.protection.strategy, worker.runtime.own_modules
     plan = strategy.plan()
     if isinstance(plan, str):
         raise NotReachable(plan)
@@ -115,7 +117,7 @@ def common(
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     there = plain_values.found(frames, changing_modules(worker.runtime))
     digests, modules, marks = before
-    spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
+    spaces = loose_values.spaces_of(frames, own)
     bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     anew = frozenset(name for one in stack for name in one.loop.made)
     others = held_tensors.others(strategy, parts.made, there)
@@ -126,10 +128,11 @@ def common(
             "plan": plan,
             "channels": [one.name for one in worker.protection.fabric.channels],
             "learned": learned.read(parts),
+            "attached": ATTACHED.learned(module_paths({**top.globals, **top.names}, own)),
             "here": here.pack(),
             "constants": constants_outside(parts.executor.constants.told(), anew),
             "shares": packing.pack(_shares(parts, top), "shares of the data"),
-            "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
+            "iterators": [_iterators(one, own) for one in frames],
             "model": packing.pack(held_tensors.model(strategy), "the model"),
             "with gradients": held_tensors.with_gradients(strategy),
             "beside": packing.pack(

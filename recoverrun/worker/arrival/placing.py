@@ -22,7 +22,9 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
+from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
+from recoverrun.worker.context.namespaces import module_paths
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Context, Key, belongs_to_process, key_of, last
@@ -138,6 +140,14 @@ def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings, *, wo
     if missing and (wound or not missing.startswith(CALLED)):
         raise NotReachable(f"{missing} differs between ranks, and this process has none")
     return not missing
+
+
+def put_attached(parts: PlaceParts, packed: PackedState, names: Mapping[str, Any]) -> None:
+    """Follow attributes that the script has written to modules, by the names that they have on
+    other ranks; `names` are those that are seen at the top.
+    """
+    here = module_paths(names, parts.worker.runtime.own_modules)
+    ATTACHED.learn(packed.manifest["attached"], here)
 
 
 def put_shares(parts: PlaceParts, packed: PackedState, visible: Mapping[str, Any]) -> None:

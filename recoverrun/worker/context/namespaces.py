@@ -1,6 +1,6 @@
 """Variables and attributes of the script, taken and put back around a re-execution."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -10,11 +10,8 @@ from recoverrun.worker.context.member_views import (
     Members,
 )
 from recoverrun.worker.context.module_data import ModuleData
-from recoverrun.worker.context.module_state import among
-from recoverrun.worker.context.object_members import (
-    members,
-    resolve,
-)
+from recoverrun.worker.context.module_state import FEW, among
+from recoverrun.worker.context.object_members import contents, members, resolve
 from recoverrun.worker.context.slot_context import Key, owners_of
 from recoverrun.worker.context.values import FIXED, is_small_tensor
 from recoverrun.worker.instrumentation import Loop
@@ -93,6 +90,18 @@ def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -
 def modules_in(names: Mapping[str, Any], own: frozenset[str]) -> list[nn.Module]:
     """The modules that are found from these variables, also in objects of the modules `own`."""
     return among([names, *(members(owner) for _, owner in owners_of(names, own))])
+
+
+def module_paths(names: Mapping[str, Any], own: frozenset[str]) -> Iterator[tuple[str, nn.Module]]:
+    """These modules by path, also those within them. One that is held twice has two."""
+    owners = [(path, contents(owner)) for path, owner in owners_of(names, own)]
+    for path, namespace in [((), names), *owners]:
+        for name, value in list(namespace.items()):
+            held = list(enumerate(value[:FEW])) if type(value) in (list, tuple) else [("", value)]
+            for place, one in held:
+                if isinstance(one, nn.Module):
+                    root = ".".join((*path, name)) + (f"[{place}]" if place != "" else "")
+                    yield from one.named_modules(prefix=root)
 
 
 def put_back(target: Members, saved: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.changed_in_place import IN_PLACE
 from recoverrun.worker.context.module_state import TORCHS, has_own_code
-from recoverrun.worker.context.namespaces import modules_in
+from recoverrun.worker.context.namespaces import module_paths, modules_in
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import Learns, Replayer, Returns
@@ -49,7 +49,9 @@ class PlaceTaker(Learns, Protocol):
 def training_begins(runtime: ScriptRuntime) -> None:
     """The model's first forward begins: from here on the script's changes of modules are noted."""
     if not ATTACHED.training and (top := runtime.top_around()) is not None:
-        modules = modules_in({**top.globals, **top.names}, runtime.own_modules)
+        names = {**top.globals, **top.names}
+        modules = modules_in(names, runtime.own_modules)
+        ATTACHED.know(module_paths(names, runtime.own_modules))
         IN_PLACE.watch(filter(has_own_code, modules), TORCHS)
         ATTACHED.ask(IN_PLACE.before)
     ATTACHED.training = True

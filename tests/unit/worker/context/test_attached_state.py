@@ -11,6 +11,7 @@ from torch.nn import functional
 from recoverrun.worker.context import attached_state as attached_module
 from recoverrun.worker.context import object_members as members_module
 from recoverrun.worker.context.attached_state import MOST, Attached, hooking, writing
+from recoverrun.worker.context.namespaces import module_paths
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import attributes_of
 
@@ -160,3 +161,63 @@ def test_what_was_first_written_since_an_iteration_began_is_known_as_it_was(own:
     assert [name for _, name, _ in own.unwritten(0)] == ["seen", "count", "late"]
     del layer
     assert list(own.unwritten(0)) == []
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("mean", torch.zeros(1))
+
+    def forward(self) -> None:
+        self.calls += 1
+        self.mean = self.mean + 1
+
+
+def test_ranks_that_write_to_other_modules_look_at_the_same_ones(own: Attached) -> None:
+    both, seen = [], []
+    for order in ((0, 2), (2, 1)):
+        own.__init__()  # type: ignore[misc]
+        heads = nn.ModuleList(Head() for _ in range(3))
+        own.know(module_paths({"model": nn.ModuleDict({"heads": heads})}, OWN))
+        own.training = True
+        for number in order:
+            heads[number]()
+        both.append(list(own.names()))
+        seen.append(found(own))
+
+    names = [f"module model.heads.{number}" for number in range(3)]
+    assert both == [names, names]
+    assert [[one[f"{name}.calls"] for name in names] for one in seen] == [[1, 0, 1], [0, 1, 1]]
+    assert [[float(one[f"{name}.mean"]) for name in names] for one in seen] == [
+        [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]
+    ]  # fmt: skip
+
+
+def test_what_another_module_held_as_the_name_was_first_written_is_known(own: Attached) -> None:
+    heads = nn.ModuleList([Head(), Head()])
+    own.know(module_paths({"heads": heads}, OWN))
+    own.training = True
+
+    heads[1].calls += 1  # type: ignore[operator]
+    heads[0].calls += 1  # type: ignore[operator]
+
+    assert list(own.unwritten(0)) == [(heads[0], "calls", 0), (heads[1], "calls", 0)]
+
+
+def test_a_process_that_comes_later_looks_at_the_same_modules(own: Attached) -> None:
+    model, late = nn.ModuleList([Head(), Head()]), Head()
+    own.know(module_paths({"warm": model}, OWN))
+    own.training = True
+    model[1].calls = 3
+    late.scale = 2.0  # type: ignore[assignment]
+    here = {"model": nn.Sequential(model), "late": late}
+    learned, names = own.learned(module_paths(here, OWN)), list(own.names())
+
+    fresh = {"model": nn.Sequential(nn.ModuleList([Head(), Head()])), "late": Head()}
+    own.__init__()  # type: ignore[misc]
+    own.learn(learned, module_paths(fresh, OWN))
+
+    assert names == list(own.names()) == ["module 0", "module warm.0", "module warm.1"]
+    assert own.written(fresh["late"]) == {"scale"}
+    assert own.names()["module warm.1"] is fresh["model"][0][1]
