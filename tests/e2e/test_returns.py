@@ -35,6 +35,8 @@ CASES = (
     Returning(shape="phases", ranks=3, kills="r1@step:8:backward,r0@step:12:forward", comes=2),
     Returning(shape="heads", ranks=3, script="heads.py", kills="r1@step:8:backward"),
     Returning(shape="heads", ranks=4, shards=2, script="heads.py", kills="r3@step:8:forward"),
+    Returning(shape="banked", ranks=3, script="banked.py", kills="r1@step:8:backward"),
+    Returning(shape="banked", ranks=3, script="banked.py", kills="r0@step:8:vote"),
     Returning(shape="range", wrap="unused"),
     Returning(shape="range", wrap="static", kills="r0@step:6:backward"),
     Returning(shape="range", wrap="views"),

@@ -176,6 +176,14 @@ def slice_before_backward(loop: Loop, texts: Texts) -> SliceNames | None:
         return _slice(head, project, loop, tree, enclosing_functions(tree, node))
 
 
+def body_of(loop: Loop, texts: Texts) -> list[ast.stmt]:
+    """Return the statements of the body of `loop`; none if its text is not known."""
+    with gc_paused():
+        tree = texts.tree(loop.filename)
+        node = _loop_at(tree, loop.line) if tree is not None else None
+        return [] if node is None else node.body
+
+
 def enclosing_functions(tree: ast.Module, loop: ast.AST) -> list[Function]:
     """Return the function that `loop` is in, and those that surely call it.
 

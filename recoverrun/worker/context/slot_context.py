@@ -85,6 +85,7 @@ class Context:
     loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
     alone_at: frozenset[str] = frozenset()  # code for this rank alone that has drawn numbers
     made: dict[str, Any] = field(default_factory=dict)  # numbers of the iteration, at its backward
+    behind: dict[Key, Any] = field(default_factory=dict)  # what the rest of the iteration makes
 
     def pack(self) -> bytes:
         body = {
@@ -97,6 +98,7 @@ class Context:
             "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
             "alone_at": sorted(self.alone_at),
             "made": {name: pack(value) for name, value in self.made.items()},
+            "behind": [[told(key), pack(value)] for key, value in self.behind.items()],
         }
         return bytes(msgpack.packb(body, use_bin_type=True))
 
@@ -122,6 +124,7 @@ class Context:
                 loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
                 alone_at=frozenset(map(str, body["alone_at"])),
                 made={name: unpack(value) for name, value in body["made"].items()},
+                behind={key_of(said): unpack(value) for said, value in body["behind"]},
             )
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error

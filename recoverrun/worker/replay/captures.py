@@ -5,7 +5,7 @@ one had there (`lost_rank`).
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ from recoverrun.worker.context.namespaces import around_of, made_by, seen_by
 from recoverrun.worker.context.slot_context import (
     CARRIED_TENSOR_BYTES,
     Context,
+    Key,
     Kind,
     Path,
     Point,
@@ -29,7 +30,7 @@ from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rng.private_draws import draw_sites
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
-from recoverrun.worker.tracking.microbatches import Microbatch, Top
+from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
@@ -37,11 +38,22 @@ KEPT_STEPS = 2
 """Transactions whose points are kept: a lost rank may have stopped one before."""
 
 
+Rest = Callable[[Place, Mapping[str, Any], Set[Key]], Mapping[Key, Any]]
+"""Takes the place of a microbatch, the variables as its backward ends, and the unknown ones."""
+
+
+def no_rest(place: Place, names: Mapping[str, Any], unknown: Set[Key]) -> Mapping[Key, Any]:
+    """Nothing is known of the rest of an iteration."""
+    return {}
+
+
 class Captures:
     """The points of this rank, oldest first."""
 
-    def __init__(self, runtime: ScriptRuntime) -> None:
+    def __init__(self, runtime: ScriptRuntime, rest: Rest = no_rest) -> None:
+        """`rest` is what the rest of an iteration will make of variables (`tails`)."""
         self._runtime = runtime
+        self._rest = rest
         self.points: list[Context] = []
 
     def top(self, step: int, index: int, attempt: int, top: Top) -> Context:
@@ -64,15 +76,17 @@ class Captures:
         """The backward of `microbatch` has ended. What the script's objects are is looked at again
         where others may need it: at the end of a transaction.
         """
-        index, top = microbatch.index, microbatch.top
-        return self.keep(self.present(step, index, top, look_again=look_again))
+        index, place = microbatch.index, microbatch.place
+        return self.keep(self.present(step, index, place, look_again=look_again))
 
-    def present(self, step: int, index: int, top: Top, *, look_again: bool = True) -> Context:
-        """The context now, after the backward of a microbatch that began at `top`."""
+    def present(self, step: int, index: int, place: Place, *, look_again: bool = True) -> Context:
+        """The context now, after the backward of the microbatch of that `place`."""
+        top = place.top
         frame = find_frame(top.frame_id, sys._getframe(1))
         local = frame.f_locals if frame is not None and not top.loop.module_level else {}
         names = seen_by(top.loop, top.globals, local)
         made = made_by(top.loop, local)
+        behind = self._rest(place, local or top.globals, frozenset())
         around: dict[str, Any] = {}
         if look_again:
             IN_PLACE.look()
@@ -91,6 +105,27 @@ class Captures:
             loaders=self.loaders(),
             attributes=self._attributes(around, look_again),
             made=made,
+            behind=behind,
+        )
+
+    @aside
+    def executed(
+        self, names: dict[str, Any], microbatch: Microbatch, step: int, unknown: Set[Key]
+    ) -> Context:
+        """The context of a rank that was executed, of which some values are `unknown`; `names` are
+        those of the region.
+        """
+        place, own = microbatch.place, self._runtime.own_modules
+        top, loop = place.top, place.top.loop
+        return capture(
+            point=(step, microbatch.index, "after", 0),
+            loop=loop,
+            streams=read_streams(),
+            names=seen_by(loop, top.globals, names),
+            loaders={},
+            attributes=attributes_of(around_of(loop, top.globals, names), own),
+            made=made_by(loop, names),
+            behind=self._rest(place, names, unknown),
         )
 
     def _attributes(self, around: Mapping[str, Any], look_again: bool) -> dict[Path, Any]:
@@ -148,6 +183,7 @@ def capture(
     loaders: Mapping[int, Origin],
     attributes: Mapping[Path, Any],
     made: Mapping[str, Any] = MappingProxyType({}),
+    behind: Mapping[Key, Any] = MappingProxyType({}),
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
     step, index, kind, attempt = point
@@ -165,21 +201,5 @@ def capture(
         loaders=dict(loaders),
         alone_at=frozenset(draw_sites),
         made=values_of(made),
-    )
-
-
-@aside
-def captured_after(
-    names: dict[str, Any], microbatch: Microbatch, step: int, own_modules: frozenset[str]
-) -> Context:
-    """The context of the rank that was executed; `names` are those of the region."""
-    top, loop = microbatch.top, microbatch.top.loop
-    return capture(
-        point=(step, microbatch.index, "after", 0),
-        loop=loop,
-        streams=read_streams(),
-        names=seen_by(loop, top.globals, names),
-        loaders={},
-        attributes=attributes_of(around_of(loop, top.globals, names), own_modules),
-        made=made_by(loop, names),
+        behind=dict(behind),
     )

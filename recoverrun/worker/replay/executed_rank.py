@@ -49,6 +49,7 @@ class ExecutedRank:
         self._text = text
         self.data_sets: dict[int, dict[Any, Any]] = {}  # ours, before the rank's
         self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
+        self.unknown: frozenset[Key] = frozenset()  # of the rank, where it begins
         self._loop: Loop | None = None
         self._own: Call | None = None  # in its header
         self._names: dict[str, Any] = {}
@@ -59,7 +60,7 @@ class ExecutedRank:
         """An iteration is about to be executed; names and objects still are ours, also the
         contents of `data_sets`. What is `unknown` of the rank is ours then, too.
         """
-        self.data_sets = data_sets
+        self.data_sets, self.unknown = data_sets, frozenset(unknown)
         self._loop, self._own, self._names = (loop := top.loop), None, {}
         guessed = {last(key) for key in unknown} | loop.rebinds
         guessed |= {name for name in loop.header_names if _tells_a_place(name)}

@@ -29,7 +29,7 @@ from recoverrun.worker.data.own_data_sets import contents_of
 from recoverrun.worker.errors import NotReplayable, Unwind
 from recoverrun.worker.instrumentation import ITEM_NAME
 from recoverrun.worker.replay import shared_cells, surroundings
-from recoverrun.worker.replay.captures import Captures, captured_after
+from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import Containment
 from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, held_weights
 from recoverrun.worker.replay.executed import (
@@ -52,6 +52,7 @@ from recoverrun.worker.replay.poison import LOW, poisoned
 from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord, restore_body
+from recoverrun.worker.replay.tails import Tails
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.forward_sync import Buffers, ForwardSync
@@ -74,7 +75,7 @@ class Executor:
         """`together` is of `ShardMates`, the other functions are those of `Containment`."""
         self.runtime, self._together = runtime, together
         self.influence = Influence(runtime)
-        self.captures = Captures(runtime)
+        self.captures = Captures(runtime, Tails(self.influence).behind)
         self.shares, self.constants = LocalShards(), RankConstants()
         self._substitution = Substitution(runtime, self.influence, self.shares)
         self.containment = Containment(runtime, leave, others_wait_s)
@@ -278,7 +279,7 @@ class Executor:
         entered = frozenset(shown.entered)
         if not self._reached or self.fresh or self.only_inputs:
             return Executed(shown.mark, entered, shown.door, None)
-        after = captured_after(names, microbatch, step, self.runtime.own_modules)
+        after = self.captures.executed(names, microbatch, step, self.executed.unknown)
         return Executed(shown.mark, entered, shown.door, after, self._shared().left())
 
     @property

@@ -11,9 +11,11 @@ from recoverrun.worker.analysis.later_writes import written_later
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
     Texts,
+    body_of,
     slice_before_backward,
 )
 from recoverrun.worker.analysis.rank_spread import Spread
+from recoverrun.worker.analysis.tail_slice import Tail, changed_elsewhere, tail_behind
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Context, Key
@@ -40,6 +42,7 @@ class Influence:
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
         self._gives: dict[tuple[str, int], bool] = {}
         self._spreads: dict[tuple[frozenset[str], frozenset[str]], Spread] = {}
+        self._tails: dict[tuple[str, int], Tail | None] = {}  # by loop, and line of the backward
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
@@ -61,6 +64,22 @@ class Influence:
         name = identifier(path)
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
+
+    def behind(self, loop: Loop, line: int) -> Tail | None:
+        """The statements in the body of `loop` behind a backward at `line` that compute variables
+        from others; None if they make nothing that a microbatch reads.
+        """
+        reads, asked = self._reads_of(loop), (loop.id, line)
+        if reads is None:
+            return None
+        if asked not in self._tails:
+            body, read = body_of(loop, self._texts), reads.variables | reads.attributes
+            tail = tail_behind(body, line, loop.filename, read)
+            if tail is not None:  # the texts of all modules take a while
+                others = changed_elsewhere(self._texts.trees(), loop.filename, loop.line)
+                tail = tail_behind(body, line, loop.filename, read, others)
+            self._tails[asked] = tail
+        return self._tails[asked]
 
     def asked(self, top: Top) -> Asked:
         """The names that a microbatch which begins there reads, and the variables they hang on."""

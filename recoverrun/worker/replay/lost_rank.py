@@ -150,6 +150,9 @@ class LostRank:
             alone=self.alone,
             restless=self.restless,
         )
+        rest = {} if within else _rest(theirs, before, after)
+        values |= rest
+        apart -= rest.keys()
         begun = {
             k
             for k in state.unknown
@@ -157,7 +160,12 @@ class LostRank:
         }
         led = theirs if within else self._led(theirs, before.point)
         generators, moved = self._generators(before, after, led)
-        unknown = (state.unknown - begun) | apart | moved | _hosts_apart(before, after, theirs)
+        unknown = (
+            (state.unknown - begun - rest.keys())
+            | apart
+            | moved
+            | _hosts_apart(before, after, theirs)
+        )
         if not within:
             unknown |= self._moved_alone(before, after)
         loaders = {
@@ -171,6 +179,7 @@ class LostRank:
             loaders=loaders,
             alone_at=theirs.alone_at,
             made={},
+            behind={},
         ).with_values({**_elsewhere(theirs, after), **values})
         if not within and after.kind == "top":
             known = {k: v for k, v in values.items() if k not in unknown}
@@ -338,6 +347,18 @@ def _hosts_apart(before: Context, after: Context, theirs: Context) -> set[Key]:
         host(name)
         for name, own in before.streams.hosts.items()
         if own != after.streams.hosts[name] and theirs.streams.hosts[name] != own
+    }
+
+
+def _rest(theirs: Context, before: Context, after: Context) -> dict[Key, Any]:
+    """The values that the rest of its iteration has made on the other rank, as far as that is what
+    it made here.
+    """
+    mine, now = before.behind, after.values
+    return {
+        key: value
+        for key, value in theirs.behind.items()
+        if key in mine and key in now and same(mine[key], now[key])
     }
 
 

@@ -169,6 +169,6 @@ def _is_around(one: LoopFrame, other: LoopFrame) -> bool:
 
 
 def line_of(loop_frame: LoopFrame, frame: FrameType) -> int:
-    """The present line of its body; 0 where nobody needs to know, as it waits nowhere."""
-    at = find_frame(loop_frame.frame_id, frame) if loop_frame.loop.waits else None
+    """The present line of its body; 0 where it is not known."""
+    at = find_frame(loop_frame.frame_id, frame)
     return at.f_lineno if at is not None else 0

@@ -24,7 +24,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import Moved, differing, parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Top
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
@@ -253,7 +253,7 @@ class MutualProof:
         seen: set[tuple[int, str]] = set()
         for place in microbatch.places:
             names = {**place.top.globals, **place.top.names}
-            now = self._executor.captures.present(step, microbatch.index, place.top)
+            now = self._executor.captures.present(step, microbatch.index, place)
             for context in (place.top.context, now):
                 if context is not None:
                     seen |= seen_by_contexts(context.attributes, names)
@@ -334,18 +334,18 @@ class MutualProof:
             "shown": [[list(mark), door] for mark, door in microbatch.shown[:LEVELS]],
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
-            "ends": [self._end(step, microbatch, place.top, after) for place in places],
+            "ends": [self._end(step, microbatch, place, after) for place in places],
             "bulk": {**bulk_of(microbatch), **self._sources.bulk()},
             "workers": worker_seed_check.has_workers(worker.runtime.sources),
             "hindered": forked_child.hindrance(),
             "anew": anew,
         }
 
-    def _end(self, step: int, microbatch: Microbatch, top: Top, after: Context | None) -> bytes:
-        """This rank's context at the end of the microbatch, as the loop of `top` sees it."""
+    def _end(self, step: int, microbatch: Microbatch, place: Place, after: Context | None) -> bytes:
+        """This rank's context at the end of the microbatch, as the loop of `place` sees it."""
         if microbatch is self._worker.runtime.microbatches[-1]:
-            after = self._executor.captures.present(step, microbatch.index, top)
-        return after.pack() if after is not None and after.loop == top.loop.id else b""
+            after = self._executor.captures.present(step, microbatch.index, place)
+        return after.pack() if after is not None and after.loop == place.top.loop.id else b""
 
     def _tried(self, trial: Trial) -> Words:
         return self._done(trial, lambda: forked_child.run(trial.work, self._within_s()))

@@ -1,0 +1,383 @@
+"""The statements of a loop's body behind a backward that only compute variables from others.
+
+    loss.backward()
+    optimizer.step()                                    # left out
+    state.mean = 0.9 * state.mean + 0.1 * loss.item()   # kept
+    bank[at : at + len(k)] = k.detach()                 # kept
+
+A slice, compiled to work on copies: each path that it writes is a variable of its own there, so
+that it changes nothing of the script's. What it computes of things that a statement which is left
+out may have changed is no part of it. Whether it gives what the script itself computes is not
+proved here: whoever goes by it compares the two (`replay.tails`).
+"""
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from types import CodeType
+
+from recoverrun.worker.analysis.syntax_trees import walk
+
+FUNCTIONS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "round", "sum"})
+METHODS = frozenset(
+    {
+        "abs", "argmax", "cat", "clamp", "clone", "cpu", "detach", "double", "dim", "exp", "flip",
+        "float", "item", "lerp", "log", "max", "mean", "min", "norm", "normalize", "numel", "numpy",
+        "pow", "reshape", "roll", "sigmoid", "size", "softmax", "sqrt", "squeeze", "stack", "std",
+        "sum", "t", "tanh", "to", "tolist", "transpose", "unsqueeze", "var", "view", "where",
+    }
+)  # fmt: skip
+"""Functions and methods that compute something from values, and change nothing."""
+
+KEEPS = METHODS | {"backward", "manual_backward", "scale"}
+"""Methods that leave their owner and what they are given as they were."""
+
+CHANGES = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop", "popleft"})
+"""Methods that change the container itself; so do those of tensors that end with `_`."""
+
+WAYS_OUT = (ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Await)
+EXPRESSIONS = (
+    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp,
+    ast.BoolOp, ast.Compare, ast.IfExp, ast.Tuple, ast.List, ast.Starred, ast.keyword, ast.Call,
+)  # fmt: skip
+"""Kinds of expressions that may be in the slice."""
+
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOP = (ast.For, ast.AsyncFor, ast.While)
+
+Path = tuple[str, ...]
+"""A variable, and attributes or entries (`['key']`) on the way from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The slice. It is executed with the variable of each path in place of the path."""
+
+    code: CodeType
+    written: dict[Path, str]  # the paths that it tells, each with its variable
+    begins: dict[Path, tuple[str, CodeType]]  # those it reads before it writes them, and how to
+    reads: frozenset[str]  # names that it reads, of variables and attributes
+
+
+def tail_behind(
+    body: Sequence[ast.stmt],
+    line: int,
+    filename: str,
+    names: frozenset[str],
+    others: frozenset[str] = frozenset(),
+) -> Tail | None:
+    """The slice of `body` behind the statement at `line`, as far as variables and attributes of
+    these `names` need it; None if there is nothing to compute. Code elsewhere may change what is
+    called as one of `others`.
+    """
+    at = next((n for n, one in enumerate(body) if one.lineno <= line <= _end(one)), len(body))
+    kept, tainted = list[tuple[ast.stmt, set[Path]]](), set(others)
+    for inner in body[at : at + 1]:
+        tainted |= _changed(inner)
+    rest = body[at + 1 :]
+    for number, statement in enumerate(rest):
+        if any(isinstance(inner, WAYS_OUT) for inner in walk(statement)):
+            for inner in rest[number:]:
+                tainted |= _changed(inner)
+            break
+        paths = _paths_written(statement)
+        if paths is None or not tainted.isdisjoint(_names(statement)):
+            tainted |= _changed(statement)
+        else:
+            kept.append((statement, paths))
+    written = {path for _, paths in kept for path in paths}
+    told = {
+        path
+        for path in written
+        if identifier(path) in names
+        and tainted.isdisjoint(path)
+        and not _is_within_another(path, written)
+    }
+    needed = _needed(kept, told)
+    written = {path for _, paths in needed for path in paths}
+    written = {path for path in written if not _is_within_another(path, written)}
+    return _compiled([one for one, _ in needed], written, told, filename) if told else None
+
+
+def _needed(
+    kept: Sequence[tuple[ast.stmt, set[Path]]], told: set[Path]
+) -> list[tuple[ast.stmt, set[Path]]]:
+    """The statements of which these paths come, in their order."""
+    names, found = {identifier(path) for path in told}, list[tuple[ast.stmt, set[Path]]]()
+    for statement, paths in reversed(kept):
+        if not names.isdisjoint(map(identifier, paths)):
+            found.insert(0, (statement, paths))
+            names |= set(_names(statement))
+    return found
+
+
+def _compiled(
+    kept: Sequence[ast.stmt], written: set[Path], told: set[Path], filename: str
+) -> Tail | None:
+    variables = {path: f"__behind{number}" for number, path in enumerate(sorted(written))}
+    names = frozenset(name for one in kept for name in _names(one))
+    replaced = _Replaced(variables)
+    module = ast.Module([replaced.visit(copy.deepcopy(one)) for one in kept], [])
+    if replaced.around:
+        return None  # what holds a path that is written is read as a whole
+    ast.fix_missing_locations(module)
+    begins = {
+        path: (name, compile(ast.Expression(_expression(path)), filename, "eval"))
+        for path, name in variables.items()
+    }
+    written_as = {path: name for path, name in variables.items() if path in told}
+    return Tail(compile(module, filename, "exec"), written_as, begins, names)
+
+
+class _Replaced(ast.NodeTransformer):
+    """Paths become variables. `around` is True if the owner of one is used otherwise."""
+
+    def __init__(self, variables: dict[Path, str]) -> None:
+        self._variables = variables
+        self._owners = {path[:n] for path in variables for n in range(1, len(path))}
+        self.around = False
+
+    def _visit(self, node: ast.Name | ast.Attribute | ast.Subscript) -> ast.AST:
+        path = path_of(node)
+        if path in self._variables:
+            return ast.copy_location(ast.Name(self._variables[path], node.ctx), node)
+        self.around |= path in self._owners
+        if path and not isinstance(node, ast.Name):
+            return self._on_the_way(node)
+        return self.generic_visit(node)
+
+    visit_Name = visit_Attribute = visit_Subscript = _visit
+
+    def _on_the_way(self, node: ast.Attribute | ast.Subscript) -> ast.AST:
+        """A longer path: its owners are not used as a whole."""
+        around = self.around
+        found = self.generic_visit(node)
+        self.around = around
+        return found
+
+
+def identifier(path: Path) -> str:
+    """The last name on the way that is no key of an entry."""
+    return next(name for name in reversed(path) if not name.startswith("["))
+
+
+def path_of(node: ast.AST) -> Path:
+    """The path that an expression is, () if it is none."""
+    match node:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=value, attr=name) if around := path_of(value):
+            return (*around, name)
+        case ast.Subscript(value=value, slice=ast.Constant(value=str() as key)):
+            return (*around, f"[{key!r}]") if (around := path_of(value)) else ()
+    return ()
+
+
+def _expression(path: Path) -> ast.expr:
+    return ast.parse(path[0] + "".join(_step(name) for name in path[1:]), mode="eval").body
+
+
+def _step(name: str) -> str:
+    return name if name.startswith("[") else f".{name}"
+
+
+def _is_within_another(path: Path, paths: set[Path]) -> bool:
+    return any(path[:n] in paths for n in range(1, len(path)))
+
+
+def _end(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
+
+
+def _names(statement: ast.AST) -> Iterator[str]:
+    """The names of variables, attributes and entries in a statement."""
+    for node in walk(statement):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                yield name
+            case ast.Subscript(slice=ast.Constant(value=str() as key)):
+                yield f"[{key!r}]"
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """The names that a statement which is left out may have changed: what it stores to, what its
+    calls are given, and the owners of its methods.
+    """
+    found = set[str]()
+    for node in walk(statement):
+        if isinstance(node, ast.Call) and not _keeps(node.func):
+            found |= {name for one in (*node.args, *node.keywords) for name in _given(one)}
+    for node in walk(statement):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
+                found.add(name)
+            case ast.Subscript(value=value, slice=key, ctx=ast.Store() | ast.Del()):
+                found |= {_last(value)}
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found.add(f"[{key.value!r}]")
+            case ast.Call(func=ast.Attribute(value=value, attr=method)) if method not in KEEPS:
+                found |= {_last(value)}
+            case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.ClassDef():
+                names = getattr(node, "names", None) or [node]
+                found |= {getattr(one, "asname", None) or one.name for one in names}
+    return found - {""}
+
+
+def _keeps(function: ast.expr) -> bool:
+    match function:
+        case ast.Name(id="print"):
+            return True
+        case ast.Name(id=name):
+            return name in FUNCTIONS
+        case ast.Attribute(attr=name):
+            return name in KEEPS
+    return False
+
+
+def _given(argument: ast.AST) -> Iterator[str]:
+    """The names of things that a call is given itself; what is computed of them is another one."""
+    match argument:
+        case ast.Starred(value=value) | ast.keyword(value=value):
+            yield from _given(value)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+            for one in parts:
+                yield from _given(one)
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            path = path_of(argument)
+            yield from path or (_last(argument),)
+
+
+def changed_elsewhere(trees: Mapping[str, ast.Module], filename: str, line: int) -> frozenset[str]:
+    """The names of attributes, entries and variables of modules that other code may change while
+    the loop at `line` of a file runs: other functions but for those that make objects, and what
+    stands around it in loops further out.
+    """
+    found = set[str]()
+    for name, tree in trees.items():
+        here = name == filename
+        functions = [one for one in walk(tree) if isinstance(one, FUNCTION)]
+        for one in functions:
+            if one.name != "__init__" and not (here and _contains(one, line)):
+                found.update(_reached(one, frozenset()))
+        outer = [one for one in walk(tree) if here and isinstance(one, LOOP)]
+        own = {id(node) for one in outer if one.lineno == line for node in walk(one)}
+        for around in outer:
+            if around.lineno != line and _contains(around, line):
+                found.update(_reached(around, own))
+    return frozenset(found - {""})
+
+
+def _reached(code: ast.AST, but: Set[int]) -> Iterator[str]:
+    for node in walk(code):
+        if id(node) in but:
+            continue
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.Subscript(value=value, slice=key, ctx=ast.Store() | ast.Del()):
+                yield _last(value)
+                if isinstance(key, ast.Constant):
+                    yield f"[{key.value!r}]"
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                yield from names
+            case ast.Call(func=ast.Attribute(value=value, attr=method)) if _in_place(method):
+                yield _last(value)
+
+
+def _contains(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= _end(node)
+
+
+def _last(node: ast.expr) -> str:
+    """The last name of what a method or an element is of."""
+    while isinstance(node, ast.Subscript | ast.Call):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+# ------------------------------------------------------------------------------- pure statements
+
+
+def _paths_written(statement: ast.stmt) -> set[Path] | None:
+    """The paths that a statement writes; None if it may do anything else."""
+    match statement:
+        case ast.Pass():
+            return set()
+        case ast.Assign(targets=targets, value=value) if _is_pure(value):
+            return _joined([_target(one) for one in targets])
+        case ast.AnnAssign(target=target, value=ast.expr() as value) if _is_pure(value):
+            return _target(target)
+        case ast.AugAssign(target=target, value=value) if _is_pure(value):
+            return _target(target)
+        case ast.Expr(value=ast.Call() as call):
+            return _changed_by(call)
+        case ast.If(test=test, body=body, orelse=orelse) if _is_pure(test):
+            return _joined([_paths_written(one) for one in (*body, *orelse)])
+        case ast.With(items=[ast.withitem(context_expr=block, optional_vars=None)], body=body):
+            if ast.unparse(block) in ("torch.no_grad()", "torch.inference_mode()"):
+                return _joined([_paths_written(one) for one in body])
+    return None
+
+
+def _joined(parts: Sequence[set[Path] | None]) -> set[Path] | None:
+    found = set[Path]()
+    for one in parts:
+        if one is None:
+            return None
+        found |= one
+    return found
+
+
+def _target(node: ast.expr) -> set[Path] | None:
+    if path := path_of(node):
+        return {path}
+    match node:
+        case ast.Tuple(elts=elements) | ast.List(elts=elements):
+            return _joined([_target(one) for one in elements])
+        case ast.Subscript(value=value, slice=key) if _is_pure(key) and (path := path_of(value)):
+            return {path}
+    return None
+
+
+def _changed_by(call: ast.Call) -> set[Path] | None:
+    """The path that a method changes in place, also one that is called on its result."""
+    owner: ast.expr = call
+    while isinstance(owner, ast.Call):
+        match owner:
+            case ast.Call(func=ast.Attribute(value=value, attr=method)) if _in_place(method):
+                if not all(map(_is_pure, (*owner.args, *owner.keywords))):
+                    return None
+                owner = value
+            case _:
+                return None
+    if isinstance(owner, ast.Subscript) and not path_of(owner) and _is_pure(owner.slice):
+        owner = owner.value
+    path = path_of(owner)
+    return {path} if path else None
+
+
+def _in_place(method: str) -> bool:
+    return method in CHANGES or (method.endswith("_") and not method.endswith("__"))
+
+
+def _is_pure(expression: ast.AST) -> bool:
+    """True if it only computes."""
+    for node in walk(expression):
+        if not isinstance(node, EXPRESSIONS):
+            return False
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
+                pass
+            case ast.Call(func=ast.Attribute(attr=name)) if name in METHODS:
+                pass
+            case ast.Call():
+                return False
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name.startswith("__"):
+                return False  # private, or magic
+    return True
