@@ -31,6 +31,7 @@ from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
+from recoverrun.worker.arrival.run_beginning import Beginning
 from recoverrun.worker.arrival.state_wire import Address
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
@@ -64,6 +65,12 @@ def _guarded() -> Iterator[None]:
         raise NotReachable(UNTOLD.format(error=repr(error))) from error
 
 
+def _begins_now(at: float | None = None) -> Beginning:
+    """The beginning of the run, `at` or now: files of the script are younger."""
+    wall = time.time()
+    return Beginning(wall if at is None else at, wall=wall, mono=time.monotonic())
+
+
 class Survivor:
     """Implements `step.Returns`."""
 
@@ -75,7 +82,8 @@ class Survivor:
         self._snapshots = snapshots
         self._path: list[str] = []  # as it was told
         self._over = 0  # loops that are over, as was told
-        self._began_at = time.time()  # files of the script are younger
+        self._beginning = _begins_now()
+        self._told_at = 0.0  # the beginning that was told
         self._step = -1  # the last one whose top was seen
         self._refused = False
         self._before: dict[Place, int] | None = None  # of plain values, as the run began
@@ -134,7 +142,8 @@ class Survivor:
         first lines have made `modules`, and tensors with these `marks`. Others began at `began_at`,
         None: with it.
         """
-        self._began_at = self._began_at if began_at is None else began_at
+        if began_at is not None:
+            self._beginning = _begins_now(began_at)
         self._before = {(path, key): digest for path, key, digest in before}
         self._modules, self._marks = frozenset(modules), marks
 
@@ -179,17 +188,19 @@ class Survivor:
             self._publish(top)
 
     def _publish(self, top: Top) -> None:
-        """Say where the script trains, if it is somewhere else than before."""
+        """Say where the script trains and when the run began, if that is not as it was told."""
         worker = self._parts.worker
         loops = worker.runtime.loop_stack
         path = [one.loop.id for one in stack_of(loops.stack, top)]
         over = len(loops.trained_before()[0])
-        if path == self._path and over == self._over:
+        began_at = self._beginning.look(wall=time.time(), mono=time.monotonic())
+        if (path, over, began_at) == (self._path, self._over, self._told_at):
             return
         if not self._path:
             sources = worker.runtime.own_sources.pack()
             worker.store(0).set(published.sources_key(worker.env.rank), sources)
-        self._path, self._over, layout = path, over, worker.protection.layout
+        self._path, self._over, self._told_at = path, over, began_at
+        layout = worker.protection.layout
         self._record.close_in(top.loop.id)
         slot, shard = layout.place(worker.env.rank)
         try:
@@ -210,7 +221,7 @@ class Survivor:
             store.set(published.values_key(shard), published.packed_values(values))
         if not shard:
             name = worker.protection.strategy.name
-            way = published.Way(name, layout, tuple(path), self._began_at, passed)
+            way = published.Way(name, layout, tuple(path), self._told_at, passed)
             store.set(published.PATH, published.packed(way))
 
     def _look(self, top: Top, context: Context) -> None:
