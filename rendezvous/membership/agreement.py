@@ -1,4 +1,6 @@
-"""Two nodes of a job that could never work together, though both belong to it."""
+"""Nodes that cannot take part in a job: what they are told, and what those who wait are told."""
+
+from collections.abc import Iterable
 
 from rendezvous.protocol.formation_messages import Join
 
@@ -17,3 +19,51 @@ def disagreement(join: Join, other: Join) -> str:
         if options
     ]
     return f"{', '.join(only)}; all nodes need the same options"
+
+
+def strangeness(join: Join, others: Iterable[Join], *, run_id: str, version: str) -> str:
+    """The difference by which this launcher cannot be of the job `run_id`, or ""."""
+    if join.version != version:
+        versions = f"this is recoverrun {join.version}, the job runs {version}"
+        return f"{versions}: all nodes need the same version"
+    for other in others:
+        if join.torch and other.torch and join.torch != other.torch:
+            versions = f"this node has torch {join.torch}, {whereabouts(other)} {other.torch}"
+            return f"{versions}: all nodes need the same version"
+        if join.role == other.role and join.script != other.script:
+            jobs = f"run {run_id!r} is {other.script} on {whereabouts(other)}"
+            return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"
+    return ""
+
+
+def whereabouts(join: Join) -> str:
+    """The node, and the address from which it came."""
+    return f"{join.node} ({join.address})" if join.address else join.node
+
+
+REFUSED_MOST = 8
+"""Nodes of which it is told that they were refused: anybody may knock."""
+
+
+class RefusedNodes:
+    """The nodes that a job has refused while it waited for others, with what they were told."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def add(self, join: Join, reason: str) -> str:
+        """The words for those who wait; "" if they know, or have been told of many."""
+        node = whereabouts(join)
+        full = node not in self._told and len(self._told) >= REFUSED_MOST
+        if full or self._told.get(node) == reason:
+            return ""
+        self._told[node] = reason
+        return _refused(node, reason)
+
+    def words(self) -> str:
+        """The words that are added to the reason of a job that never formed, or ""."""
+        return "".join(f"; {_refused(*item)}" for item in [*self._told.items()][-1:])
+
+
+def _refused(node: str, reason: str) -> str:
+    return f"{node} was refused, and told: {reason}"

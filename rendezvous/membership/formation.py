@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import assert_never
 
-from rendezvous.membership.agreement import disagreement
+from rendezvous.membership.agreement import RefusedNodes, disagreement, strangeness, whereabouts
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
 from rendezvous.protocol.snapshot_messages import Held, Share
@@ -86,7 +86,9 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The missing launchers, and how long they are waited for: worth a line."""
+    """The missing launchers and how long they are waited for, or one that was refused: worth a
+    line.
+    """
 
     reason: str
 
@@ -144,6 +146,7 @@ class Formation:
         self._tell_at = begun_at + TELL_AFTER_S
         self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
         self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
+        self._refused = RefusedNodes()
         self._kinds: dict[tuple[object, ...], Join] = {}  # the first that runs each
         self._starts: dict[str, Start] = {}
         self._sent_at: dict[str, float] = {}
@@ -244,7 +247,9 @@ class Formation:
         if refusal is None and self._over:
             refusal = _refuse(f"the job already has all of its {self._nnodes} nodes")
         if refusal is not None:
-            return [Reply(join.incarnation, refusal)]
+            words = "" if self._over else self._refused.add(join, refusal.reason)
+            told = [Waiting(words)] if words else []
+            return [Reply(join.incarnation, refusal), *told]
         self._joins[join.incarnation] = join
         self._kinds.setdefault(_kind(join), join)
         if join.node_rank >= 0:
@@ -267,35 +272,23 @@ class Formation:
         if join.run_id != self._run_id:
             served, asked = self._run_id, join.run_id
             return _refuse(f"this endpoint serves run {served!r}, not {asked!r} (see --rdzv-id)")
-        if not self._allow_mixed and (stranger := self._strangeness(join)):
+        kinds = self._kinds.values()
+        stranger = strangeness(join, kinds, run_id=self._run_id, version=self._version)
+        if stranger and not self._allow_mixed:
             return _refuse(f"{stranger} (or --allow-version-mismatch)")
         if not 1 <= join.nproc <= NPROC_MOST:
             return _refuse(f"{join.nproc} workers per node are not possible", EXIT_USAGE)
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
-        for other in self._kinds.values():
+        for other in kinds:
             if why := disagreement(join, other):
-                return _refuse(f"this node cannot agree with {_whereabouts(other)}: {why}")
+                return _refuse(f"this node cannot agree with {whereabouts(other)}: {why}")
         taker = None if self._over else self._by_rank.get(join.node_rank)
         if taker is not None:
             taken = f"node rank {join.node_rank} is already taken by the launcher on "
-            return _refuse(f"{taken}{_whereabouts(taker)}", EXIT_USAGE)
+            return _refuse(f"{taken}{whereabouts(taker)}", EXIT_USAGE)
         return None
-
-    def _strangeness(self, join: Join) -> str:
-        """The difference by which this launcher cannot be of this job, or ""."""
-        if join.version != self._version:
-            versions = f"this is recoverrun {join.version}, the job runs {self._version}"
-            return f"{versions}: all nodes need the same version"
-        for other in self._kinds.values():
-            if join.torch and other.torch and join.torch != other.torch:
-                versions = f"this node has torch {join.torch}, {_whereabouts(other)} {other.torch}"
-                return f"{versions}: all nodes need the same version"
-            if join.role == other.role and join.script != other.script:
-                jobs = f"run {self._run_id!r} is {other.script} on {_whereabouts(other)}"
-                return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"
-        return ""
 
     def _form(self, now: float) -> list[Effect]:
         joins = self._placed()
@@ -371,7 +364,7 @@ class Formation:
         self._over = True
         here = ", ".join(sorted(join.node for join in self._joins.values())) or "none"
         joined = f"{len(self._joins)} of {self._least} nodes joined"
-        reason = f"{joined} within {self._timeout_s:g} s ({here})"
+        reason = f"{joined} within {self._timeout_s:g} s ({here}){self._refused.words()}"
         refusal = _refuse(reason)
         replies = [Reply(incarnation, refusal) for incarnation in self._joins]
         return [*replies, Abandoned(reason)]
@@ -387,10 +380,6 @@ def _nodes(joins: Sequence[Join]) -> Nodes:
 
 def _kind(join: Join) -> tuple[object, ...]:
     return join.torch, join.role, join.script, join.agreement, join.options
-
-
-def _whereabouts(join: Join) -> str:
-    return f"{join.node} ({join.address})" if join.address else join.node
 
 
 def _names(hosts: list[str]) -> tuple[str, ...]:

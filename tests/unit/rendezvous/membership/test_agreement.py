@@ -49,7 +49,7 @@ def test_a_node_with_other_options_is_refused_and_the_job_waits_for_one_that_fit
         folder="train/1-1",
     )  # fmt: skip
     formation.step(Joined(join("a", "--exact")), 0.1)
-    (refused,) = formation.step(Joined(join("b")), 0.2)
+    refused, _ = formation.step(Joined(join("b")), 0.2)
 
     assert isinstance(refused, Reply) and isinstance(refused.message, Refusal)
     assert refused.incarnation == "b" and refused.message.exit_code == 80

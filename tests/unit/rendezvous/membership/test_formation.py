@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rendezvous.membership.agreement import REFUSED_MOST
 from rendezvous.membership.formation import (
     Abandoned,
     Effect,
@@ -55,6 +56,10 @@ def _starts(effects: list[Effect]) -> dict[str, Start]:
 def _refusals(effects: list[Effect]) -> dict[str, Refusal]:
     replies = [e for e in effects if isinstance(e, Reply)]
     return {e.incarnation: e.message for e in replies if isinstance(e.message, Refusal)}
+
+
+def _is_told(effect: Effect) -> bool:
+    return isinstance(effect, Waiting)
 
 
 def _told(formation: Formation, now: float) -> list[str]:
@@ -154,6 +159,27 @@ def test_whoever_cannot_take_part_is_told_why() -> None:
         assert words in refusal.reason
         assert refusal.exit_code == code
     assert _starts(formation.step(_join("c"), 0.0))
+
+
+def test_those_who_wait_are_told_who_was_refused_and_why() -> None:
+    formation = _formation()
+    formation.step(_join("a", 0), 0.1)
+    told = "host-b was refused, and told: this is recoverrun 2, the job runs 1: all nodes need"
+
+    (waiting,) = [e for e in formation.step(_join("b", 1, version="2"), 1.0) if _is_told(e)]
+    again = formation.step(_join("c", 1, version="2", node="host-b"), 2.0)
+    (end,) = [e for e in formation.step(Tick(), 600.0) if isinstance(e, Abandoned)]
+
+    assert isinstance(waiting, Waiting) and waiting.reason.startswith(told)
+    assert not any(map(_is_told, again)), "it is known"
+    assert end.reason.startswith(f"1 of 2 nodes joined within 600 s (host-a); {told}")
+
+
+def test_a_job_that_waits_names_few_of_many_that_it_refuses() -> None:
+    formation = _formation()
+    effects = [formation.step(_join(f"{n}", version="2"), 1.0) for n in range(100)]
+
+    assert sum(any(map(_is_told, some)) for some in effects) == REFUSED_MOST
 
 
 def test_a_complete_job_takes_nobody() -> None:
