@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import blake2b
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +29,7 @@ from recoverrun.doctor.scheduler_probe import scheduler_facts
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.addresses import ELSEWHERE, addresses, local_address
 from recoverrun.launcher.network.handshake_diagnosis import is_rendezvous
-from recoverrun.launcher.network.job_fingerprint import job_fingerprint
+from recoverrun.launcher.network.job_fingerprint import job_fingerprint, script_digest
 from recoverrun.launcher.network.key_lookup import find_key
 from recoverrun.launcher.network.name_lookup import NameLookup
 from recoverrun.launcher.node import py_spy
@@ -75,7 +74,7 @@ def node_facts(
         torch=job_fingerprint(config).torch,
         worker_server=_has_worker_server(),
         script=config.script if script else "",
-        script_digest=_digest(Path(config.script)) if script and not config.module else "",
+        script_digest=script_digest(config.script) if script and not config.module else "",
         script_trouble=_script_trouble(config) if script else "",
         no_python=config.no_python,
         nnodes=config.nnodes,
@@ -245,12 +244,6 @@ def _script_trouble(config: RunConfig) -> str:
         find_script(config)
     except RecoverrunError as error:
         return str(error)
-    return ""
-
-
-def _digest(script: Path) -> str:
-    with suppress(OSError):
-        return blake2b(script.read_bytes(), digest_size=8).hexdigest()
     return ""
 
 

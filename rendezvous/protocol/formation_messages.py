@@ -24,7 +24,9 @@ class Join:
     attempt: int = 0  # the restart that this launcher is ready for
     script: str = ""  # what it runs, with a digest of the arguments
     arguments: str = ""
+    content: str = ""  # a digest of the script's file
     torch: str = ""  # version, if known
+    python: str = ""  # version of the launcher's, major and minor
     agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
     options: tuple[str, ...] = ()  # those by which all workers have to go alike
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does

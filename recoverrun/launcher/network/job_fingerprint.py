@@ -36,13 +36,21 @@ class JobFingerprint:
 
     script: str
     arguments: str
+    content: str  # a digest of the script's file, "" where it is none
     torch: str  # "" if there is none, or another Python runs the workers
+    python: str  # the same
 
 
 def job_fingerprint(config: RunConfig) -> JobFingerprint:
     script = f"-m {config.script}" if config.module else Path(config.script).name
     digest = blake2b("\0".join(config.arguments).encode(errors="surrogatepass"), digest_size=4)
-    return JobFingerprint(script, digest.hexdigest(), "" if config.no_python else _torch_version())
+    return JobFingerprint(
+        script=script,
+        arguments=digest.hexdigest(),
+        content="" if config.module or config.no_python else script_digest(config.script),
+        torch="" if config.no_python else _torch_version(),
+        python="" if config.no_python else "{}.{}".format(*sys.version_info),
+    )
 
 
 def join_message(
@@ -79,7 +87,9 @@ def join_message(
         starts=starts,
         script=fingerprint.script,
         arguments=fingerprint.arguments,
+        content=fingerprint.content,
         torch=fingerprint.torch,
+        python=fingerprint.python,
         options=_common_options(config),
     )
 
@@ -132,7 +142,9 @@ def untried(torch: str) -> str:
 
 
 def differences(joins: Sequence[Join]) -> list[Record]:
-    """Records of new torch versions, and of arguments, which may differ from node to node."""
+    """Records of new torch versions, and of what may differ from node to node: arguments, the
+    version of Python, the content of the script.
+    """
     said = [untried(torch) for torch in sorted({join.torch for join in joins})]
     found = [notice(words) for words in said if words]
     for join in joins:
@@ -140,7 +152,21 @@ def differences(joins: Sequence[Join]) -> list[Record]:
         if join.arguments != first.arguments:
             words = f"{join.script} has other arguments on {join.node} than on {first.node}"
             found.append(notice(words))
+        if join.content and first.content and join.content != first.content:
+            words = f"{join.script} on {join.node} is another file than on {first.node}"
+            found.append(notice(f"{words}: their contents differ"))
+        if join.python and first.python and join.python != first.python:
+            words = f"{join.node} has Python {join.python}, {first.node} {first.python}"
+            found.append(notice(f"{words}: ranks may not compute alike"))
     return found
+
+
+def script_digest(script: str) -> str:
+    """A digest of this file, "" if it cannot be read."""
+    try:
+        return blake2b(Path(script).read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return ""
 
 
 @cache

@@ -1,6 +1,8 @@
 """The fingerprint that the nodes of a job have in common, and versions of torch that are told."""
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from recoverrun.launcher.network.job_fingerprint import (
     TORCH_TRIED,
     differences,
     is_same_job,
+    job_fingerprint,
     join_message,
     running_message,
     untried,
@@ -48,6 +51,40 @@ def test_arguments_that_differ_are_told() -> None:
     (record,) = differences([one, two])
 
     assert record.reason == "train.py has other arguments on b than on a"
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "told"),
+    [
+        ({"content": "ab"}, {"content": "ab", "python": "3.11"}, ()),
+        ({"content": "ab"}, {"content": "cd"}, ("train.py on b is another file than on a",)),
+        ({"content": ""}, {"content": "cd"}, ()),
+        ({"python": "3.11"}, {"python": "3.12"}, ("b has Python 3.12, a 3.11",)),
+    ],
+)
+def test_another_file_of_the_same_name_and_another_python_are_told(
+    here: dict[str, str], there: dict[str, str], told: tuple[str, ...]
+) -> None:
+    records = differences([join(**here), join(node="b", **there)])
+
+    assert [record.reason.partition(":")[0] for record in records] == list(told)
+
+
+def test_nodes_tell_the_content_of_their_script(tmp_path: Path) -> None:
+    scripts = [tmp_path / name / "train.py" for name in "abc"]
+    for script, text in zip(scripts, ("pass", "pass", "pass  # edited"), strict=True):
+        script.parent.mkdir()
+        script.write_text(text)
+
+    found = []
+    for script in scripts:
+        options = read([str(script)], {})
+        assert options is not None
+        found.append(job_fingerprint(parse_options(options, {})))
+    one, same, other = found
+
+    assert one == same and one.python == "{}.{}".format(*sys.version_info)
+    assert one.script == other.script and one.content != other.content
 
 
 def test_a_job_is_our_own_if_it_was_started_with_the_same_command() -> None:
