@@ -53,7 +53,7 @@ BOUNDS: Mapping[str, Bound] = {
         (
             "run_id", "argv", "version", "inject", "nodes", "name", "torch", "ours", "oom", "error",
             "strategy", "promise", "verdict", "invariant", "event", "root_node", "folder", "phase",
-            "where", "proof", "kind", "part", "outvoted", "inherited", "place",
+            "where", "proof", "kind", "part", "outvoted", "inherited", "place", "former",
         ),
         NO_NUMBER,
     ),

@@ -38,7 +38,7 @@ EVENTS: Mapping[str, Event] = {
     ),
     "node.join": Event("A node takes part with `nproc` workers.", ("nproc",), ("name",)),
     "leader.elect": Event("A quorum of launchers follows this one.", ("round",)),
-    "leader.succeed": Event("The coordinator is here now.", ("tenure",), ("place",)),
+    "leader.succeed": Event("The coordinator is here now.", ("tenure",), ("place", "former")),
     "roll.decide": Event("These launchers take part, in this order.", ("number", "nodes")),
     "node.lost": Event("A node is silent or gone.", (), ("name", "ranks", "silent_s")),
     "worker.spawn": Event("A worker process was started.", ("rank", "pid", "incarnation")),

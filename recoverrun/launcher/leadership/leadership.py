@@ -383,12 +383,12 @@ class Leadership:
             vacancy = self.attempt.vacancy(
                 self.own, self.term, policy=self._policy, members=members, why=why
             )
-        own, why_left = self.attempt.name(self.own), self.flapping_nodes.why_left(self._former)
-        record = records.taken_over(own, self.attempt.place(self.own), self.term, why_left)
+        own, former = map(self.attempt.name, (self.own, self._former))
+        why_left, place = self.flapping_nodes.why_left(self._former), self.attempt.place(self.own)
+        record = records.taken_over(own, place, self.term, former, why_left)
         kept = held(statements, standings)
-        merged = loss_news.tell_book(
-            self.flapping_nodes, register.configuration.others(self.own), now
-        )
+        others = register.configuration.others(self.own)
+        merged = loss_news.tell_book(self.flapping_nodes, others, now)
         return [record, *merged, TakeOver(vacancy, standings, max(attempts), early, kept)]
 
 

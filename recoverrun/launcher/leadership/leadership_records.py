@@ -27,13 +27,14 @@ def decided(configuration: Configuration, name: Callable[[str], str], *, etcd: b
     return Record("roll.decide", words, {"number": configuration.number, "nodes": list(names)})
 
 
-def taken_over(name: str, place: str, term: int, why: str) -> Record:
+def taken_over(name: str, place: str, term: int, former: str, why: str) -> Record:
     """Return the record of a takeover by the launcher on this node, which others reach at `place`,
-    "" if that is not known. `why` the one before has left, "" if it did not say so.
+    "" if that is not known. `why` that on the node `former` has left, "" if it did not say so.
     """
     words = f"node {name} coordinates this run now" + (f": {why}" if why else "")
-    where: dict[str, Json] = {"place": place} if place else {}
-    return Record("leader.succeed", words, {"tenure": term, **where})
+    known: dict[str, Json] = {"place": place} if place else {}
+    known |= {"former": former} if former else {}
+    return Record("leader.succeed", words, {"tenure": term, **known})
 
 
 def alone(names: Iterable[str]) -> Record:

@@ -113,6 +113,7 @@ class Announcer:
         self._held_at = 0.0
         self._returns = ReturnNews()
         self._told_elsewhere = 0  # lost replicas, by the coordinator on another node
+        self._left: list[Record] = []  # the node that left last, and how its loss was made good
         self.losses = 0  # lost replicas of which this node tells at the end
 
     def hear(self, record: Record, now: float) -> None:
@@ -121,6 +122,7 @@ class Announcer:
         lost = record.event == "replica.lost"
         if record.fields.get(PART) and not record.fields.get(INHERITED):
             self._told_elsewhere += lost
+            self._keep(record)
             return  # The coordinator's node says it.
         if lost:
             self._held_at = self._held_at if self._held else now
@@ -129,6 +131,7 @@ class Announcer:
             return
         if record.event == "leader.succeed":
             self.losses += self._told_elsewhere  # Nobody else sums the run up.
+            self._tell_former(record)
         if record.event == "snapshot.plan" and record.fields["attempt"]:
             self.losses += 1  # of all replicas
         line = sanitize(news) or announcement(record)
@@ -136,6 +139,22 @@ class Announcer:
             self.tick(float("inf"))
         if line:
             self._say(line)
+
+    def _keep(self, record: Record) -> None:
+        """Keep what the coordinator's node says: it may be the one that leaves."""
+        if record.event == "node.lost":
+            self._left = [record]
+        elif record.event == "recovery.done" and self._left:
+            self._left[1:] = [record]
+
+    def _tell_former(self, takeover: Record) -> None:
+        """Tell of the former coordinator's leave: no other console that goes on does."""
+        left, self._left = self._left, []
+        if left and left[0].fields["name"] == takeover.fields.get("former"):
+            self.tick(float("inf"))
+            self._say(_node_loss(left[0]))
+            for record in left[1:]:
+                self._say(announcement(record))
 
     def tick(self, now: float) -> None:
         """Time passed: tell the losses that were held back long enough."""
@@ -165,6 +184,14 @@ def _loss(group: Sequence[Record]) -> str:
         return sanitize(f"✖ replica {slots} ({gone}) is lost: {why}")
     first = "" if len({one.reason for one in group}) == 1 else ", the first"
     return sanitize(f"✖ replicas {slots} ({gone}) are lost, all alike{first}: {why}")
+
+
+def _node_loss(record: Record) -> str:
+    """The line for a node that has left."""
+    name = str(record.fields["name"])
+    gone = ranks(rank for rank in _list(record.fields["ranks"]) if isinstance(rank, int))
+    why = named_signals(record.reason.removeprefix(f"{name}: "))
+    return sanitize(f"✖ node {name} ({gone}) is lost: {why}")
 
 
 def announcement(record: Record, ascii_only: bool = False) -> str:

@@ -158,3 +158,26 @@ def test_a_loss_that_a_lost_coordinator_may_not_have_told_is_told() -> None:
     said = _said(_as_part(_loss(3, "is gone"), inherited=True), _loss(5, "is gone"))
 
     assert said == ["✖ replicas 3, 5 (ranks 3, 5) are lost, all alike, the first: rank 3 is gone"]
+
+
+def test_who_takes_over_names_the_coordinator_that_left_and_how_its_loss_was_made_good() -> None:
+    why = "SIGTERM was sent to the launcher on b"
+    left = Record("node.lost", f"b: {why}", {"name": "b", "ranks": [3, 4]})
+    takeover = Record("leader.succeed", f"node a coordinates: {why}", {"tenure": 2, "former": "b"})
+    said: list[str] = []
+    announcer = Announcer(said.append)
+
+    for record in (left, _loss(3), Record("recovery.done", "", RECOVERED)):
+        announcer.hear(_as_part(record), 7.0)
+    assert said == []
+    announcer.hear(takeover, 8.0)
+
+    assert said[0] == f"✖ node b (ranks 3, 4) is lost: {why}"
+    assert [line[:14] for line in said[1:]] == ["✓ step 4 compl", "⇄ node a coord"]
+
+
+def test_who_takes_over_names_no_node_that_left_before() -> None:
+    left = Record("node.lost", "c: SIGTERM", {"name": "c", "ranks": [5]})
+    takeover = Record("leader.succeed", "node a coordinates", {"tenure": 2, "former": "b"})
+
+    assert _said(_as_part(left), takeover) == ["⇄ node a coordinates"]
