@@ -147,6 +147,18 @@ def test_the_report_names_the_cause_first_and_is_short(launcher: Launcher) -> No
     assert "Traceback" not in job.output
 
 
+def test_the_words_with_which_a_script_ends_itself_are_the_reason(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import sys\nsys.exit('no data here')")
+    missing = "No module named nowhere"
+    for script, words in ((("train.py",), "no data here"), (("-m", "nowhere"), missing)):
+        job = launcher(*script)
+
+        assert job.finish() == 1
+        assert re.search(f"FAILED: rank 0 exited with code 1: SystemExit: .*{words}", job.output)
+
+
 def test_whoever_ignores_sigterm_is_killed_after_the_grace(launcher: Launcher) -> None:
     job = launcher.fake(
         "0:ignore-term hello set=ready hang",

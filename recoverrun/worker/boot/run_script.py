@@ -188,6 +188,10 @@ def _supervise(
     try:
         _run(target, main_module, instrumenter)
     except SystemExit as request:
+        if os.getpid() == pid and _has_words(request):
+            # Not in the script's error file: torch writes none for it either.
+            tracebacks.hide_our_frames(request)
+            write_error_file("", request, instead)
         ending = _said(request)
     except BaseException as error:
         # Whatever the script raises is the script's: it is reported, and shown as Python shows it.
@@ -205,12 +209,17 @@ def _supervise(
         raise ending
 
 
+def _has_words(request: SystemExit) -> bool:
+    """True if it carries a message, which is why the script ends."""
+    return not (request.code is None or isinstance(request.code, int))
+
+
 def _said(request: SystemExit) -> SystemExit:
     """Print the message that a SystemExit may carry, as the interpreter does, and drop it.
 
     Said now, as `finish` may end the process by itself.
     """
-    if request.code is None or isinstance(request.code, int):
+    if not _has_words(request):
         return request
     print(request.code, file=sys.stderr)
     return SystemExit(1)
