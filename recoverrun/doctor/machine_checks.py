@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from recoverrun.doctor.findings import Finding, error, ok, warning
 from recoverrun.doctor.node_facts import UNLIMITED, NodeFacts
 from recoverrun.launcher.network.job_fingerprint import TORCH_TRIED, untried
+from recoverrun.launcher.node.descriptors import launcher_needs, worker_needs
 from recoverrun.text import plural
 
 MIB, GIB = 1 << 20, 1 << 30
 SHM_NEED_BYTES, SHM_WISH_BYTES = 8 * MIB, GIB
 """Of shared memory: what a worker's context takes, and what data loaders like to have."""
 
-FILES_PER_NODE, FILES_PER_WORKER, FILES_OWN = 3, 32, 128
 PIDS_PER_WORKER = 64  # threads count
 PROCESSES_WISH = 4096
 MEMORY_WISH_BYTES = GIB  # per worker
@@ -33,15 +33,19 @@ def shared_memory(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def limits(facts: NodeFacts) -> Iterator[Finding]:
-    need = FILES_OWN + FILES_PER_NODE * facts.nnodes + FILES_PER_WORKER * facts.nproc
+    need, ranks = launcher_needs(facts.nproc, facts.nnodes), facts.nproc * facts.nnodes
     if facts.open_files != UNLIMITED and facts.open_files < need:
         # The hard limit, which a user cannot raise: launchers raise the soft one to it themselves.
-        found = f"{facts.open_files} open files are allowed at most, this job may need {need}"
-        breaks = "launchers cannot connect to each other"
+        found = f"{facts.open_files} open files are allowed at most, a launcher needs {need}"
+        breaks = "launchers cannot work, or not connect to each other"
         mend = (
             "docker run --ulimit nofile=65536; systemd: LimitNOFILE=65536; root: ulimit -Hn 65536"
         )
         yield error("limits", found, breaks, mend)
+    need = worker_needs(ranks)
+    if facts.worker_files != UNLIMITED and facts.worker_files < need:
+        found = f"workers may have {facts.worker_files} open files, among {ranks} each needs {need}"
+        yield warning("limits", found, "collectives may fail", f"ulimit -n {max(need, 65536)}")
     if facts.pids_left != UNLIMITED and facts.pids_left < PIDS_PER_WORKER * facts.nproc:
         found = f"the cgroup has room for {facts.pids_left} more threads and processes"
         breaks = "workers fail as they start threads"

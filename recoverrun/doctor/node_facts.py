@@ -52,6 +52,7 @@ class NodeFacts:
     shm_bytes: int = 0
     shm_free_bytes: int = 0
     open_files: int = UNLIMITED  # the hard limit: the launcher raises its own to that
+    worker_files: int = UNLIMITED  # the soft one, which workers keep
     processes: int = UNLIMITED
     locked_bytes: int = UNLIMITED
     core_bytes: int = 0

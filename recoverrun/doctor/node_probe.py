@@ -142,6 +142,7 @@ def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
         shm_bytes=shm[0],
         shm_free_bytes=shm[1],
         open_files=_limit(resource.RLIMIT_NOFILE, hard=True),
+        worker_files=_limit(resource.RLIMIT_NOFILE),
         processes=_limit(resource.RLIMIT_NPROC),
         locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
         core_bytes=_limit(resource.RLIMIT_CORE),

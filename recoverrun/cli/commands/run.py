@@ -92,7 +92,7 @@ def _take_part(
     open_standard_streams()
     find_script(config)
     keyring = find_key(config, os.environ)
-    warnings = allow_connections(config.nproc, config.nproc * config.nnodes)
+    warnings = allow_connections(config.nproc, config.nnodes)
     config = replace(config, notes=(*config.notes, *warnings))
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
     folder = RunFolder(config.run_dir, config.name, stamp, made, config.meeting)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.node.descriptors import check_limit
+from recoverrun.launcher.node.descriptors import check_limits
 from recoverrun.launcher.node.trackers import is_tracker, members
 
 _PR_SET_PDEATHSIG = 1
@@ -147,17 +147,17 @@ def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 
-def allow_connections(workers: int, ranks: int) -> tuple[str, ...]:
+def allow_connections(workers: int, nodes: int) -> tuple[str, ...]:
     """Let this process, but not its workers, open as many descriptors as the system allows.
 
     The usual limit of 1024 is for programs that poll with select; every launcher is a connection.
-    Returns warnings about the limit, in a job of so many `ranks`. Raises RecoverrunError where it
-    is too low for so many workers.
+    Returns warnings about the limits, in a job of so many `nodes`. Raises RecoverrunError where
+    they are too low for so many workers.
     """
     global _descriptors
     # A launcher that takes part anew has raised its own before.
     _descriptors = _descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)
-    warnings = check_limit(_descriptors[1], workers, ranks)
+    warnings = check_limits(_descriptors, workers, nodes)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors[1], _descriptors[1]))
     return warnings
