@@ -359,9 +359,8 @@ class CoordinatorHost(HostMessages):
         if self._newcomers.drop(sender) and self._coordinator is not None:
             return []
         if self._coordinator is None:
-            self._members.known.pop(sender, None)
             self._rollbacks.lose(sender)
-            left = self._newcomers.leave(sender, now)
+            left = self._newcomers.leave(sender, reason, now)
             return left + ([] if self._newcomers.restart is None else self._newcomers.fill(now))
         self._members.uninformed.discard(sender)
         member = self._members.known.get(sender)

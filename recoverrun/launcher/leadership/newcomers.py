@@ -103,8 +103,12 @@ class Newcomers:
         """Let a launcher take part, if it can."""
         return self._form(self._formation.step(formation.Joined(join), now), now)
 
-    def leave(self, sender: str, now: float) -> list[Envelope]:
-        """A launcher is lost before the job has formed."""
+    def leave(self, sender: str, reason: str, now: float) -> list[Envelope]:
+        """A launcher is lost before the job has formed, or has formed again."""
+        member = self._members.known.pop(sender, None)
+        told = sender in self._members.evicted or self.refusal is not None
+        if member is not None and not told:
+            self._record(member.lost(f"{member.name}: {reason}"))
         self.waiting.discard(sender)
         return self._form(self._formation.step(formation.Left(sender), now), now)
 

@@ -113,6 +113,7 @@ class Announcer:
         self._held_at = 0.0
         self._returns = ReturnNews()
         self._told_elsewhere = 0  # lost replicas, by the coordinator on another node
+        self._forming = False  # all begin again, and nobody has a place yet
         self._left: list[Record] = []  # the node that left last, and how its loss was made good
         self.losses = 0  # lost replicas of which this node tells at the end
 
@@ -135,6 +136,11 @@ class Announcer:
         if record.event == "snapshot.plan" and record.fields["attempt"]:
             self.losses += 1  # of all replicas
         line = sanitize(news) or announcement(record)
+        if record.event == "node.lost" and self._forming:
+            line = _node_loss(record)  # of no replica
+        self._forming = record.event == "job.restart" or (
+            self._forming and record.event != "node.join"
+        )
         if line or record.event in ("run.end", "job.restart"):
             self.tick(float("inf"))
         if line:

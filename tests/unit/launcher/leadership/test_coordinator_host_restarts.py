@@ -195,6 +195,31 @@ def test_a_node_that_too_few_outlive_uses_up_a_restart(restarts: int) -> None:
         assert stop.reason.endswith("its launcher has ended; 1 of at least 2 nodes are left")
 
 
+def _lost(job: Job) -> list[str]:
+    return [record.reason for record in job.records if record.event == "node.lost"]
+
+
+def test_a_node_that_is_lost_while_all_begin_again_is_recorded_once() -> None:
+    job = Job(max_restarts=3, least=1)
+    job.form()
+    job.die(3, 0)
+
+    for now in (0.3, 0.4):
+        job.coordinator_host.depart([("far", "its launcher has ended")], now)
+
+    assert _lost(job) == ["far: its launcher has ended"]
+
+
+def test_a_node_that_left_as_planned_is_not_lost_while_all_begin_again() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+    _leave(job, 0.2)
+
+    job.coordinator_host.depart([("far", "SIGTERM was sent")], 0.3)
+
+    assert _lost(job) == []
+
+
 def _leave(job: Job, now: float) -> list[Envelope]:
     leave = Leaving(node="far", exit_code=143, reason="SIGTERM was sent")
     return job.coordinator_host.receive("far", leave, now)

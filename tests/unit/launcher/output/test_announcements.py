@@ -181,3 +181,12 @@ def test_who_takes_over_names_no_node_that_left_before() -> None:
     takeover = Record("leader.succeed", "node a coordinates", {"tenure": 2, "former": "b"})
 
     assert _said(_as_part(left), takeover) == ["⇄ node a coordinates"]
+
+
+def test_a_node_is_named_that_is_lost_while_all_begin_again() -> None:
+    lost = Record("node.lost", "b: its launcher has ended", {"name": "b", "ranks": [2]})
+    begins = Record("job.restart", "rank 1 was killed", {"attempt": 1, "restarts": 0, "of": 0})
+    place = Record("node.join", "node a joins", {"name": "a", "nproc": 1})
+
+    assert _said(lost, begins) == [], "its replica's loss tells of it, or why all begin again"
+    assert _said(begins, lost, place, lost) == ["✖ node b (rank 2) is lost: its launcher has ended"]
