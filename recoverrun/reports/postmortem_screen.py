@@ -71,7 +71,7 @@ def render(
             parts.append(Text(f"  {signs.ellipsis} and {rest} more (--all)", style=QUIET))
     if found.steps_back:
         lines = [
-            f"{time_of_day(one.ts, utc_offset_s)}  {one}"
+            f"{time_of_day(one.ts, utc_offset_s)}  {one}{f'; why: {one.why}' if one.why else ''}"
             for one in (found.steps_back if everything else found.steps_back[:LOSSES])
         ]
         parts += [_section("back to snapshots", signs), _list(lines, "", signs)]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from recoverrun.text import plural, span
+from recoverrun.text import named_signals, plural, sanitize, span
 from rendezvous.journal.reader import Entry
 
 
@@ -17,6 +17,7 @@ class StepBack:
     away_ms: float = -1.0  # from the loss until all stood there; -1: they do not yet
     state_ms: float = -1.0  # of that, for the state
     rebuilt: int = 0  # ranks whose parts came from other nodes
+    why: str = ""  # all have gone back
 
     def __str__(self) -> str:
         if not self.attempt:
@@ -34,6 +35,7 @@ class StepsBack:
     bare: bool = True  # it does not
     found: list[StepBack] = field(default_factory=list)
     keepers: int = 0  # that have ended before the job
+    reasons: dict[int, str] = field(default_factory=dict)  # of attempts, why all began again
 
     def add(self, entry: Entry) -> None:
         """Take in one record."""
@@ -47,12 +49,15 @@ class StepsBack:
                 self.keepers += 1
             case "snapshot.parity":
                 self.bare = False
+            case "job.restart":
+                self.reasons[entry.integer("attempt")] = entry.reason
             case "snapshot.plan":
                 self.bare = True
                 attempt, again = entry.integer("attempt"), entry.integer("back")
                 if not any(one.attempt == attempt for one in self.found):
+                    why = sanitize(named_signals(self.reasons.get(attempt, "")))
                     self.found.append(
-                        StepBack(ts=entry.ts, attempt=attempt, step=step, again=again)
+                        StepBack(ts=entry.ts, attempt=attempt, step=step, again=again, why=why)
                     )
             case "snapshot.restored":
                 for one in self.found:

@@ -43,11 +43,11 @@ def test_a_postmortem_counts_steps_that_were_done_again(tmp_path: Path) -> None:
 
     assert "all ranks went back 1 time" in verdict(found)
     line = "back to step 20: 7 steps done again, away 6.4 s, of that 1.9 s state"
-    assert line in page.getvalue()
+    assert f"{line}; why: rank 0 was killed" in " ".join(page.getvalue().split())
     assert to_json(found)["steps_back"] == [
         {
             "ts": found.steps_back[0].ts, "attempt": 1, "step": 20, "again": 7,
-            "away_ms": 6400.0, "state_ms": 1900.0, "rebuilt": 0,
+            "away_ms": 6400.0, "state_ms": 1900.0, "rebuilt": 0, "why": "rank 0 was killed",
         }
     ]  # fmt: skip
 
