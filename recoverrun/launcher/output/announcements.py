@@ -6,6 +6,7 @@ the journal does not.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
@@ -21,6 +22,9 @@ FOLD_S = 0.2
 """How long a loss is held back for others like it."""
 
 LOSS_LINES = 3
+
+KEPT = 64
+"""Records of another node's losses that are kept."""
 
 _DIGITS = re.compile(r"\d+")
 
@@ -150,17 +154,26 @@ class Announcer:
         """Keep what the coordinator's node says: it may be the one that leaves."""
         if record.event == "node.lost":
             self._left = [record]
-        elif record.event == "recovery.done" and self._left:
-            self._left[1:] = [record]
+        elif self._left and record.event in ("replica.lost", "recovery.done"):
+            self._left = [*self._left[:KEPT], record]
 
     def _tell_former(self, takeover: Record) -> None:
         """Tell of the former coordinator's leave: no other console that goes on does."""
         left, self._left = self._left, []
-        if left and left[0].fields["name"] == takeover.fields.get("former"):
-            self.tick(float("inf"))
-            self._say(_node_loss(left[0]))
-            for record in left[1:]:
-                self._say(announcement(record))
+        if not left or left[0].fields["name"] != takeover.fields.get("former"):
+            return
+        name, gone = str(left[0].fields["name"]), _list(left[0].fields["ranks"])
+        why = f"node {name} is lost: {left[0].reason.removeprefix(f'{name}: ')}"
+        losses = [
+            replace(one, reason=why)
+            for one in left[1:]
+            if one.event == "replica.lost" and any(r in gone for r in _list(one.fields["ranks"]))
+        ]
+        done = [announcement(one) for one in left[1:] if one.event == "recovery.done"]
+        self.tick(float("inf"))
+        # Where it had not told its loss itself, whoever takes over finds it.
+        for line in [*folded_losses(losses), *done] if losses else ():
+            self._say(line)
 
     def tick(self, now: float) -> None:
         """Time passed: tell the losses that were held back long enough."""

@@ -172,8 +172,15 @@ def test_who_takes_over_names_the_coordinator_that_left_and_how_its_loss_was_mad
     assert said == []
     announcer.hear(takeover, 8.0)
 
-    assert said[0] == f"✖ node b (ranks 3, 4) is lost: {why}"
+    assert said[0] == f"✖ replica 3 (rank 3) is lost: node b is lost: {why}"
     assert [line[:14] for line in said[1:]] == ["✓ step 4 compl", "⇄ node a coord"]
+
+
+def test_who_takes_over_leaves_to_its_coordinator_what_the_former_one_had_not_told() -> None:
+    left = Record("node.lost", "b: SIGTERM", {"name": "b", "ranks": [3]})
+    takeover = Record("leader.succeed", "node a coordinates", {"tenure": 2, "former": "b"})
+
+    assert _said(_as_part(left), takeover) == ["⇄ node a coordinates"]
 
 
 def test_who_takes_over_names_no_node_that_left_before() -> None:
