@@ -171,8 +171,8 @@ class Announcer:
         ]
         done = [announcement(one) for one in left[1:] if one.event == "recovery.done"]
         self.tick(float("inf"))
-        # Where it had not told its loss itself, whoever takes over finds it.
-        for line in [*folded_losses(losses), *done] if losses else ():
+        # Where its loss was not made good by then, whoever takes over tells it.
+        for line in [*folded_losses(losses), *done] if losses and done else ():
             self._say(line)
 
     def tick(self, now: float) -> None:

@@ -176,11 +176,11 @@ def test_who_takes_over_names_the_coordinator_that_left_and_how_its_loss_was_mad
     assert [line[:14] for line in said[1:]] == ["✓ step 4 compl", "⇄ node a coord"]
 
 
-def test_who_takes_over_leaves_to_its_coordinator_what_the_former_one_had_not_told() -> None:
+def test_who_takes_over_leaves_to_its_coordinator_what_was_not_made_good() -> None:
     left = Record("node.lost", "b: SIGTERM", {"name": "b", "ranks": [3]})
     takeover = Record("leader.succeed", "node a coordinates", {"tenure": 2, "former": "b"})
 
-    assert _said(_as_part(left), takeover) == ["⇄ node a coordinates"]
+    assert _said(_as_part(left), _as_part(_loss(3)), takeover) == ["⇄ node a coordinates"]
 
 
 def test_who_takes_over_names_no_node_that_left_before() -> None:
