@@ -151,8 +151,8 @@ def test_the_words_with_which_a_script_ends_itself_are_the_reason(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("import sys\nsys.exit('no data here')")
-    missing = "No module named nowhere"
-    for script, words in ((("train.py",), "no data here"), (("-m", "nowhere"), missing)):
+    missing = "No module named json.nowhere"
+    for script, words in ((("train.py",), "no data here"), (("-m", "json.nowhere"), missing)):
         job = launcher(*script)
 
         assert job.finish() == 1
