@@ -6,8 +6,9 @@
     bank[at : at + len(k)] = k.detach()                 # kept
 
 A slice, compiled to work on copies: each path that it writes is a variable of its own there, so
-that it changes nothing of the script's. What it computes of things that a statement which is left
-out may have changed is no part of it. Whether it gives what the script itself computes is not
+that it changes nothing of the script's, as long as all that it reads are plain values (`given`):
+a method of the script's own may do anything. What it computes of things that a statement which is
+left out may have changed is no part of it. Whether it gives what the script itself computes is not
 proved here: whoever goes by it compares the two (`replay.tails`).
 """
 
@@ -17,37 +18,19 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import CodeType
 
+from recoverrun.worker.analysis.pure_statements import (
+    FUNCTIONS,
+    KEEPS,
+    Path,
+    changes_owner,
+    path_of,
+    paths_written,
+)
 from recoverrun.worker.analysis.syntax_trees import walk
 
-FUNCTIONS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "round", "sum"})
-METHODS = frozenset(
-    {
-        "abs", "argmax", "cat", "clamp", "clone", "cpu", "detach", "double", "dim", "exp", "flip",
-        "float", "item", "lerp", "log", "max", "mean", "min", "norm", "normalize", "numel", "numpy",
-        "pow", "reshape", "roll", "sigmoid", "size", "softmax", "sqrt", "squeeze", "stack", "std",
-        "sum", "t", "tanh", "to", "tolist", "transpose", "unsqueeze", "var", "view", "where",
-    }
-)  # fmt: skip
-"""Functions and methods that compute something from values, and change nothing."""
-
-KEEPS = METHODS | {"backward", "manual_backward", "scale"}
-"""Methods that leave their owner and what they are given as they were."""
-
-CHANGES = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop", "popleft"})
-"""Methods that change the container itself; so do those of tensors that end with `_`."""
-
 WAYS_OUT = (ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Await)
-EXPRESSIONS = (
-    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp,
-    ast.BoolOp, ast.Compare, ast.IfExp, ast.Tuple, ast.List, ast.Starred, ast.keyword, ast.Call,
-)  # fmt: skip
-"""Kinds of expressions that may be in the slice."""
-
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
-
-Path = tuple[str, ...]
-"""A variable, and attributes or entries (`['key']`) on the way from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +41,8 @@ class Tail:
     written: dict[Path, str]  # the paths that it tells, each with its variable
     begins: dict[Path, tuple[str, CodeType]]  # those it reads before it writes them, and how to
     reads: frozenset[str]  # names that it reads, of variables and attributes
+    given: frozenset[Path]  # the other paths that it reads
+    calls: frozenset[str]  # built-in functions that it calls
 
 
 def tail_behind(
@@ -81,7 +66,7 @@ def tail_behind(
             for inner in rest[number:]:
                 tainted |= _changed(inner)
             break
-        paths = _paths_written(statement)
+        paths = paths_written(statement)
         if paths is None or not tainted.isdisjoint(_names(statement)):
             tainted |= _changed(statement)
         else:
@@ -126,8 +111,36 @@ def _compiled(
         path: (name, compile(ast.Expression(_expression(path)), filename, "eval"))
         for path, name in variables.items()
     }
-    written_as = {path: name for path, name in variables.items() if path in told}
-    return Tail(compile(module, filename, "exec"), written_as, begins, names)
+    return Tail(
+        code=compile(module, filename, "exec"),
+        written={path: name for path, name in variables.items() if path in told},
+        begins=begins,
+        reads=names,
+        given=frozenset(path for one in kept for path in _read(one)) - written,
+        calls=frozenset(name for one in kept for name in _called(one)),
+    )
+
+
+def _read(node: ast.AST) -> Iterator[Path]:
+    """The longest paths in it; what is called is none."""
+    match node:
+        case ast.Call(func=function, args=arguments, keywords=keywords):
+            owner = [function.value] if isinstance(function, ast.Attribute) else []
+            parts: list[ast.AST] = [*owner, *arguments, *keywords]
+        case _ if path := path_of(node):
+            yield path
+            return
+        case _:
+            parts = list(ast.iter_child_nodes(node))
+    for part in parts:
+        yield from _read(part)
+
+
+def _called(statement: ast.stmt) -> Iterator[str]:
+    for node in walk(statement):
+        match node:
+            case ast.Call(func=ast.Name(id=name)):
+                yield name
 
 
 class _Replaced(ast.NodeTransformer):
@@ -160,18 +173,6 @@ class _Replaced(ast.NodeTransformer):
 def identifier(path: Path) -> str:
     """The last name on the way that is no key of an entry."""
     return next(name for name in reversed(path) if not name.startswith("["))
-
-
-def path_of(node: ast.AST) -> Path:
-    """The path that an expression is, () if it is none."""
-    match node:
-        case ast.Name(id=name):
-            return (name,)
-        case ast.Attribute(value=value, attr=name) if around := path_of(value):
-            return (*around, name)
-        case ast.Subscript(value=value, slice=ast.Constant(value=str() as key)):
-            return (*around, f"[{key!r}]") if (around := path_of(value)) else ()
-    return ()
 
 
 def _expression(path: Path) -> ast.expr:
@@ -283,7 +284,7 @@ def _reached(code: ast.AST, but: Set[int]) -> Iterator[str]:
                     yield f"[{key.value!r}]"
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 yield from names
-            case ast.Call(func=ast.Attribute(value=value, attr=method)) if _in_place(method):
+            case ast.Call(func=ast.Attribute(value=value, attr=method)) if changes_owner(method):
                 yield _last(value)
 
 
@@ -299,85 +300,3 @@ def _last(node: ast.expr) -> str:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
     return ""
-
-
-# ------------------------------------------------------------------------------- pure statements
-
-
-def _paths_written(statement: ast.stmt) -> set[Path] | None:
-    """The paths that a statement writes; None if it may do anything else."""
-    match statement:
-        case ast.Pass():
-            return set()
-        case ast.Assign(targets=targets, value=value) if _is_pure(value):
-            return _joined([_target(one) for one in targets])
-        case ast.AnnAssign(target=target, value=ast.expr() as value) if _is_pure(value):
-            return _target(target)
-        case ast.AugAssign(target=target, value=value) if _is_pure(value):
-            return _target(target)
-        case ast.Expr(value=ast.Call() as call):
-            return _changed_by(call)
-        case ast.If(test=test, body=body, orelse=orelse) if _is_pure(test):
-            return _joined([_paths_written(one) for one in (*body, *orelse)])
-        case ast.With(items=[ast.withitem(context_expr=block, optional_vars=None)], body=body):
-            if ast.unparse(block) in ("torch.no_grad()", "torch.inference_mode()"):
-                return _joined([_paths_written(one) for one in body])
-    return None
-
-
-def _joined(parts: Sequence[set[Path] | None]) -> set[Path] | None:
-    found = set[Path]()
-    for one in parts:
-        if one is None:
-            return None
-        found |= one
-    return found
-
-
-def _target(node: ast.expr) -> set[Path] | None:
-    if path := path_of(node):
-        return {path}
-    match node:
-        case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            return _joined([_target(one) for one in elements])
-        case ast.Subscript(value=value, slice=key) if _is_pure(key) and (path := path_of(value)):
-            return {path}
-    return None
-
-
-def _changed_by(call: ast.Call) -> set[Path] | None:
-    """The path that a method changes in place, also one that is called on its result."""
-    owner: ast.expr = call
-    while isinstance(owner, ast.Call):
-        match owner:
-            case ast.Call(func=ast.Attribute(value=value, attr=method)) if _in_place(method):
-                if not all(map(_is_pure, (*owner.args, *owner.keywords))):
-                    return None
-                owner = value
-            case _:
-                return None
-    if isinstance(owner, ast.Subscript) and not path_of(owner) and _is_pure(owner.slice):
-        owner = owner.value
-    path = path_of(owner)
-    return {path} if path else None
-
-
-def _in_place(method: str) -> bool:
-    return method in CHANGES or (method.endswith("_") and not method.endswith("__"))
-
-
-def _is_pure(expression: ast.AST) -> bool:
-    """True if it only computes."""
-    for node in walk(expression):
-        if not isinstance(node, EXPRESSIONS):
-            return False
-        match node:
-            case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
-                pass
-            case ast.Call(func=ast.Attribute(attr=name)) if name in METHODS:
-                pass
-            case ast.Call():
-                return False
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name.startswith("__"):
-                return False  # private, or magic
-    return True

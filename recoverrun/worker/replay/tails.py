@@ -7,15 +7,19 @@ begins, whoever follows a lost rank goes by what was computed for it if what thi
 for itself is what there is now (`lost_rank`).
 """
 
-from collections import ChainMap
+import ast
+from collections import ChainMap, deque
 from collections.abc import Mapping, Set
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from ft_collectives.communicators.script_modes import aside
+from recoverrun.worker.analysis.pure_statements import Path
 from recoverrun.worker.analysis.tail_slice import Tail
-from recoverrun.worker.context.object_members import identifier
+from recoverrun.worker.context.member_views import attributes
+from recoverrun.worker.context.object_members import DICTS, identifier
 from recoverrun.worker.context.slot_context import (
     ATTRIBUTE_TENSOR_BYTES,
     CARRIED_TENSOR_BYTES,
@@ -26,6 +30,14 @@ from recoverrun.worker.replay.influence import Influence
 from recoverrun.worker.tracking.microbatches import Place
 
 ABSENT = object()
+
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device})
+TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+OF_TENSORS = frozenset({"T", "data", "device", "dtype", "grad", "ndim", "shape"})
+CONTAINERS = frozenset({deque, list, set, tuple, torch.Size})
+PACKAGES = frozenset({"math", "numpy", "torch"})
+FEW = 256
+DEPTH = 3
 
 
 class Tails:
@@ -55,6 +67,8 @@ def _executed(tail: Tail, module: dict[str, Any], names: Mapping[str, Any]) -> d
     """The variables after the slice was executed; none if it cannot be."""
     made: dict[str, Any] = {}
     seen: Any = ChainMap(made, names)  # type: ignore[arg-type]
+    if not _is_harmless(tail, {**module, **names}):
+        return {}
     try:
         for variable, value in tail.begins.values():
             try:
@@ -70,6 +84,49 @@ def _executed(tail: Tail, module: dict[str, Any], names: Mapping[str, Any]) -> d
         # Protects a healthy run: the script itself will meet this error, or comes to no such line.
         return {}
     return made
+
+
+def _is_harmless(tail: Tail, names: Mapping[str, Any]) -> bool:
+    """True if no code of the script runs in the slice: all that it reads are plain values, and no
+    property gives them.
+    """
+    if not tail.calls.isdisjoint(names):
+        return False
+    given = (_at(path, names) for path in tail.given)
+    begun = (_at(path, names) for path in tail.begins)
+    return all(map(_is_plain, given)) and all(one is ABSENT or _is_plain(one) for one in begun)
+
+
+def _at(path: Path, names: Mapping[str, Any]) -> Any:
+    """The value at a path, past all code of classes; `ABSENT` if it cannot be read so."""
+    value = names.get(path[0], ABSENT)
+    for name in path[1:]:
+        value = _part(value, name)
+    return value
+
+
+def _part(owner: Any, name: str) -> Any:
+    kind: Any = type(owner)
+    if name.startswith("["):
+        return dict.get(owner, ast.literal_eval(name[1:-1]), ABSENT) if kind in DICTS else ABSENT
+    if kind in TENSORS:
+        return getattr(owner, name) if name in OF_TENSORS else ABSENT
+    if any(hasattr(vars(one).get(name), "__set__") for one in kind.__mro__):
+        return ABSENT  # a property comes first
+    return attributes(owner).get(name, ABSENT)
+
+
+def _is_plain(value: Any, depth: int = DEPTH) -> bool:
+    """True of a value whose methods and operators are torch's, numpy's or Python's own."""
+    kind: Any = type(value)
+    if kind in PLAIN or kind in TENSORS:
+        return True
+    if kind is ModuleType:
+        return value.__name__.partition(".")[0] in PACKAGES
+    if kind in CONTAINERS or kind in DICTS:
+        parts = [*value, *value.values()] if kind in DICTS else list(value)
+        return depth > 0 and len(parts) <= FEW and all(_is_plain(one, depth - 1) for one in parts)
+    return bool(kind.__module__ == "numpy")
 
 
 def _travels(key: Key, value: Any) -> bool:

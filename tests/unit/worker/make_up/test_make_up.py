@@ -133,7 +133,6 @@ def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
         state = survivor.executor.lost[LOST].at((STEP + 1, 0, 0, 0), captures.points)
         assert (state.context.values, state.assumed) == ({"x": 7}, False)
 
-
     """A rank that holds more than others, as rank 0 does that counts for all, speaks for itself."""
     """What one rank alone holds, as rank 0 does that counts for all, does not speak for others."""
     team = Team(program=lambda x: x)

@@ -22,9 +22,11 @@ for x in rows:
 """
 
 
-def behind(names: dict[str, Any], *, unknown: frozenset[Any] = NONE, line: int = 3) -> Any:
+def behind(
+    names: dict[str, Any], *, unknown: frozenset[Any] = NONE, line: int = 3, text: bytes = TEXT
+) -> Any:
     influence = Influence(SimpleNamespace(own_modules=NONE))
-    influence._texts.sources["train.py"] = TEXT
+    influence._texts.sources["train.py"] = text
     read = frozenset({"mean", "bank", "state"})
     influence._reads["train.py:1"] = NONE, SliceNames(read, read, NONE, NONE, NONE)
     place = SimpleNamespace(top=SimpleNamespace(loop=loop(), globals={}), line=line)
@@ -58,6 +60,40 @@ def test_what_is_not_there_yet_or_cannot_be_told_is_left_out() -> None:
     large = here() | {"bank": torch.zeros(1 << 20)}
 
     assert behind(names) == behind(large) == {}
+
+
+class Meter:
+    """Its mean is of what came since it was asked for last."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def mean(self) -> float:
+        self.asked += 1
+        return 1.0
+
+    item = mean
+    state = property(mean)
+
+
+def test_no_code_of_the_script_runs() -> None:
+    meter = Meter()
+    holder = here() | {"loss": meter}
+    told = [behind(holder), behind(here() | {"state": type("State", (), {"mean": meter})()})]
+    shadowed = TEXT.replace(b"0.1 * loss.item()", b"float(3)").replace(b"loss.detach()", b"1.0")
+
+    assert told == [{}, {}]
+    assert behind(here(), text=shadowed)
+    assert behind(here() | {"float": lambda value: meter.mean()}, text=shadowed) == {}
+    assert not meter.asked
+
+
+def test_a_property_is_not_asked() -> None:
+    meter = Meter()
+    text = TEXT.replace(b"loss.item()", b"meter.state")
+
+    assert behind(here() | {"meter": meter}, text=text) == {}
+    assert not meter.asked
 
 
 def test_where_the_backward_is_not_in_the_body_nothing_is_known() -> None:
