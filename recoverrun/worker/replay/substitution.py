@@ -29,7 +29,13 @@ from recoverrun.worker.context.object_members import (
     resolve,
     spelt,
 )
-from recoverrun.worker.context.slot_context import Context, Key, Path, owners_of
+from recoverrun.worker.context.slot_context import (
+    Context,
+    Key,
+    Path,
+    belongs_to_process,
+    owners_of,
+)
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.data.generator_source import GivenItem
@@ -151,7 +157,7 @@ class Substitution:
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
         spaces = [visible, {**module, **names}]  # the former has what the region binds as copies
         for path, value in attributes.items():
-            self._require_told(path, value, theirs, visible)
+            value = self._held(path, value, theirs, visible)
             for owner in _distinct(resolve(space, path) for space in spaces):
                 held = members(owner)
                 if path[-1] == ORDER or not undo.fill(held.get(path[-1]), value):
@@ -172,19 +178,27 @@ class Substitution:
                 module[name] = names[name]  # functions that the region calls read it there
         return names
 
-    def _require_told(
+    def _held(
         self, path: Path, value: Any, theirs: Mapping[Key, Any], visible: Mapping[str, Any]
-    ) -> None:
-        """Raises NotReplayable if another rank's dict has an entry of which nothing was told."""
+    ) -> Any:
+        """`value`; of the keys of another rank's dict those that this process holds, or was told
+        of. What belongs to a process (`gpu_memory`) is not told.
+
+        Raises NotReplayable if nothing was told of another entry.
+        """
         owner = resolve(visible, path)
         if path[-1] != ORDER or owner is None:
-            return
-        present = members(owner)
+            return value
+        present, lacking = members(owner), []
         for key in value:
             entry = (*path[:-1], f"[{key!r}]")
-            if entry not in theirs and entry[-1] not in present:
-                if self._influence.matters(entry, None):
-                    raise NotReplayable(f"another rank holds {spelt(entry)}, and this one does not")
+            if entry in theirs or entry[-1] in present:
+                continue
+            if belongs_to_process(entry[-1]):
+                lacking.append(key)
+            elif self._influence.matters(entry, None):
+                raise NotReplayable(f"another rank holds {spelt(entry)}, and this one does not")
+        return [key for key in value if key not in lacking] if lacking else value
 
     def _moved(
         self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]

@@ -225,6 +225,13 @@ def test_a_new_entry_that_is_no_plain_value_is_not_taken_for_none() -> None:
         stage.apply()
 
 
+def test_an_entry_that_belongs_to_another_process_is_not_missed() -> None:
+    stage = Stage({"a": 1}, {"a": 1, "gpu_memory": {"c": 2}})
+
+    assert stage.apply()["state"] == {"a": 1}
+    stage.revert()
+
+
 def test_entries_are_as_they_were_when_the_iteration_began() -> None:
     """Entries that the script has put there since are not there yet, and afterwards they are."""
     stage = Stage({"a": 1}, {"a": 1})
