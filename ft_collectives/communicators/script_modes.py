@@ -9,6 +9,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from torch._C import (
@@ -19,6 +20,7 @@ from torch._C import (
 )
 from torch.overrides import _pop_mode as pop_function_mode
 from torch.overrides import _push_mode as push_function_mode
+from torch.overrides import handle_torch_function
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
 
@@ -65,6 +67,50 @@ def aside(function: Callable[P, T]) -> Callable[P, T]:
 
     functools.update_wrapper(wrapper, function)
     return wrapper
+
+
+def outermost(wrapper: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`wrapper` for a function of torch that asks modes first (`torch.overrides`). The mode calls
+    it again, by its public name and with one mode less: that call is not wrapped once more.
+    """
+
+    def make(original: Any) -> Any:
+        asking = _Asking()
+
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            before, asking.depth = asking.depth, _len_torch_function_stack()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                asking.depth = before
+
+        made = wrapper(functools.update_wrapper(asked, original))
+
+        def stand_in(*args: Any, **kwargs: Any) -> Any:
+            again = _len_torch_function_stack() < asking.depth
+            return (original if again else made)(*args, **kwargs)
+
+        return stand_in
+
+    return make
+
+
+class _Asking(threading.local):
+    """The number of modes as a function of torch was called that asks them."""
+
+    depth = 0
+
+
+def caller_of(frame: FrameType) -> FrameType:
+    """The frame that calls a wrapper, which runs in `frame` or in what `outermost` makes of it."""
+    while frame.f_globals is globals() and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def is_mode_asked(frame: FrameType) -> bool:
+    """True if torch asks a mode there."""
+    return frame.f_code is handle_torch_function.__code__
 
 
 @contextmanager

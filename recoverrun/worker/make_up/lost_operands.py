@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ft_collectives.communicators.script_modes import is_mode_asked
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.replay.executor import Executor
@@ -222,12 +223,17 @@ def _module(frame: Any) -> str:
 
 def script_place() -> tuple[str, int]:
     """The file and the line of the script that makes the present call."""
-    frame = sys._getframe(1)
-    at: Any = frame
+    at: Any = sys._getframe(1)
+    frame, found = at, None
     while at is not None:
         if _module(at).partition(".")[0] not in PACKAGES:
-            return at.f_code.co_filename, at.f_lineno
+            found = found or at
+        elif found is not None and is_mode_asked(at):
+            found = None  # it is the mode's code, and the call lies further out
+        elif found is not None:
+            break
         at = at.f_back
+    frame = found or frame
     return frame.f_code.co_filename, frame.f_lineno
 
 

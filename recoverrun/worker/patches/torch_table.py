@@ -70,7 +70,6 @@ def install(parts: "Parts") -> None:
     manual = ManualAllReduce(parts.driver)
     replace(torch.optim.Optimizer, "add_param_group", manual.add_param_group)
     replace(torch.optim.Optimizer, "add_param_group", lambda one: knowing(parts, one))
-    replace(c10d, "all_reduce", manual.all_reduce)
     backwards = BackwardHooks(parts.driver, lambda: unserved_backward(parts, manual))
     _gradients(parts, manual, backwards)
     REGISTRY.watch_torch(torch)
@@ -166,6 +165,9 @@ def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
 
 def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHooks") -> None:
     import torch
+    import torch.distributed.distributed_c10d as c10d
+
+    from ft_collectives.communicators.script_modes import outermost
 
     def reading(original: Any) -> Any:
         """Tell that gradients are read by something else than an all-reduce of the script."""
@@ -176,9 +178,11 @@ def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHo
 
         return wrapper
 
+    replace(c10d, "all_reduce", outermost(manual.all_reduce))
     replace(torch.Tensor, "backward", backwards.around)
     replace(torch.autograd, "backward", backwards.around)
-    replace(torch.Tensor, "register_post_accumulate_grad_hook", backwards.hooking)
+    hook = "register_post_accumulate_grad_hook"
+    replace(torch.Tensor, hook, outermost(backwards.hooking))
     _attached(torch)
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
@@ -270,6 +274,7 @@ def _writes_on_rank_0(caller: FrameType) -> bool:
 
 
 def _ranks(parts: "Parts", c10d: ModuleType) -> None:
+    from ft_collectives.communicators.script_modes import outermost
     from ft_collectives.process_group.elastic import as_one
     from recoverrun.worker.rank0 import broadcasts, failover, gathers, scatters
 
@@ -288,13 +293,13 @@ def _ranks(parts: "Parts", c10d: ModuleType) -> None:
     replace(c10d, "get_rank", get_rank)
     rooted = broadcasts.Broadcasts(parts.worker)
     replace(c10d, "broadcast_object_list", parts.prologue.objects)
-    replace(c10d, "broadcast", rooted.broadcast)
+    replace(c10d, "broadcast", outermost(rooted.broadcast))
     replace(c10d, "broadcast_object_list", rooted.objects)
     dealing = scatters.Scatters(parts.worker, rooted)
-    replace(c10d, "scatter", dealing.tensors)
+    replace(c10d, "scatter", outermost(dealing.tensors))
     replace(c10d, "scatter_object_list", dealing.objects)
     collecting = gathers.Gathers(parts.worker)
-    replace(c10d, "gather", collecting.tensors)
+    replace(c10d, "gather", outermost(collecting.tensors))
     replace(c10d, "gather_object", collecting.objects)
     for name in ("all_gather_object", "gather_object"):
         replace(c10d, name, as_one)

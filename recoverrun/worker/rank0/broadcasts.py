@@ -22,6 +22,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ft_collectives.communicators.errors import MembersChanged, PeerLost
+from ft_collectives.communicators.script_modes import caller_of
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.results import completed
 from ft_collectives.process_group.substitutes import (
@@ -64,7 +65,7 @@ class Broadcasts:
             group, root = called(signature, args, kwargs)
             if group is None:
                 return original(*args, **kwargs)
-            caller = sys._getframe(1)
+            caller = caller_of(sys._getframe(1))
             tensor: Any = kwargs.get("tensor", args[0] if args else None)
 
             def speak(site: CallSite) -> Any:
@@ -89,7 +90,7 @@ class Broadcasts:
             group, root = called(signature, args, kwargs)
             if group is None or roots_are_substituted() or self._arrives:
                 return original(*args, **kwargs)
-            caller = sys._getframe(1)
+            caller = caller_of(sys._getframe(1))
             said: Any = kwargs.get("object_list", args[0] if args else None)
 
             def speak(site: CallSite) -> Any:

@@ -19,6 +19,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from ft_collectives.communicators.c10d import options
 from ft_collectives.communicators.errors import PeerLost
+from ft_collectives.communicators.script_modes import caller_of
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitutes import ObjectCallSite, requiring_roots
 from recoverrun.worker.rank0.broadcasts import Broadcasts, called, is_torch_itself
@@ -40,7 +41,7 @@ class Scatters:
         signature = inspect.signature(original)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            caller = sys._getframe(1)
+            caller = caller_of(sys._getframe(1))
             if caller.f_globals.get("__name__") == GRADIENTS:
                 try:
                     return original(*args, **kwargs)

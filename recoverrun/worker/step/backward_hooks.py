@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ft_collectives.communicators.script_modes import aside
+from ft_collectives.communicators.script_modes import aside, caller_of
 from recoverrun.worker.step.interfaces import HearsBackwards
 
 
@@ -17,7 +17,6 @@ class BackwardHooks:
         self._driver = driver
         self._look = look
         self._depth = 0
-        self._hooks = False  # a hook is being registered
 
     def one(self, losses: Any) -> "_Backward":
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
@@ -64,15 +63,9 @@ class BackwardHooks:
         """`Tensor.register_post_accumulate_grad_hook`: gradients are used while backward runs."""
 
         def wrapper(tensor: Any, hook: Any) -> Any:
-            # A mode of the script is asked for it first and calls again: by whom, the outer knows.
-            inner, self._hooks = self._hooks, True
-            try:
-                handle = original(tensor, hook)
-            finally:
-                self._hooks = inner
-            caller = sys._getframe(1).f_globals.get("__name__", "")
-            theirs = caller.partition(".")[0] not in ("torch", "recoverrun")
-            if theirs and not inner and tensor.requires_grad:
+            handle = original(tensor, hook)
+            caller = caller_of(sys._getframe(1)).f_globals.get("__name__", "")
+            if tensor.requires_grad and caller.partition(".")[0] not in ("torch", "recoverrun"):
                 self._driver.hooks_gradients()
             return handle
 

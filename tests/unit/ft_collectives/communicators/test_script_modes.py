@@ -1,14 +1,23 @@
 """Modes of the script do not hear of our own calls of torch."""
 
+import sys
 import threading
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, cast
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ft_collectives.communicators.script_modes import Modes, aside, of_script, within
+from ft_collectives.communicators.script_modes import (
+    Modes,
+    aside,
+    caller_of,
+    of_script,
+    outermost,
+    within,
+)
 
 
 class Function(TorchFunctionMode):
@@ -112,3 +121,46 @@ def test_another_thread_is_in_no_mode_of_this_one() -> None:
         other.join()
 
     assert known == [Modes()]
+
+
+class Again(TorchFunctionMode):
+    """A mode of the script's, which hears of each call and passes it on."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.heard.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_wrapper_is_called_once_whatever_modes_call_again(depth: int) -> None:
+    calls: list[str] = []
+
+    def counted(original: Any) -> Any:
+        def wrapper(*args: Any) -> Any:
+            calls.append(caller_of(sys._getframe(1)).f_code.co_name)
+            return original(*args)
+
+        return wrapper
+
+    def asking(tensor: torch.Tensor) -> torch.Tensor:  # as a function of torch is written
+        if torch.overrides.has_torch_function((tensor,)):
+            return cast(
+                "torch.Tensor", torch.overrides.handle_torch_function(public[0], (), tensor)
+            )
+        return tensor + 1
+
+    public = [outermost(counted)(asking)]
+    modes = [Again() for _ in range(depth)]
+    with ExitStack() as around:
+        for mode in modes:
+            around.enter_context(mode)
+        for number in range(2):
+            assert float(public[0](torch.zeros(()))) == 1.0, number
+
+    assert calls == [test_a_wrapper_is_called_once_whatever_modes_call_again.__name__] * 2
+    assert all(mode.heard.count(public[0]) == 2 for mode in modes)

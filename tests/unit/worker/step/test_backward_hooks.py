@@ -192,27 +192,6 @@ def test_a_forward_that_ddp_has_not_seen_as_its_own_is_reduced_by_us() -> None:
     assert not driver.runtime.mode.active
 
 
-def test_a_hook_of_ours_that_a_mode_of_the_script_has_asked_for_again_is_no_matter() -> None:
-    driver = Told()
-    driver.hooks_gradients = lambda: driver.told.append("hooked")  # type: ignore[method-assign]
-    module = _module("recoverrun.worker.strategies.ddp", driver)
-    mode = ModuleType("modes")  # of the script
-    exec("def again(function, *args):\n    return function(*args)", mode.__dict__)
-    hooked: Any = None
-
-    def original(tensor: Any, hook: Any) -> Any:
-        calls.append(hook)
-        return mode.again(hooked, tensor, hook) if len(calls) == 1 else None
-
-    calls: list[Any] = []
-    hooked = module.register = driver.backwards.hooking(original)
-
-    module.hook(torch.zeros(1, requires_grad=True))
-
-    assert len(calls) == 2
-    assert not driver.told
-
-
 @pytest.mark.parametrize("module", ["torch.distributed.fsdp", "recoverrun.worker.strategies.ddp"])
 def test_hooks_of_torch_s_own_and_of_ours_are_no_matter(module: str) -> None:
     driver = Told()
