@@ -37,7 +37,7 @@ class BegunSnapshot:
     apart: bytearray = field(default_factory=bytearray)
     _waiting: list[torch.Tensor] = field(default_factory=list)  # copied by the thread
     _marks: list[tuple[int, int]] = field(default_factory=list)
-    """Where each of these lay, and how often it had changed."""
+    """The address of each of these, and its count of changes."""
     _bay: Bay | None = None
 
     @property

@@ -134,7 +134,6 @@ def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
         assert (state.context.values, state.assumed) == ({"x": 7}, False)
 
     """A rank that holds more than others, as rank 0 does that counts for all, speaks for itself."""
-    """What one rank alone holds, as rank 0 does that counts for all, does not speak for others."""
     team = Team(program=lambda x: x)
     team.survivors[1].executor.influence.matters = lambda key, value: False
     team.inherit(left_at_top())
