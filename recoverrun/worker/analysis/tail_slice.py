@@ -39,7 +39,7 @@ class Tail:
 
     code: CodeType
     written: dict[Path, str]  # the paths that it tells, each with its variable
-    begins: dict[Path, tuple[str, CodeType]]  # those it reads before it writes them, and how to
+    begins: dict[Path, str]  # all paths that it writes: what they are before is their variable's
     reads: frozenset[str]  # names that it reads, of variables and attributes
     given: frozenset[Path]  # the other paths that it reads
     calls: frozenset[str]  # built-in functions that it calls
@@ -107,14 +107,10 @@ def _compiled(
     if replaced.around:
         return None  # what holds a path that is written is read as a whole
     ast.fix_missing_locations(module)
-    begins = {
-        path: (name, compile(ast.Expression(_expression(path)), filename, "eval"))
-        for path, name in variables.items()
-    }
     return Tail(
         code=compile(module, filename, "exec"),
         written={path: name for path, name in variables.items() if path in told},
-        begins=begins,
+        begins=variables,
         reads=names,
         given=frozenset(path for one in kept for path in _read(one)) - written,
         calls=frozenset(name for one in kept for name in _called(one)),
@@ -173,14 +169,6 @@ class _Replaced(ast.NodeTransformer):
 def identifier(path: Path) -> str:
     """The last name on the way that is no key of an entry."""
     return next(name for name in reversed(path) if not name.startswith("["))
-
-
-def _expression(path: Path) -> ast.expr:
-    return ast.parse(path[0] + "".join(_step(name) for name in path[1:]), mode="eval").body
-
-
-def _step(name: str) -> str:
-    return name if name.startswith("[") else f".{name}"
 
 
 def _is_within_another(path: Path, paths: set[Path]) -> bool:

@@ -66,18 +66,18 @@ class Tails:
 def _executed(tail: Tail, module: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
     """The variables after the slice was executed; none if it cannot be."""
     made: dict[str, Any] = {}
-    seen: Any = ChainMap(made, names)  # type: ignore[arg-type]
-    if not _is_harmless(tail, {**module, **names}):
+    there = {**module, **names}
+    if not _is_harmless(tail, there):
         return {}
+    for path, variable in tail.begins.items():
+        began = _at(path, there)
+        if began is ABSENT:
+            continue  # it is written before it is read
+        if not _is_told(began, CARRIED_TENSOR_BYTES):
+            return {}
+        made[variable] = began.detach().clone() if _is_tensor(began) else copied(began)
+    seen: Any = ChainMap(made, names)  # type: ignore[arg-type]
     try:
-        for variable, value in tail.begins.values():
-            try:
-                began = eval(value, module, seen)
-            except (AttributeError, KeyError, NameError):
-                continue  # it is written before it is read
-            if not _is_told(began, CARRIED_TENSOR_BYTES):
-                return {}
-            made[variable] = began.detach().clone() if _is_tensor(began) else copied(began)
         with torch.no_grad():
             exec(tail.code, module, seen)
     except Exception:
