@@ -69,7 +69,7 @@ def errors(found: dict[str, Any]) -> list[dict[str, Any]]:
     ("within", "options", "check", "words", "mend"),
     [
         pytest.param(
-            ("prlimit", "--nofile=100:100"), (), "limits", "100 open files", "--ulimit nofile",
+            ("prlimit", "--nofile=20:20"), (), "limits", "20 open files", "--ulimit nofile",
             id="few open files",
         ),
         pytest.param(

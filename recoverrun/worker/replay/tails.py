@@ -111,9 +111,10 @@ def _part(owner: Any, name: str) -> Any:
         return dict.get(owner, ast.literal_eval(name[1:-1]), ABSENT) if kind in DICTS else ABSENT
     if kind in TENSORS:
         return getattr(owner, name) if name in OF_TENSORS else ABSENT
-    if any(hasattr(vars(one).get(name), "__set__") for one in kind.__mro__):
-        return ABSENT  # a property comes first
-    return attributes(owner).get(name, ABSENT)
+    of_class = next((vars(one)[name] for one in kind.__mro__ if name in vars(one)), ABSENT)
+    if hasattr(of_class, "__get__"):
+        return ABSENT  # a property, or a method
+    return attributes(owner).get(name, of_class)
 
 
 def _is_plain(value: Any, depth: int = DEPTH) -> bool:

@@ -88,6 +88,13 @@ def test_no_code_of_the_script_runs() -> None:
     assert not meter.asked
 
 
+def test_a_value_of_the_class_is_as_plain_as_one_of_the_object() -> None:
+    state = type("State", (), {"mean": 1.0})()
+
+    assert behind(here() | {"state": state})["state", "mean"] == 0.9 * 1.0 + 0.1 * 3.0
+    assert "mean" not in vars(state)
+
+
 def test_a_property_is_not_asked() -> None:
     meter = Meter()
     text = TEXT.replace(b"loss.item()", b"meter.state")
