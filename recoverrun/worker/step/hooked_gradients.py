@@ -14,7 +14,7 @@ class HookedGradients:
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._hooked = False
+        self._hooked = self._gives_back = False
         self._forward = False  # one has begun whose backward is not over
 
     def refusal(self, strategy: Strategy) -> str:
@@ -26,6 +26,7 @@ class HookedGradients:
         self._hooked, worker = True, self._worker
         if worker.strategy is not None and worker.strategy.early:
             worker.refuse(IN_BACKWARD, snapshots=not worker.protected)
+            self._gives_back = True
             self._give_back()
 
     def forward_begins(self) -> None:
@@ -33,12 +34,11 @@ class HookedGradients:
 
     def backward_done(self) -> None:
         self._forward = False
-        if self._hooked:
-            self._give_back()
+        self._give_back()
 
     def _give_back(self) -> None:
         """DDP reduces in the backward of a forward that it has prepared for it. Where we have kept
         it out of one, the gradients of that one are ours to reduce.
         """
-        if not self._forward and self._worker.refusal == IN_BACKWARD:
+        if self._gives_back and not self._forward:
             self._worker.give_back()

@@ -22,7 +22,6 @@ class Told:
     def __init__(self, *, early: bool = True, by_hand: bool = False) -> None:
         self.told: list[Any] = []
         self.strategy = None if by_hand else SimpleNamespace(early=early)
-        self.refusal = ""
         self.unvoted = None
         self.failpoints = Failpoints("", 0, before=lambda: None)
         self.protected = True
@@ -46,7 +45,6 @@ class Told:
 
     def refuse(self, reason: str, *, snapshots: bool) -> None:
         assert not snapshots, "gradients are ours to reduce"
-        self.refusal = reason
         self.refusals.append(reason)
 
     def give_back(self) -> None:
