@@ -65,6 +65,33 @@ def paths_written(statement: ast.stmt) -> set[Path] | None:
     return None
 
 
+def is_rebound_and_changed(statements: Sequence[ast.stmt]) -> bool:
+    """True if one path is given another value by them, and changed in place, too: that value may be
+    a part of something else, as `x.detach()` is.
+    """
+    rebound, changed = set[Path](), set[Path]()
+    for node in (inner for one in statements for inner in walk(one)):
+        match node:
+            case ast.Assign(targets=targets):
+                parts = [part for one in targets for part in _parts(one)]
+                rebound |= {path_of(part) for part in parts}
+                others = [part for part in parts if not path_of(part)]
+                changed |= {path for part in others for path in _target(part) or ()}
+            case ast.AnnAssign(target=target):
+                rebound.add(path_of(target))
+            case ast.AugAssign(target=target):
+                changed |= _target(target) or set()
+            case ast.Expr(value=ast.Call() as call):
+                changed |= _changed_by(call) or set()
+    return not changed.isdisjoint(rebound)
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, ast.Tuple | ast.List):
+        return [part for one in target.elts for part in _parts(one)]
+    return [target]
+
+
 def _joined(parts: Sequence[set[Path] | None]) -> set[Path] | None:
     found = set[Path]()
     for one in parts:
@@ -118,6 +145,8 @@ def _is_pure(expression: ast.AST) -> bool:
                 pass
             case ast.Call():
                 return False
+            case ast.keyword(arg=None | "out"):
+                return False  # it is written to, or may be
             case ast.Name(id=name) | ast.Attribute(attr=name) if name.startswith("__"):
                 return False  # private, or magic
     return True

@@ -23,6 +23,7 @@ from recoverrun.worker.analysis.pure_statements import (
     KEEPS,
     Path,
     changes_owner,
+    is_rebound_and_changed,
     path_of,
     paths_written,
 )
@@ -106,6 +107,8 @@ def _compiled(
     module = ast.Module([replaced.visit(copy.deepcopy(one)) for one in kept], [])
     if replaced.around:
         return None  # what holds a path that is written is read as a whole
+    if is_rebound_and_changed(kept):
+        return None
     ast.fix_missing_locations(module)
     return Tail(
         code=compile(module, filename, "exec"),

@@ -8,6 +8,7 @@ for itself is what there is now (`lost_rank`).
 """
 
 import ast
+import copy
 from collections import ChainMap, deque
 from collections.abc import Mapping, Set
 from types import ModuleType
@@ -25,7 +26,7 @@ from recoverrun.worker.context.slot_context import (
     CARRIED_TENSOR_BYTES,
     Key,
 )
-from recoverrun.worker.context.values import copied, is_kept, is_simple, is_small_tensor
+from recoverrun.worker.context.values import is_kept, is_simple, is_small_tensor
 from recoverrun.worker.replay.influence import Influence
 from recoverrun.worker.tracking.microbatches import Place
 
@@ -59,7 +60,7 @@ class Tails:
         for path, variable in tail.written.items():
             key: Key = path if path[1:] else path[0]
             if _travels(key, made.get(variable, ABSENT)):
-                found[key] = made[variable]
+                found[key] = _copy(made[variable])
         return found
 
 
@@ -75,7 +76,7 @@ def _executed(tail: Tail, module: dict[str, Any], names: Mapping[str, Any]) -> d
             continue  # it is written before it is read
         if not _is_told(began, CARRIED_TENSOR_BYTES):
             return {}
-        made[variable] = began.detach().clone() if _is_tensor(began) else copied(began)
+        made[variable] = _copy(began)
     seen: Any = ChainMap(made, names)  # type: ignore[arg-type]
     try:
         with torch.no_grad():
@@ -140,8 +141,9 @@ def _is_told(value: Any, most: int) -> bool:
     return is_kept(kind) and (is_simple(value) or is_small_tensor(value, most))
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+def _copy(value: Any) -> Any:
+    """A copy that shares nothing with what the script changes in place."""
+    return value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
 def _name_of(key: Key) -> str:

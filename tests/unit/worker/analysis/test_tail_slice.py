@@ -50,6 +50,11 @@ def test_computed_values_are_told_and_updates_are_left_out() -> None:
         "meter.update(loss.item())\nx = meter.mean",
         "x = total\ntotal, y = train(x), 1\nx = total",
         "state.x = loss.item()\nlog = dict(state)\nkeep = state",
+        "x = loss.detach()\nx.mul_(2)",
+        "x = y\nx += 1",
+        "x = y\nx[0] = 1",
+        "x, y = y, loss\nx.append(1)",
+        "x = torch.cat([a, b], out=c)",
     ],
 )
 def test_nothing_is_told_of_what_other_code_makes(rest: str) -> None:
