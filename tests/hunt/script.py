@@ -11,6 +11,7 @@ from tests.hunt.plan import SHARDED, STEPS, Plan
 from tests.hunt.streams import Stream, stream_of
 
 HEAD = """\
+import ctypes
 import os
 import random
 {imports}import signal
@@ -77,7 +78,7 @@ SUICIDE = """\
 """
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-CRASH = "__import__('ctypes').CDLL(None).kill(os.getpid(), signal.SIGKILL)"
+CRASH = "ctypes.CDLL(None).kill(os.getpid(), signal.SIGKILL)"
 """As a library in C does, which nobody asks before."""
 
 AGAIN = {"poison": "pass", "exits": "raise SystemExit(3)", "leaves": "os._exit(3)"}
