@@ -17,6 +17,9 @@ _STATEMENT = re.compile(
 )
 _WORD = re.compile(rb"\w+")
 _BINDS_RANK = re.compile(rb"(?im)^[^\n#=]*=[^=\n].*rank")
+_FUNCTION_OR_CLASS = re.compile(
+    rb"(?m)^(?:async[ \t]+def|def|class)\b.*(?:\r?\n(?:[ \t)\]}#].*)?)*"
+)
 _CONTINUED = re.compile(rb"\\\r?\n")
 
 DYNAMIC_IMPORTS = (b"importlib", b"__import__", b"runpy", b"exec(", b"execfile")
@@ -60,13 +63,23 @@ def exports_of(
     """
     found: dict[str, BoundNames] = {}
     for path, text in sources.items():
-        if _BINDS_RANK.search(text) is None or (tree := parse(path, text)) is None:
+        if not _may_export(text) or (tree := parse(path, text)) is None:
             continue
         names, module = bound_names(tree).exports, _module(path)
         if (other := found.get(module)) is not None:
             names = BoundNames(names.ranks & other.ranks, names.flags & other.flags)
         found[module] = names
     return {module: names for module, names in found.items() if names != BoundNames()}
+
+
+def _may_export(text: bytes) -> bool:
+    """True if statements of the module itself may bind a name to a rank, judged by the text.
+
+    Names that its functions and classes bind, others cannot import, unless they are `global`.
+    """
+    if _BINDS_RANK.search(text) is None:
+        return False
+    return b"global" in text or _BINDS_RANK.search(_FUNCTION_OR_CLASS.sub(b"", text)) is not None
 
 
 def imported_exports(text: bytes, exports: Exports) -> Exports:
