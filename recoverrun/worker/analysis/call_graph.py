@@ -1,31 +1,27 @@
-"""A call graph over many modules, by bare names: it finds the names that lead to a `.backward()`.
+"""A call graph over many modules, by names: it finds the names that lead to a `.backward()`.
 
-A name stands for every function and method of that name anywhere. This errs on one side only: a
-loop may be instrumented that needs no instrumentation, which costs a call per iteration. A loop
-that is missed costs the script its protection, so aliases (`self.fwd = self._body`), partials,
-callbacks (`fit(step=train_step)`) and instances that are called are followed too.
+A name stands for every function and method of that name anywhere; only local variables are known by
+their scopes (`scoped_names`). This errs on one side only: a loop may be instrumented that needs no
+instrumentation, which costs a call per iteration. A loop that is missed costs the script its
+protection, so aliases (`self.fwd = self._body`), partials, callbacks (`fit(step=train_step)`),
+closures, decorators and instances that are called are followed too (`call_facts`).
 """
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
-from recoverrun.worker.analysis.reachability import RESULT, LayeredSet, Reachability
-from recoverrun.worker.analysis.syntax_trees import children, walk
+from recoverrun.worker.analysis.bare_names import BACKWARD
+from recoverrun.worker.analysis.call_facts import CallFacts, CallSites, Project
+from recoverrun.worker.analysis.reachability import LayeredSet, Reachability
+from recoverrun.worker.analysis.scoped_names import OF_ANY, OF_OBJECT, words_of
+from recoverrun.worker.analysis.syntax_trees import walk
 
-BACKWARD = frozenset({"backward", "manual_backward"})
-
-# Entering a class means entering one of these; by their bare names they would match everything.
-CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__call__"})
-
-IDENTIFIER = re.compile(r"\w+")
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-CallSites = tuple[set[str], set[str]]
-"""Names of what is called, and of what is passed to a call."""
+_NO_WORD = bytes(
+    one if chr(one).isalnum() or one in b"_" or one > 127 else 32 for one in range(256)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,216 +29,75 @@ class BackwardNames:
     """The names from which a backward is reachable."""
 
     names: frozenset[str]
-    functions: frozenset[str]  # those defined by `def`: passing one to a call counts as calling it
+    functions: frozenset[str]  # passing one of these to a call counts as calling it
+    module: str = ""  # the one whose local names are asked for
+    project: Project | None = None
 
-    def reached_by(self, nodes: Iterable[ast.AST]) -> bool:
-        """True if executing these nodes may run a backward."""
-        return bool(self.names) and self.called_at(_call_sites(nodes))
+    def of(self, module: str) -> "BackwardNames":
+        """Return the same, to be asked for the local names of `module`."""
+        return replace(self, module=module)
 
     def called_at(self, sites: CallSites) -> bool:
         """True if code with these call sites may run a backward."""
         calls, passed = sites
         return not calls.isdisjoint(self.names) or not passed.isdisjoint(self.functions)
 
+    def calls_in(self, tree: ast.Module) -> "BackwardCalls":
+        """Return the calls of a module that may run a backward."""
+        sites = CallFacts(tree, self.module, self.project).sites() if self.names else ()
+        return BackwardCalls(tuple(node for node, _, at in sites if self.called_at(at)))
+
+
+class BackwardCalls:
+    """The calls of a module that may run a backward."""
+
+    def __init__(self, nodes: Iterable[ast.Call]) -> None:
+        self._nodes = {id(node): node for node in nodes}
+
+    def reached_by(self, nodes: Iterable[ast.AST]) -> bool:
+        """True if executing these nodes of the module may run a backward."""
+        return bool(self._nodes) and any(
+            id(one) in self._nodes for node in nodes for one in walk(node)
+        )
+
 
 class CallGraph:
-    """Calls, aliases and parameters of the modules added so far, and what leads to a backward."""
+    """The facts of the modules added so far, and the names that lead to a backward by these."""
 
-    def __init__(self) -> None:
-        self.aliases: dict[str, set[str]] = {}  # of modules added here, not to graphs below
-        self._reach = Reachability()
+    def __init__(self, project: Project | None = None, reach: Reachability | None = None) -> None:
+        self._project = project
+        self._reach = Reachability() if reach is None else reach
         for name in BACKWARD:
             self._reach.add_reaching(name)
             self._reach.add_called(name)
 
     def extension(self) -> "CallGraph":
         """Return a graph to which modules can be added without a change to this one."""
-        graph = CallGraph()
-        graph._reach = self._reach.extension()
-        return graph
+        return CallGraph(self._project, self._reach.extension())
 
     @property
     def called(self) -> LayeredSet:
         return self._reach.called
 
-    @property
-    def makers(self) -> LayeredSet:
-        """Names of functions that may return a function."""
-        return self._reach.makers
-
     def mark_training(self, names: Iterable[str]) -> None:
         """Let these names lead to a backward, though their sources do not show it."""
         for name in names:
-            self._reach.add_function(name)
-            self._reach.add_reaching(name)
+            for known in (name, OF_OBJECT + name, OF_ANY + name):
+                self._reach.add_function(known)
+                self._reach.add_reaching(known)
 
     def backward_names(self) -> BackwardNames:
-        """Return what leads to a backward, as far as the modules added so far tell."""
-        names = self._reach.reaching.all()
         return BackwardNames(
-            names, frozenset(name for name in names if name in self._reach.functions)
+            self._reach.reaching.all(), self._reach.handed.all(), project=self._project
         )
 
     def relevant_names(self) -> frozenset[str]:
         """Return the names of which a module must contain one to add to `backward_names`."""
-        return self._reach.standing_for.all().union(self._reach.receivers())
+        return frozenset(word for name in self._reach.standing_for.all() for word in words_of(name))
 
-    def add(self, tree: ast.Module) -> CallSites:
+    def add(self, tree: ast.Module, module: str = "") -> CallSites:
         """Add a module. Returns the call sites in its loops."""
-        loop_calls: CallSites = set(), set()
-        # A node, the functions around it, the class that it stands directly in, and whether a loop
-        # is around. Not recursive: a long sum nests as deep as it has terms.
-        todo: list[tuple[ast.AST, tuple[str, ...], str, bool]] = [(tree, (), "", False)]
-        while todo:
-            node, owners, class_name, loops = todo.pop()
-            match node:
-                case ast.Name() | ast.Constant():
-                    continue
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    owners = (*owners, self._add_function(node, owners, class_name))
-                    class_name = ""
-                case ast.ClassDef():
-                    self._reach.add_maker(node.name)
-                    class_name = node.name
-                case ast.Lambda():
-                    self._make_all(owners)
-                case ast.Call():
-                    self._add_call(node, owners, loop_calls if loops else None)
-                case ast.For() | ast.While() | ast.AsyncFor():
-                    loops = True
-                case ast.Assign():
-                    for target in node.targets:
-                        self._alias(target, node.value)
-                case ast.Import() | ast.ImportFrom():
-                    for alias in node.names:
-                        if alias.asname:
-                            self._stand(alias.asname, {alias.name})
-                case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
-                    self._alias(node.target, node.value)
-                case _:
-                    pass
-            todo += [(child, owners, class_name, loops) for child in children(node)]
-        return loop_calls
-
-    def _add_function(self, node: Function, owners: tuple[str, ...], class_name: str) -> str:
-        name = class_name if class_name and node.name in CONSTRUCTORS else node.name
-        self._reach.add_function(name)
-        self._make_all(owners)
-        positional = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
-        defaults = node.args.defaults
-        for arg, default in zip(
-            positional[len(positional) - len(defaults) :], defaults, strict=True
-        ):
-            self._stand(arg, references(default))
-        if class_name and positional and not is_static(node):
-            positional = positional[1:]
-        self._reach.add_parameters(name, tuple(positional))
-        return name
-
-    def _add_call(
-        self, node: ast.Call, owners: tuple[str, ...], loop_calls: CallSites | None
-    ) -> None:
-        callee = name_of(node.func)
-        passed = _passed(node)
-        if loop_calls is not None:
-            loop_calls[0].add(callee)
-            loop_calls[1].update(passed)
-        for owner in owners:
-            for name in passed:
-                self._reach.add_passing(owner, name)
-            if callee:
-                self._reach.add_call(owner, callee)
-        if not callee:
-            return
-        self._reach.add_called(callee)
-        for position, argument in enumerate(node.args):
-            for name in references(argument):
-                self._reach.add_argument(callee, position, name)
-        for keyword in node.keywords:
-            if keyword.arg is not None:
-                self._stand(keyword.arg, references(keyword.value))
-
-    def _alias(self, target: ast.expr, value: ast.expr) -> None:
-        for name in assigned_names(target):
-            self._stand(name, references(value))
-
-    def _stand(self, name: str, sources: Iterable[str]) -> None:
-        """Let `name` stand for each of `sources`."""
-        for source in sources:
-            self.aliases.setdefault(name, set()).add(source)
-            self._reach.add_alias(name, source)
-
-    def _make_all(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._reach.add_maker(name)
-
-
-def name_of(node: ast.AST) -> str:
-    """Return the bare name under which an expression is known: `b` for `a.b`, "" for none."""
-    match node:
-        case ast.Name():
-            return node.id
-        case ast.Attribute():
-            return node.attr
-        case ast.Subscript():
-            return name_of(node.value)
-        case _:
-            return ""
-
-
-def _call_sites(nodes: Iterable[ast.AST]) -> CallSites:
-    calls: set[str] = set()
-    passed: set[str] = set()
-    for root in nodes:
-        for node in walk(root):
-            if isinstance(node, ast.Call):
-                calls.add(name_of(node.func))
-                passed |= _passed(node)
-    return calls - {""}, passed
-
-
-def _passed(node: ast.Call) -> set[str]:
-    values = [*node.args, *(keyword.value for keyword in node.keywords)]
-    return {name_of(value) for value in values if isinstance(value, ast.Name | ast.Attribute)}
-
-
-def assigned_names(target: ast.expr) -> Iterator[str]:
-    if isinstance(target, ast.Tuple | ast.List):
-        for element in target.elts:
-            yield from assigned_names(element)
-    elif name := name_of(target):
-        yield name
-
-
-def references(value: ast.expr) -> set[str]:
-    """Return the names of functions that the value may be, or call.
-
-    The result of a call is written `name()`: it is a function only if `name` makes functions.
-    """
-    match value:
-        case ast.Name() | ast.Attribute():
-            return {name_of(value)}
-        case ast.Lambda():
-            return _call_sites([value.body])[0]
-        case ast.Call():
-            parts = [*value.args, *(keyword.value for keyword in value.keywords)]
-            made = {f"{name_of(value.func)}{RESULT}"}
-            # A wrapper returns what it was given: partial(step), compile(step), prepare(step).
-            return made.union(*(references(part) - BACKWARD for part in parts))
-        case ast.IfExp():
-            return references(value.body) | references(value.orelse)
-        case ast.BoolOp():
-            return set().union(*(references(part) for part in value.values))
-        case ast.Dict():
-            return set().union(*(references(part) for part in value.values))
-        case ast.Tuple() | ast.List() | ast.Set():
-            return set().union(*(references(part) for part in value.elts))
-        case _:
-            return set()
-
-
-def is_static(node: Function) -> bool:
-    return any(name_of(decorator) == "staticmethod" for decorator in node.decorator_list)
+        return CallFacts(tree, module, self._project).tell(self._reach)
 
 
 def build_call_graph(
@@ -257,7 +112,8 @@ def build_call_graph(
     A name can only come to lead to a backward through a file with a name that leads there, so only
     such files are parsed: the result is that of parsing all of them, at a fraction of the time.
     """
-    graph = CallGraph()
+    sources = list(sources)
+    graph = CallGraph(project_of(sources))
     graph.mark_training(training)
     waiting = {name: (text, identifiers_in(text)) for name, text in sources}
     parsed: dict[str, CallSites] = {}
@@ -272,9 +128,24 @@ def build_call_graph(
             text, _ = waiting.pop(name)
             tree = parse(name, text)
             if tree is not None:
-                parsed[name] = graph.add(tree)
+                parsed[name] = graph.add(tree, name)
+
+
+def project_of(sources: Iterable[tuple[str, bytes]]) -> Project:
+    """Return what tells the modules and functions of these files from others."""
+    modules, functions, others = set[str](), set[bytes](), set[bytes]()
+    for path, text in sources:
+        modules.update(PurePath(path).with_suffix("").parts)
+        functions.update(_FUNCTION.findall(text))
+        others.update(_ASSIGNED.findall(text))
+    names = frozenset(name.decode(errors="replace") for name in functions - others)
+    return Project(frozenset(modules), names)
+
+
+_FUNCTION = re.compile(rb"(?m)^(?:async[ \t]+)?def[ \t]+(\w+)")
+_ASSIGNED = re.compile(rb"(?m)^(?:class[ \t]+)?(\w+)[ \t]*[:=(]")
 
 
 def identifiers_in(text: bytes) -> frozenset[str]:
     """Return everything in a source file that may be a name."""
-    return frozenset(IDENTIFIER.findall(text.decode(errors="replace")))
+    return frozenset(text.translate(_NO_WORD).decode(errors="replace").split())

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Container, Iterable
 
-from recoverrun.worker.analysis.call_graph import CONSTRUCTORS
+from recoverrun.worker.analysis.bare_names import CONSTRUCTORS
 from recoverrun.worker.analysis.syntax_trees import children
 
 

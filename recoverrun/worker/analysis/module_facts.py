@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from recoverrun.worker.analysis.call_graph import (
+from recoverrun.worker.analysis.bare_names import (
     CONSTRUCTORS,
     assigned_names,
     is_static,

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recoverrun.worker.analysis.access_paths import access_path, read_paths
-from recoverrun.worker.analysis.call_graph import BackwardNames, build_call_graph, name_of
+from recoverrun.worker.analysis.bare_names import RESULT, name_of
+from recoverrun.worker.analysis.call_graph import BackwardCalls, build_call_graph
 from recoverrun.worker.analysis.handed_names import HandedNames
 from recoverrun.worker.analysis.module_facts import (
     CodeFacts,
@@ -27,7 +28,6 @@ from recoverrun.worker.analysis.module_facts import (
     facts_of,
     facts_of_code,
 )
-from recoverrun.worker.analysis.reachability import RESULT
 from recoverrun.worker.analysis.scopes import free_reads
 from recoverrun.worker.analysis.syntax_trees import gc_paused, walk
 from recoverrun.worker.instrumentation import Loop
@@ -169,7 +169,7 @@ def slice_before_backward(loop: Loop, texts: Texts) -> SliceNames | None:
         if tree is None or node is None:
             return None
         graph, _ = build_call_graph(texts.sources.items(), lambda name, _: texts.tree(name))
-        head = _until_backward(node, graph.backward_names())
+        head = _until_backward(node, graph.backward_names().of(loop.filename).calls_in(tree))
         if not head:
             return None
         project = _Project.of({name: texts.facts(name) for name in texts.sources})
@@ -230,11 +230,9 @@ def _surely_calls(
     return False
 
 
-def _until_backward(node: AnyLoop, backward_names: BackwardNames) -> list[ast.AST]:
+def _until_backward(node: AnyLoop, calls: BackwardCalls) -> list[ast.AST]:
     """Return the loop's header, and its statements up to the last that may run a backward."""
-    reaching = [
-        at for at, statement in enumerate(node.body) if backward_names.reached_by([statement])
-    ]
+    reaching = [at for at, statement in enumerate(node.body) if calls.reached_by([statement])]
     if not reaching:
         return []
     header = [node.test] if isinstance(node, ast.While) else [node.iter, node.target]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 from recoverrun.worker.analysis.access_paths import derived_paths, written_paths
-from recoverrun.worker.analysis.call_graph import BACKWARD, name_of
+from recoverrun.worker.analysis.bare_names import BACKWARD, name_of
 from recoverrun.worker.analysis.rank_conditions import BoundNames, rank0_conditions
 from recoverrun.worker.analysis.scopes import scope_nodes
 from recoverrun.worker.analysis.syntax_trees import blocks, walk

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from recoverrun.worker.analysis.access_paths import access_path
-from recoverrun.worker.analysis.call_graph import name_of
+from recoverrun.worker.analysis.bare_names import name_of
 from recoverrun.worker.analysis.syntax_trees import walk
 
 RANK0_FLAGS = frozenset(

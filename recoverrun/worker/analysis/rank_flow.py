@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, name_of
+from recoverrun.worker.analysis.bare_names import CONSTRUCTORS, name_of
 from recoverrun.worker.analysis.scopes import bound_by, local_names, scope_nodes
 from recoverrun.worker.analysis.syntax_trees import children, walk
 from recoverrun.worker.instrumentation import Loop

@@ -9,7 +9,7 @@ In epoch 0 no comparison of arguments shows that they are each rank's own; the t
 import ast
 from collections.abc import Iterable, Mapping
 
-from recoverrun.worker.analysis.call_graph import name_of
+from recoverrun.worker.analysis.bare_names import name_of
 from recoverrun.worker.analysis.rank_flow import (
     MOST_FUNCTIONS,
     Flow,

@@ -31,7 +31,7 @@ def outer_parts(node: ast.AST) -> list[ast.expr]:
     """Return the parts of a nested scope that are evaluated in the scope around it, in order."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            annotations = [arg.annotation for arg in _parameters(node.args)] + [node.returns]
+            annotations = [arg.annotation for arg in all_parameters(node.args)] + [node.returns]
             parts = [*node.decorator_list, *_defaults(node.args), *annotations]
             return [part for part in parts if part is not None]
         case ast.Lambda():
@@ -112,7 +112,8 @@ def target_names(target: ast.AST) -> frozenset[str]:
     return frozenset(bound_names([target]))
 
 
-def _parameters(arguments: ast.arguments) -> list[ast.arg]:
+def all_parameters(arguments: ast.arguments) -> list[ast.arg]:
+    """Return the parameters of a function, those behind `*` and `**` last."""
     ends = [arg for arg in (arguments.vararg, arguments.kwarg) if arg is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *ends]
 
@@ -172,7 +173,7 @@ def local_names(node: ast.AST) -> set[str]:
     if isinstance(node, COMPREHENSION):
         return {name for each in node.generators for name in target_names(each.target)}
     if isinstance(node, FUNCTION):
-        names = {arg.arg for arg in _parameters(node.args)} | scope_names(inside)
+        names = {arg.arg for arg in all_parameters(node.args)} | scope_names(inside)
         return names - declared_names(inside)
     return set()  # The names of a class are nobody else's, not even its methods'.
 

@@ -20,10 +20,10 @@ from types import CodeType, ModuleType
 from typing import Never
 
 from recoverrun.worker import own_files
+from recoverrun.worker.analysis.call_facts import CallSites
 from recoverrun.worker.analysis.call_graph import (
     BackwardNames,
     CallGraph,
-    CallSites,
     build_call_graph,
     identifiers_in,
 )
@@ -117,8 +117,9 @@ class Instrumenter:
         words = [word for word in hints.words if any(word in text for text in texts)]
         training = frozenset[str]().union(*(hints.words[word] for word in words))
         with gc_paused():
-            graph, loop_calls = build_call_graph(sources.items(), parse_or_none, training)
-            exports = exports_of(sources, parse_or_none)
+            parse = functools.cache(parse_or_none)  # a file may matter to both
+            graph, loop_calls = build_call_graph(sources.items(), parse, training)
+            exports = exports_of(sources, parse)
         return cls(runtime, graph, loop_calls, exports)
 
     def code(
@@ -155,7 +156,7 @@ class Instrumenter:
             )
             if not asks and not backward_names.called_at(loop_calls):
                 return None
-            rewritten = instrument(tree, path, backward_names, data, exports)
+            rewritten = instrument(tree, path, backward_names.of(_real(path)), data, exports)
             code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
@@ -183,7 +184,7 @@ class Instrumenter:
         if (known := self.loop_calls.get(_real(path))) is not None:
             return self.backward_names, known
         graph = self.graph.extension()
-        loop_calls = graph.add(tree)
+        loop_calls = graph.add(tree, _real(path))
         graph.mark_training(training)
         return graph.backward_names(), loop_calls
 

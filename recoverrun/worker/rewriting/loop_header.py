@@ -9,7 +9,7 @@ plain: no call but of functions without effects, and no name that it binds.
 import ast
 import builtins
 
-from recoverrun.worker.analysis.call_graph import name_of
+from recoverrun.worker.analysis.bare_names import name_of
 from recoverrun.worker.instrumentation import WITHOUT_EFFECT
 
 PLAIN = (

@@ -10,7 +10,7 @@ import ast
 from dataclasses import dataclass
 from types import CodeType
 
-from recoverrun.worker.analysis.call_graph import BackwardNames
+from recoverrun.worker.analysis.call_graph import BackwardCalls, BackwardNames
 from recoverrun.worker.analysis.liveness import liveness_of
 from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, BoundNames, Exports
 from recoverrun.worker.analysis.rank_conditions import bound_names as rank_names
@@ -83,7 +83,8 @@ def instrument(
             raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
     asks = bool(exports) or text is None or RANK_WORDS.search(text) is not None
     bound = rank_names(tree, exports) if asks else None
-    rewriter = _Rewriter(filename, backward_names, _future_flags(tree), bound)
+    calls = backward_names.calls_in(tree)
+    rewriter = _Rewriter(filename, calls, _future_flags(tree), bound)
     rewriter.visit(tree)
     rank0_blocks = {} if bound is None else transform(tree, filename, bound)
     return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, rank0_blocks)
@@ -142,11 +143,11 @@ def _header(node: AnyLoop) -> ast.expr:
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(
-        self, filename: str, backward_names: BackwardNames, flags: int, bound: BoundNames | None
+        self, filename: str, backward_calls: BackwardCalls, flags: int, bound: BoundNames | None
     ) -> None:
         self.filename = filename
         self.bound = bound  # None: the module asks for no rank
-        self.backward_names = backward_names
+        self.backward_calls = backward_calls
         self.flags = flags
         self.loops: list[Loop] = []
         self.generators = 0
@@ -177,7 +178,7 @@ class _Rewriter(ast.NodeTransformer):
             all(map(_keeps_kind, node.decorator_list))
             and node.name != "__iter__"
             and _is_generator(node)
-            and not self.backward_names.reached_by(node.body)  # it trains: it is no source of data
+            and not self.backward_calls.reached_by(node.body)  # it trains: it is no source of data
         )
         self._visit_within(node)
         if is_data:
@@ -188,7 +189,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:
-        if not self.backward_names.reached_by(node.body):
+        if not self.backward_calls.reached_by(node.body):
             return self.generic_visit(node)
         loop = self._describe(node)  # before the inner loops are instrumented
         self.loops.append(loop)

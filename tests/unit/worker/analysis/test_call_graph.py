@@ -54,6 +54,30 @@ FOUND = {
     "            fn(x)\nT().fit(step)\n",
     "default": STEP + "def fit(fn=step):\n    for x in y:\n        fn(x)\n",
     "walrus": STEP + "if (f := step):\n    for x in y:\n        f(x)\n",
+    "a maker that is given": STEP + "def make(): return step\ndef fit(maker):\n    f = maker()\n"
+    "    for x in y:\n        f(x)\nfit(make)\n",
+    "closure given to who gives it on": "def train(closure):\n    for x in y:\n"
+    "        opt.step(closure)\ndef main():\n    def run(): x.backward()\n    train(run)\n",
+    "variable of the function around": STEP + "def main():\n    f = step\n    def run():\n"
+    "        for x in y:\n            f(x)\n    run()\n",
+    "nonlocal": STEP + "def main():\n    f = None\n    def choose():\n        nonlocal f\n"
+    "        f = step\n    for x in y:\n        f(x)\n",
+    "global": STEP + "def choose():\n    global f\n    f = step\n"
+    "def main():\n    for x in y:\n        f(x)\n",
+    "keywords handed on": STEP + "def fit(fn):\n    for x in y:\n        fn(x)\n"
+    "def outer(**options): fit(**options)\nouter(fn=step)\n",
+    "constructor of the base": STEP + "class Base:\n    def __init__(self, fn): self.fn = fn\n"
+    "    def run(self):\n        for x in y:\n            self.fn(x)\n"
+    "class T(Base):\n    def __init__(self, f): super().__init__(f)\nT(step)\n",
+    "dataclass": STEP + "@dataclass\nclass C:\n    fn: object\n"
+    "    def run(self):\n        for x in y:\n            self.fn(x)\nC(step)\n",
+    "decorator": "def trains(fn):\n    def inner(x): fn(x).backward()\n    return inner\n"
+    "@trains\ndef loss_of(x): return x\nfor x in y:\n    loss_of(x)\n",
+    "loop in a decorator": STEP + "def often(fn):\n    def inner(x):\n        for _ in y:\n"
+    "            fn(x)\n    return inner\n@often\ndef one(x): step(x)\n",
+    "given to a thread": STEP + "def run(data, fn):\n    for x in data:\n        fn(x)\n"
+    "Thread(target=run, args=(data, step)).start()\n",
+    "module that is a value": STEP + "def run(module):\n    for x in y:\n        module.step(x)\n",
     "conditional": STEP + "f = step if fast else other\nfor x in y:\n    f(x)\n",
 }
 
@@ -61,6 +85,17 @@ NOT_FOUND = {
     "no backward": "for x in y:\n    x.forward()\n",
     "definition of a backward": "for x in y:\n    class F:\n        def backward(ctx, g): pass\n",
     "result of a step": STEP + "loss = step(1)\nfor x in y:\n    print(loss.item())\n",
+    "locals of one name": STEP + "def a():\n    f = step\n    f(1)\n"
+    "def b(f):\n    for x in y:\n        f(x)\ndef c():\n    f = print\n    for x in y:\n"
+    "        f(x)\n",
+    "a local function of one name": "def a():\n    def run(): x.backward()\n    run()\n"
+    "def b(t):\n    for x in y:\n        t.run()\n",
+    "targets of a comprehension": STEP + "f = [f for f in fs]\ndef a():\n    f = step\n    f(1)\n"
+    "for x in y:\n    f(x)\n",
+    "a method named like a function": "def main(): x.backward()\nclass T:\n"
+    "    def run(self):\n        for x in y:\n            self.main(x)\n",
+    "result of a function that has a closure": "def main():\n    def run(): x.backward()\n"
+    "    run()\n    return 1\nf = main()\nfor x in y:\n    f(x)\n",
     "a number named like a method": "class T:\n    def step(self): x.backward()\n"
     "step = 3\nfor x in y:\n    print(x)\n",
 }
@@ -132,8 +167,8 @@ def test_a_scan_parses_only_what_can_matter_and_finds_what_parsing_all_would() -
 
     graph, parsed = build_call_graph(files.items(), parse)
     whole = CallGraph()
-    for name in "abcd":
-        whole.add(ast.parse(files[f"{name}.py"]))
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        whole.add(ast.parse(files[name]), name)
 
     assert graph.backward_names().names == whole.backward_names().names
     assert parsed.keys() == {"a.py", "b.py", "c.py", "d.py"}
@@ -169,3 +204,65 @@ def test_a_file_is_wanted_that_may_call_what_was_made_under_another_name() -> No
     )
 
     assert {"Stepper", "s"} <= graph.relevant_names()
+
+
+MODEL = """\
+class Model{0}:
+    def forward(self, x, data, model):
+        img, q = self.scale(x), data[0]
+        for block in model:
+            x = block(x, img, q)
+        return x
+"""
+TRAIN = b"""\
+import sys
+from m0 import Model0
+def make(model):
+    def run(x):
+        model(x).backward()
+    return run
+def main():
+    x = make(Model0())
+    for data in sys.stdin:
+        x(data)
+main()
+"""
+
+
+def test_locals_of_one_name_do_not_lead_from_file_to_file() -> None:
+    files = {f"m{at}.py": MODEL.format(at).encode() for at in range(200)} | {"train.py": TRAIN}
+    asked: list[str] = []
+
+    def parse(name: str, data: bytes) -> ast.Module | None:
+        asked.append(name)
+        return parse_or_none(name, data)
+
+    graph, parsed = build_call_graph(files.items(), parse)
+    names = graph.backward_names()
+
+    assert asked == ["train.py"]
+    assert names.called_at(parsed["train.py"])
+
+
+def test_what_a_library_has_is_none_of_the_projects() -> None:
+    library = b"import subprocess\nfor x in y:\n    subprocess.run(x)\n"
+    project = b"import trainer\nfor x in y:\n    trainer.run(x)\n"
+    files = {
+        "trainer.py": b"def run(x): x.backward()\n", "a.py": library, "b.py": project,
+    }  # fmt: skip
+
+    graph, parsed = build_call_graph(files.items(), parse_or_none)
+    names = graph.backward_names()
+
+    assert {name for name in parsed if names.called_at(parsed[name])} == {"b.py"}
+
+
+def test_a_file_that_comes_later_is_told_apart_by_its_own_locals() -> None:
+    graph, _ = build_call_graph([("train.py", TRAIN)], parse_or_none)
+    later = graph.extension()
+
+    sites = later.add(ast.parse(MODEL.format("")), "later.py")
+    more = later.add(ast.parse("from train import main\nfor _ in (1, 2): main()\n"), "more.py")
+
+    assert not later.backward_names().called_at(sites)
+    assert later.backward_names().called_at(more)
