@@ -10,7 +10,7 @@ from typing import Any, Never
 import torch
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.analysis.call_graph import BackwardNames
+from recoverrun.worker.analysis.call_graph import CallGraph
 from recoverrun.worker.arrival import passed_bodies, passed_loops
 from recoverrun.worker.arrival.frame_variables import read_all, write_all
 from recoverrun.worker.arrival.iterator_places import HeldIterator, held_iterator
@@ -63,8 +63,9 @@ class Process:
         self.runtime = ScriptRuntime(0)
         self.sources = DataSources(self.runtime, Executor(self.runtime, _never))
         self.runtime.see(TorchObserver(), self._top, self.sources.feed)
-        names = BackwardNames(frozenset({"train", "batch", "epoch"}), frozenset())
-        made = instrument(ast.parse(text), "s.py", names)
+        graph = CallGraph()
+        graph.mark_training({"train", "batch", "epoch"})
+        made = instrument(ast.parse(text), "s.py", graph.backward_names())
         tracker = LoopTracker(self.runtime)
         for loop in made.loops:
             tracker.register(loop)
