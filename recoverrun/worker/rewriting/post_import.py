@@ -10,12 +10,15 @@ failing import is Python's own.
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 PostImportHook = Callable[[ModuleType], None]
+
+OURS = __name__.partition(".")[0]
 
 
 class PostImportHooks:
@@ -71,18 +74,44 @@ HOOKS = PostImportHooks()  # mutable, as `sys.meta_path` is: there is one of eac
 when_imported = HOOKS.when_imported
 
 
+class _Searches(threading.local):
+    """The finders of others that this thread has asked for a module, and that have not answered."""
+
+    def __init__(self) -> None:
+        self.under_way: set[tuple[str, int]] = set()  # of which module, and the finder's identity
+
+
+SEARCHES = _Searches()
+
+
 def find_after(
     finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
-    """Return what the finders behind `finder` find."""
+    """Return what the finders behind `finder` find. One that asks all others, as this does, comes
+    back here: it is not asked again.
+    """
     finders = list(sys.meta_path)
     for later in finders[finders.index(finder) + 1 :]:  # type: ignore[arg-type]
-        find_spec = getattr(later, "find_spec", None)
-        spec = find_spec(name, path, target) if find_spec is not None else None
+        spec = _answer(later, name, path, target)
         if spec is not None:
             assert isinstance(spec, ModuleSpec), f"{later!r} found {spec!r}"
             return spec
     return None
+
+
+def _answer(
+    finder: Any, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    find_spec, mark = getattr(finder, "find_spec", None), (name, id(finder))
+    if find_spec is None or mark in SEARCHES.under_way:
+        return None
+    if type(finder).__module__.partition(".")[0] == OURS:  # only asks those behind it
+        return cast(ModuleSpec | None, find_spec(name, path, target))
+    SEARCHES.under_way.add(mark)
+    try:
+        return cast(ModuleSpec | None, find_spec(name, path, target))
+    finally:
+        SEARCHES.under_way.discard(mark)
 
 
 class _PendingSpec(ModuleSpec):

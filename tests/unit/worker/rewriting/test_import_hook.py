@@ -18,6 +18,7 @@ from recoverrun.worker.boot import run_script
 from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
 from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project, install
+from recoverrun.worker.rewriting.post_import import PostImportHooks
 
 T = TypeVar("T")
 
@@ -228,6 +229,29 @@ def test_a_forked_process_imports_as_ever(
 
     assert spec is not None
     assert type(spec.loader) is importlib.machinery.SourceFileLoader
+
+
+def test_a_finder_that_asks_all_others_is_asked_once(runtime: FakeRuntime, tmp_path: Path) -> None:
+    """Ours asks those behind it: each would ask the other for ever."""
+    (tmp_path / "rr_fit.py").write_text(TRAINING)
+    asked = list[str]()
+
+    class Asks:
+        def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+            asked.append(name)
+            others = (finder for finder in sys.meta_path if finder is not self)
+            found = (finder.find_spec(name, path, target) for finder in others)
+            return next((spec for spec in found if spec is not None), None)
+
+    finder: Any = Asks()
+    sys.meta_path.insert(0, finder)
+    hooks, arrived = PostImportHooks(), list[ModuleType]()
+    hooks.when_imported("rr_fit", arrived.append)
+
+    module = _import("rr_fit", runtime, tmp_path)
+
+    assert asked == ["rr_fit"]
+    assert runtime.loops == ["rr_fit.py:2"] and arrived == [module]
 
 
 def test_what_belongs_to_a_project(tmp_path: Path) -> None:
