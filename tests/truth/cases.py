@@ -199,6 +199,7 @@ BEHIND = tuple(
 )
 LOGGED = (
     case("B3-figures", "figures.py", "r1@step:6:forward", ranks=3, contract="steered"),
+    case("B3-meters", "meters.py", "r1@step:3:forward", "r2@step:6:vote", ranks=3),
     case(
         "B3-logs",
         "logged.py",
