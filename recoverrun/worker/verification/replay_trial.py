@@ -13,17 +13,29 @@ import torch
 
 from ft_collectives.communicators.gather_objects import Words
 from recoverrun.worker.context.evidence import crc_of_streams
-from recoverrun.worker.context.fingerprints import marks
+from recoverrun.worker.context.fingerprints import is_mark, marks
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_graph import Holdings
-from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
+from recoverrun.worker.context.slot_context import (
+    ATTRIBUTE_TENSOR_BYTES,
+    Context,
+    Key,
+    last,
+    told,
+)
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
 from recoverrun.worker.replay.executed import TALKS, Executed, Misled
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import State, ended_otherwise, named, parted
+from recoverrun.worker.replay.known_state import (
+    State,
+    differing,
+    ended_otherwise,
+    named,
+    parted,
+)
 from recoverrun.worker.replay.local_shards import unlike
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
@@ -294,12 +306,12 @@ class Trial:
         self._alone |= there.streams.private != before.streams.private
         lost.learn(before, mine_before)
         lost.loops.add(mine.loop)
-        unknown = lost.at(mine.point, own.points).unknown
-        values = mine.values
-        matter = {
-            key for key in unknown if key in values and executor.influence.matters(key, values[key])
-        }
-        return lost, frozenset(matter)
+        state = lost.at(mine.point, own.points)
+        # What came into being between the two is taken for common to both ranks.
+        mistaken = (key for key in differing(there, state.context) if not is_mark(last(key)))
+        values, matters = mine.values, executor.influence.matters
+        unknown = {key for key in (*state.unknown, *mistaken) if key in values}
+        return lost, frozenset(key for key in unknown if matters(key, values[key]))
 
     def _unlike(self, done: Executed, mark: tuple[int, int], door: int) -> str:
         """The difference from the partner's microbatch, which left these, or ""."""
