@@ -27,8 +27,8 @@ from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
+from recoverrun.worker.verification.partners import blamed, partner_of
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
-from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Promise
 
 WITHIN_S, LONGER = 10.0, 20
@@ -50,25 +50,6 @@ class Proved:
     anew: bool = False  # all ranks have executed the right microbatch
     elsewhere: bool = False  # from another loop than before
     undecided: bool = False  # nothing speaks against it but what a rank has done alone
-
-
-def partner_of(layout: Layout, rank: int) -> int:
-    """The rank whose microbatch `rank` executes: of the next slot, where it holds the same part."""
-    slot, shard = layout.place(rank)
-    return layout.replicas[(slot + 1) % len(layout.replicas)][shard]
-
-
-def blamed(layout: Layout, tried: Mapping[int, tuple[bool, bool]]) -> list[int]:
-    """Ranks that came back and alone are why a proof fails; [] if another one has a part in that.
-
-    `tried`: of each rank, whether it has executed its partner's microbatch rightly, and whether it
-    has come back. What such a rank computes itself must be right, as the one that executes it has
-    found: others follow it from there.
-    """
-    failed = [rank for rank, (right, _) in tried.items() if not right]
-    confirmed = {partner_of(layout, rank) for rank, (right, _) in tried.items() if right}
-    alone = all(tried[rank][1] and rank in confirmed for rank in failed)
-    return sorted(failed) if alone else []
 
 
 def _told(tops: list[list[bytes]], level: int) -> list[Context]:

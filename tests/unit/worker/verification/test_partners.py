@@ -4,7 +4,7 @@ doing.
 
 import pytest
 
-from recoverrun.worker.verification.mutual_proof import blamed, partner_of
+from recoverrun.worker.verification.partners import blamed, partner_of
 from rendezvous.protocol.layout import Layout
 
 FOUR = Layout(((0,), (1,), (2,), (3,)))
