@@ -11,6 +11,7 @@ too many. `x += 1`, `x.append(1)`, `x["loss"] = 1` and `x["loss"].append(1)` cou
 
 import ast
 import builtins
+import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -298,6 +299,20 @@ def _surely_written(head: Sequence[ast.AST]) -> Iterator[str]:
                 yield from _surely_written(node.body)
             case _:
                 yield from _stored([node])
+
+
+def written_first(body: Iterable[ast.stmt]) -> frozenset[str]:
+    """Names that a loop's body writes before it reads or calls anything, whatever it runs then."""
+    return frozenset(_stored(itertools.takewhile(_is_plain_write, body)))
+
+
+def _is_plain_write(statement: ast.AST) -> bool:
+    """True of `a.b = None` and `a = b`."""
+    plain = isinstance(statement, ast.Assign) and isinstance(
+        statement.value, ast.Constant | ast.Name
+    )
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return plain and all(access_path(target) for target in targets)
 
 
 def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:

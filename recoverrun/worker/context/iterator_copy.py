@@ -36,11 +36,14 @@ def plain_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def is_plain_iterator(value: Any) -> bool:
-    """An iterator that knows nothing of ranks."""
+    """An iterator that knows nothing of ranks. A generator that is being executed is none for the
+    code that it executes, which cannot ask it for anything.
+    """
     if not hasattr(type(value), "__next__") or isinstance(value, RankAware):
         return False
     if isinstance(value, types.GeneratorType):
-        return value.gi_code.co_filename != generator_wrapper.__file__  # a feed is behind those
+        wrapped = value.gi_code.co_filename == generator_wrapper.__file__  # a feed is behind those
+        return not (wrapped or value.gi_running)
     if isinstance(value, io.IOBase):
         return not value.closed and value.readable()
     return type(value).__module__ in BUILT_IN

@@ -5,6 +5,7 @@ They travel as msgpack, never as pickle. What msgpack would give back as somethi
 
 import functools
 import sys
+import time
 from collections import deque
 from collections.abc import Collection, MutableMapping
 from typing import Any
@@ -15,6 +16,8 @@ from recoverrun.worker.context import fingerprints
 from recoverrun.worker.rng.streams import tensor_bytes
 
 SMALL_TENSOR_BYTES = 1 << 20
+BEGAN = time.time()
+"""Before any step."""
 
 LONG_TEXT = 4096
 LONG_SEQUENCE = 64
@@ -53,6 +56,11 @@ def _is_numpy(kind: Any) -> bool:
 def is_numpy(value: Any) -> bool:
     kind: Any = type(value)
     return _is_numpy(kind)
+
+
+def is_clock_reading(value: Any) -> bool:
+    """True of what `time.time()` has given since torch was imported."""
+    return type(value) is float and BEGAN <= value <= time.time()
 
 
 def is_simple(value: Any, depth: int = DEPTH) -> bool:

@@ -13,6 +13,7 @@ from recoverrun.worker.analysis.program_slice import (
     Texts,
     body_of,
     slice_before_backward,
+    written_first,
 )
 from recoverrun.worker.analysis.rank_spread import Spread
 from recoverrun.worker.analysis.tail_slice import Tail, changed_elsewhere, tail_behind
@@ -88,7 +89,8 @@ class Influence:
         names = {**top.globals, **top.names}
         loose = {name: value for name, value in names.items() if name not in held}
         if reads is None:
-            return Asked(loose, None, frozenset(), frozenset())
+            written = written_first(body_of(top.loop, self._texts))
+            return Asked(loose, None, written, frozenset())
         return Asked(loose, reads.attributes | reads.variables, reads.written, reads.gone_over)
 
     def flows(self, outer: Loop, inner: Loop, differing: Iterable[Key]) -> bool:

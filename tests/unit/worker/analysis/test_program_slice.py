@@ -7,7 +7,12 @@ import torch
 
 from recoverrun.worker.analysis import program_slice
 from recoverrun.worker.analysis.module_facts import facts_of
-from recoverrun.worker.analysis.program_slice import SliceNames, Texts, slice_before_backward
+from recoverrun.worker.analysis.program_slice import (
+    SliceNames,
+    Texts,
+    slice_before_backward,
+    written_first,
+)
 from recoverrun.worker.context import fingerprints
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rewriting.loop_transformer import instrument
@@ -341,3 +346,9 @@ def test_marks_of_arrays() -> None:
         != fingerprints.mark_of(one + 1)
     )
     assert fingerprints.mark_of(one.T) != fingerprints.mark_of(one)
+
+
+def test_names_that_a_body_writes_before_all_else() -> None:
+    body = ast.parse("self.a.b = None\nc = d = e\nf = g()\nh = None").body
+
+    assert written_first(body) == {"b", "c", "d"}

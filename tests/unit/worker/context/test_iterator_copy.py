@@ -76,3 +76,13 @@ def test_what_knows_of_ranks_or_is_no_iterator_is_left_alone() -> None:
 
     with open(os.devnull, "w") as log:
         assert copied_iterators({"feed": served, "list": [1], "number": 3, "log": log}) == {}
+
+
+def test_a_generator_is_no_iterator_for_the_code_that_it_executes() -> None:
+    def runs() -> Iterator[Any]:
+        yield copied_iterators({"it": running})
+
+    running = runs()
+
+    assert next(running) == {}
+    assert isinstance(copied_iterators({"it": running})["it"], Uncopyable)

@@ -2,6 +2,7 @@
 rank.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -209,6 +210,14 @@ def test_what_moved_since_is_not_known_and_nothing_is_changed(gone: bool, two: T
         pass
 
     assert vars(two.module) == before
+
+
+def test_the_time_of_day_is_no_rank_s_constant_once_it_was_read_again(two: Two) -> None:
+    two.exchange({"a": 0, "began": time.time()}, {"a": 1, "began": time.time() - 1})
+    vars(two.module)["began"] = again = time.time()
+
+    with two.constants.of(1):
+        assert vars(two.module)["a"] == 1 and vars(two.module)["began"] == again
 
 
 def test_what_a_context_has_put_in_place_is_the_other_ranks_already(two: Two) -> None:
