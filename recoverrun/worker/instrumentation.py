@@ -129,9 +129,17 @@ class Runtime(Protocol):
         """Learn of a loop. Called before its module executes, again if it is loaded again."""
         ...
 
-    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
+    def own(
+        self,
+        module: str,
+        path: str,
+        source: bytes,
+        changes: Changes = NO_CHANGES,
+        *,
+        installed: bool = False,
+    ) -> None:
         """Learn that a module is the script's own, before it is loaded from this source, and which
-        variables it `changes`.
+        variables it `changes`. The variables of one that is `installed` belong to no slot.
         """
         ...
 
@@ -200,6 +208,12 @@ class Runtime(Protocol):
         """Code that is executed again has come to a place where the script waits."""
         ...
 
+    def drained(self, reason: str, delegate: Iterable[object]) -> object:
+        """Return the result of a `yield from` in code that is executed again. If `delegate` yields
+        anything, the script waits there.
+        """
+        ...
+
     def generator(self, function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
         """Decorate a generator function of the script, which keeps its looks (`same_kind`)."""
         ...
@@ -217,6 +231,8 @@ class TrainingHints:
     """Modules of frameworks to instrument wherever they are, and names in them that train."""
     words: Mapping[bytes, frozenset[str]] = field(default_factory=dict)
     """Words that a project's files contain, and names in that project that train."""
+    packages: frozenset[str] = frozenset()
+    """Installed packages of which this is all: none of their other files is looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,15 @@ class CountingRuntime:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
-    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
+    def own(
+        self,
+        module: str,
+        path: str,
+        source: bytes,
+        changes: Changes = NO_CHANGES,
+        *,
+        installed: bool = False,
+    ) -> None:
         pass
 
     def refuse(self, filename: str, reason: str) -> None:

@@ -2,7 +2,9 @@
 
 A trainer may be a generator that yields its losses after each backward. A re-execution ends at a
 backward, so a body that is suspended only behind it can be re-executed like any other. A
-re-execution that reaches a suspension point is given up.
+re-execution that reaches a suspension point is given up. That `yield from` is one shows only when
+it is executed: the generator that it delegates to may end without a value, as that of ignite's
+engine does wherever nobody has interrupted it.
 """
 
 import ast
@@ -30,7 +32,7 @@ REFUSAL = (
 
 class Suspension(NamedTuple):
     line: int
-    reason: str  # why code behind it cannot be executed again
+    reason: str  # why code behind it cannot be executed again; "" if that shows only then
     always: bool  # code before it cannot be, either: no call can replace it
 
 
@@ -41,7 +43,8 @@ def suspensions_in(body: Sequence[ast.stmt], filename: str) -> tuple[Suspension,
         word = _word(node)
         if word:
             line = getattr(node, "lineno", 0)
-            reason = REFUSAL.format(filename=filename, line=line, word=word)
+            surely = not isinstance(node, ast.YieldFrom)
+            reason = REFUSAL.format(filename=filename, line=line, word=word) if surely else ""
             points.append(Suspension(line, reason, not isinstance(node, REPLACED)))
     return tuple(sorted(points))
 
@@ -69,7 +72,8 @@ class AbortAtSuspension(ast.NodeTransformer):
     def _visit_wait(self, node: ast.Yield | ast.YieldFrom | ast.Await) -> ast.AST:
         reason = REFUSAL.format(filename=self.filename, line=node.lineno, word=_word(node))
         self.generic_visit(node)
-        call = ast.parse(f"{RUNTIME_NAME}.waits({reason!r})", mode="eval").body
+        function = "drained" if isinstance(node, ast.YieldFrom) else "waits"
+        call = ast.parse(f"{RUNTIME_NAME}.{function}({reason!r})", mode="eval").body
         assert isinstance(call, ast.Call), "as it was written"
         for part in ast.walk(call):
             if "lineno" in part._attributes:

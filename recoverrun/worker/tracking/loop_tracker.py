@@ -28,6 +28,7 @@ class LoopTracker:
     def __init__(self, script: ScriptRuntime) -> None:
         self.script = script
         self.loops: dict[str, Loop] = {}
+        self._installed: set[str] = set()  # files of packages
         # They look at the frame that calls them: nothing may stand between.
         gate = script.gate
         self.first, self.stands_in, self.hand_on = gate.first, gate.stands_in, gate.hand_on
@@ -38,11 +39,21 @@ class LoopTracker:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
-    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
+    def own(
+        self,
+        module: str,
+        path: str,
+        source: bytes,
+        changes: Changes = NO_CHANGES,
+        *,
+        installed: bool = False,
+    ) -> None:
         """`module` is the script's own: its objects belong to what a slot is."""
         self.script.own_modules |= {module}
         self.script.module_data.own(module, changes)
         self.script.own_sources.load(module, path, source)
+        if installed:
+            self._installed.add(path)
 
     def refuse(self, filename: str, reason: str) -> None:
         self.script.refusals.append(f"{filename}: {reason}")
@@ -89,6 +100,14 @@ class LoopTracker:
         result, self.script.result = self.script.result, None
         assert result is not None and result[0] == loop_id, "asked behind `returned`"
         return result[1]
+
+    def drained(self, reason: str, delegate: Iterable[object]) -> object:
+        """Return the result of a generator that yields nothing; else the script waits here."""
+        try:
+            next(iter(delegate))
+        except StopIteration as end:
+            return end.value
+        return self.script.waits(reason)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.script.quiet:
@@ -152,7 +171,9 @@ class LoopTracker:
         """
         if self.script.microbatches:
             return None
-        return {k: v for k, v in {**global_, **names}.items() if k not in loop_frame.loop.targets}
+        loop = loop_frame.loop
+        around = names if loop.filename in self._installed else {**global_, **names}
+        return {k: v for k, v in around.items() if k not in loop.targets}
 
     def pop(
         self,
@@ -180,7 +201,7 @@ class LoopTracker:
         assert self.script.observer is not None, "not quiet"
         # Until something has trained, any loop may be the one that does.
         passed = loop_frame.loop.id not in self.script.training_loops and self.script.idle.passes(
-            loop_frame.loop.id
+            loop_frame.loop.id, within=self._is_within_training(loop_frame)
         )
         loop_frame.streams = None if passed else self.script.observer.streams()
         loop_frame.adopted, loop_frame.opened = self.script.adopted, self.script.opened
@@ -192,6 +213,15 @@ class LoopTracker:
         loop_frame.counts = counts
         loop_frame.draws, ahead = self.script.draws.begin_iteration(first=not loop_frame.iteration)
         loop_frame.ahead = loop_frame.held + [draw for draw in ahead if draw not in loop_frame.held]
+
+    def _is_within_training(self, loop_frame: LoopFrame) -> bool:
+        """True if an iteration of a loop that trains is under way around this one."""
+        known = self.script.training_loops
+        return any(
+            one.top is not None and one.loop.id in known
+            for one in self.script.stack
+            if one is not loop_frame
+        )
 
     def goes_over(self, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         """A loop begins. Items that it holds already are held until it ends: so are their draws."""

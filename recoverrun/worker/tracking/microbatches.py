@@ -108,7 +108,7 @@ class Place:
         it can.
         """
         loop = self.top.loop
-        before = (reason for line, reason in loop.waits if line < self.line)
+        before = (reason for line, reason in loop.waits if reason and line < self.line)
         return loop.refusal or next(before, "")
 
 

@@ -7,7 +7,7 @@ around it and by how many backwards came before it in each of them.
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from recoverrun.worker.context.module_data import ModuleData
 from recoverrun.worker.data.generator_wrapper import maker, same_kind
@@ -179,7 +179,7 @@ class ScriptRuntime:
         now = self.observer.streams()
         return (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda)
 
-    def waits(self, reason: str, _value: object = None) -> None:
+    def waits(self, reason: str, _value: object = None) -> Never:
         """Code that is executed again is about to wait for somebody, as the script itself would."""
         self.spoil(reason)
         raise Unwind("wait")
@@ -202,10 +202,10 @@ class ScriptRuntime:
                 places.append(
                     Place(loop_frame.top, loop_frame.backwards, line_of(loop_frame, frame))
                 )
-                self.training_loops.add(loop_frame.loop.id)
             loop_frame.backwards += 1
         if not places:
             return None
+        self.training_loops.update(one.loop.id for one in self.stack)  # one may have been idle
         microbatch = Microbatch(len(self.microbatches), tuple(places))
         microbatch.chosen = self.outward.get(places[0].top.loop.id, 0)
         self.microbatches.append(microbatch)

@@ -7,7 +7,7 @@ import pytest
 
 from recoverrun.worker.tracking import idle_loops
 from recoverrun.worker.tracking.microbatches import Top
-from tests.unit.worker.tracking.test_loop_tracker import Play
+from tests.unit.worker.tracking.test_loop_tracker import Play, where
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -66,3 +66,24 @@ def test_a_loop_that_trains_is_served_after_others_went_on_and_on() -> None:
     play.script.flat(range(3), backward)
 
     assert [one is not None for one in play.noted] == [True]
+
+
+def test_a_loop_within_one_that_trains_is_looked_at_for_a_short_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(idle_loops, "WITHIN", 2)
+    play, tops = Play(), list[Top]()
+    play.runtime.on_top = tops.append
+
+    def trains_within(item: Any) -> None:
+        play.backward(item)
+        play.script.inner([item], range(3), lambda one: one == (5, 1) and play.backward(one))
+
+    play.script.flat(range(7), trains_within)
+
+    within = [one for one in tops if one.loop.qualname == "inner"]
+    in_last_item = 1 + 3  # of both loops: a backward was seen in them
+    assert len(within) == 2 + 2 + in_last_item
+    assert [where(one) for one in play.noted[5:8] if one is not None] == [
+        [("flat", 5, 0)], [("flat", 5, 1)], [("flat", 6, 0)]
+    ]  # fmt: skip
