@@ -61,13 +61,7 @@ GRADIENTS = (
 BLOCKS = (
     case("D1-no_sync", "blocks.py", "r1@step:4:forward"),
     case("D1-autocast", "blocks.py", "r0@step:5:reduce"),
-    Case(
-        name="D2",
-        script="unequal_passes.py",
-        kills=("r1@step:3:forward",),
-        ranks=3,
-        contract="told",
-    ),
+    case("D2", "unequal_passes.py", "r1@step:3:forward", ranks=3, contract="told"),
     case("D3-inside", "modes.py", "r1@step:4:forward", contract="either"),
     case("D3-around", "modes.py", "r1@step:4:forward", contract="either"),
     *(case(f"D4-{when}", "late_hook.py") for when in ("forward", "backward", "between")),
@@ -196,6 +190,11 @@ BEHIND = tuple(
         sample=way in ("deques", "context"),
     )
     for way in ("dict", "deques", "buffer", "context")
+)
+# No loop names what it calls: it comes out of a table, by its name, or is an event's.
+NAMED = tuple(
+    case(f"A9-{way}", "named.py", kill)
+    for way, kill in (("table", "r1@step:5:forward"), ("name", "r0@step:3:reduce"))
 )
 LOGGED = (
     case("B3-figures", "figures.py", "r1@step:6:forward", ranks=3, contract="steered"),
@@ -391,6 +390,7 @@ CASES = (
     *GIVEN,
     *STEERED,
     *LOGGED,
+    *NAMED,
     *CONSTANTS,
     *SHARES,
     *FINITE,

@@ -32,6 +32,7 @@ class BackwardNames:
     functions: frozenset[str]  # passing one of these to a call counts as calling it
     module: str = ""  # the one whose local names are asked for
     project: Project | None = None
+    unknown: bool = False  # no loop was found to lead there: one that calls anything may
 
     def of(self, module: str) -> "BackwardNames":
         """Return the same, to be asked for the local names of `module`."""
@@ -45,14 +46,23 @@ class BackwardNames:
     def calls_in(self, tree: ast.Module) -> "BackwardCalls":
         """Return the calls of a module that may run a backward."""
         sites = CallFacts(tree, self.module, self.project).sites() if self.names else ()
-        return BackwardCalls(tuple(node for node, _, at in sites if self.called_at(at)))
+        return BackwardCalls(
+            (node for node, _, at in sites if self.called_at(at)), unknown=self.unknown
+        )
 
 
 class BackwardCalls:
     """The calls of a module that may run a backward."""
 
-    def __init__(self, nodes: Iterable[ast.Call]) -> None:
+    def __init__(self, nodes: Iterable[ast.Call], *, unknown: bool = False) -> None:
         self._nodes = {id(node): node for node in nodes}
+        self._unknown = unknown
+
+    def may_be_in(self, nodes: Iterable[ast.AST]) -> bool:
+        """True if nodes of the module may run a backward, also where only their calls tell so."""
+        if not self._unknown:
+            return self.reached_by(nodes)
+        return any(isinstance(one, ast.Call) for node in nodes for one in walk(node))
 
     def reached_by(self, nodes: Iterable[ast.AST]) -> bool:
         """True if executing these nodes of the module may run a backward."""

@@ -15,6 +15,7 @@ from recoverrun.worker.analysis.rank_conditions import BoundNames, Exports, boun
 _STATEMENT = re.compile(
     rb"^[ \t]*(?:from[ \t]+[.\w]+[ \t]+import[ \t]*\([^)]*\)|(?:from|import)[ \t]+[^\n#]+)", re.M
 )
+_OUTERMOST = re.compile(rb"[ \t]*([A-Za-z_]\w*)")
 _WORD = re.compile(rb"\w+")
 _BINDS_RANK = re.compile(rb"(?im)^[^\n#=]*=[^=\n].*rank")
 _FUNCTION_OR_CLASS = re.compile(
@@ -88,6 +89,19 @@ def imported_exports(text: bytes, exports: Exports) -> Exports:
         return exports
     words = _words(text)
     return {module: names for module, names in exports.items() if module in words}
+
+
+def imported_packages(texts: Iterable[bytes]) -> set[str]:
+    """Return the outermost names of what these files import by a statement."""
+    names: set[str] = set()
+    for text in texts:
+        for statement in _STATEMENT.findall(_CONTINUED.sub(b" ", text)):
+            kind, _, rest = statement.strip().partition(b" ")
+            modules = rest.split(b",") if kind == b"import" else [rest]
+            names |= {
+                found[1].decode() for one in modules if (found := _OUTERMOST.match(one)) is not None
+            }
+    return names
 
 
 def _words(text: bytes) -> set[str]:

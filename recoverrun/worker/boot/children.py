@@ -7,7 +7,7 @@ from typing import Any
 
 from recoverrun.worker import own_files
 from recoverrun.worker.patches.monkeypatch import replace
-from recoverrun.worker.rewriting.import_hook import is_installed
+from recoverrun.worker.rewriting.project import is_installed
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 

@@ -25,7 +25,8 @@ from recoverrun.worker.analysis.changed_names import changed_names
 from recoverrun.worker.boot import tracebacks
 from recoverrun.worker.error_file import file_age, write_error_file
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Started
-from recoverrun.worker.rewriting.import_hook import Instrumenter, Project, install
+from recoverrun.worker.rewriting.import_hook import Instrumenter, install
+from recoverrun.worker.rewriting.project import Project
 from rendezvous.protocol.process_title import entitle
 from rendezvous.protocol.shared_memory import error_beside
 from rendezvous.protocol.worker_env import ENDPOINT

@@ -29,7 +29,14 @@ TRAINERS: dict[str, frozenset[str]] = {
 COUNTING = ("progress", "optimization.manual")
 """Modules of Lightning whose objects count what its loops have done, beside those adapted here."""
 
-HINTS = TrainingHints(modules=TRAINERS, words={b"pipelining": frozenset({"step"})})
+KNOWN = frozenset({"accelerate", "trl", "lightning_fabric"})
+"""Further packages whose own loops need not be found: the script's, or those above, lead there."""
+
+HINTS = TrainingHints(
+    modules=TRAINERS,
+    words={b"pipelining": frozenset({"step"})},
+    packages=KNOWN.union(name.partition(".")[0] for name in TRAINERS),
+)
 """A schedule of `torch.distributed.pipelining` trains in its `step`."""
 
 

@@ -8,18 +8,15 @@ fails here, the module is imported unchanged.
 
 import ast
 import functools
-import itertools
 import os
 import re
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Never
 
-from recoverrun.worker import own_files
 from recoverrun.worker.analysis.call_facts import CallSites
 from recoverrun.worker.analysis.call_graph import (
     BackwardNames,
@@ -28,65 +25,19 @@ from recoverrun.worker.analysis.call_graph import (
     identifiers_in,
 )
 from recoverrun.worker.analysis.changed_names import changed_names
-from recoverrun.worker.analysis.module_graph import exports_of, importable_from, imported_exports
+from recoverrun.worker.analysis.module_graph import exports_of, imported_exports, imported_packages
 from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, Exports
 from recoverrun.worker.analysis.syntax_trees import gc_paused
 from recoverrun.worker.instrumentation import NO_CHANGES, RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
+from recoverrun.worker.rewriting.packages_beside import scan
 from recoverrun.worker.rewriting.post_import import find_after
-
-# Bounds of the search for modules of the project, so that a home directory costs little.
-SCAN_DEPTH = 3
-SCAN_FILES = 500
-SCAN_FILE_BYTES = 1 << 20
-SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
+from recoverrun.worker.rewriting.project import Project
 
 NO_CALLS: CallSites = (set(), set())
 NO_HINTS = TrainingHints()
 
 YIELDS = re.compile(rb"\byield\b")
-
-INSTALLED = frozenset({"site-packages", "dist-packages"})
-SKIPPED_FOLDERS = INSTALLED | {"__pycache__", "node_modules"}
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """The folders whose modules are the script's own: beside the script, and the working one."""
-
-    roots: tuple[str, ...]
-    entry: str = ""  # the script's path, or the name of the module that is run
-
-    @classmethod
-    def of(cls, folders: Iterable[str], entry: str = "") -> "Project":
-        """Return the project below `folders`, without those that hold all sorts of packages."""
-        roots = dict.fromkeys(
-            path for folder in folders for path in (os.path.abspath(folder), _real(folder))
-        )
-        return cls(tuple(root for root in roots if not _is_shared_folder(root)), entry)
-
-    def contains(self, path: str) -> bool:
-        """True if a file is the project's: not installed into it, not Python's, not ours."""
-        if _is_in_stdlib(path) or own_files.has(path):
-            return False
-        return any(
-            _below(path, root) and INSTALLED.isdisjoint(_parts(path, root)) for root in self.roots
-        )
-
-    def sources(self) -> Iterator[tuple[str, bytes]]:
-        """Yield paths and contents of the project's files, within the bounds above."""
-        seen: set[str] = set()
-        for root in self.roots:
-            for path in _python_files(root):
-                if len(seen) == SCAN_FILES:
-                    return
-                real = _real(path)
-                if real in seen or not self.contains(path):
-                    continue
-                seen.add(real)
-                data = _small_file(path)
-                if data is not None:
-                    yield real, data
 
 
 @dataclass(slots=True)
@@ -94,33 +45,49 @@ class Instrumenter:
     """Turns files of the project into instrumented code, and registers it with the runtime."""
 
     runtime: Runtime
+    project: Project
+    packages: Project  # installed ones that train
     graph: CallGraph
     loop_calls: Mapping[str, CallSites]  # of the files that are in `graph`
     exports: Exports = field(default_factory=lambda: NO_EXPORTS)
+    unknown: bool = False  # no loop was found to train, though something does
     backward_names: BackwardNames = field(init=False)
     relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.backward_names, self.relevant_names = (
-            self.graph.backward_names(),
-            self.graph.relevant_names(),
-        )
+        self.backward_names = replace(self.graph.backward_names(), unknown=self.unknown)
+        self.relevant_names = self.graph.relevant_names()
 
     @classmethod
     def for_project(
         cls, runtime: Runtime, project: Project, hints: TrainingHints = NO_HINTS
     ) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
-        sources = importable_from(dict(project.sources()), project.entry)
-        texts = sources.values()
+        found = scan(project, hints.packages)
+        texts = found.sources.values()
         words = [word for word in hints.words if any(word in text for text in texts)]
         training = frozenset[str]().union(*(hints.words[word] for word in words))
         with gc_paused():
-            parse = functools.cache(parse_or_none)  # a file may matter to both
-            graph, loop_calls = build_call_graph(sources.items(), parse, training)
-            exports = exports_of(sources, parse)
-        return cls(runtime, graph, loop_calls, exports)
+            parse = functools.cache(parse_or_none)  # a file may matter to several of these
+            exports = exports_of(found.sources, parse)
+            for whole in (False, True):
+                files = found.files(whole=whole)
+                graph, loop_calls = build_call_graph(files.items(), parse, training)
+                leading = graph.backward_names()
+                trained = {path for path, calls in loop_calls.items() if leading.called_at(calls)}
+                if not trained.isdisjoint(found.sources):
+                    break  # else the loop may be in a package, too
+        known = hints.packages & imported_packages(texts)  # they train by loops of their own
+        return cls(
+            runtime,
+            found.project,
+            found.trainers(trained),
+            graph,
+            loop_calls,
+            exports,
+            unknown=found.holds_backward() and not (trained or known),
+        )
 
     def code(
         self, path: str, data: bytes, training: frozenset[str] = frozenset()
@@ -154,9 +121,10 @@ class Instrumenter:
                 if leads
                 else (self.backward_names, NO_CALLS)
             )
-            if not asks and not backward_names.called_at(loop_calls):
+            if not (asks or self.unknown or backward_names.called_at(loop_calls)):
                 return None
-            rewritten = instrument(tree, path, backward_names.of(_real(path)), data, exports)
+            named = backward_names.of(os.path.realpath(path))
+            rewritten = instrument(tree, path, named, data, exports)
             code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
@@ -172,7 +140,9 @@ class Instrumenter:
 
     def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
         """True if loops of this file may lead to a backward, judged by the words in it."""
-        loop_calls = self.loop_calls.get(_real(path))
+        if self.unknown:
+            return True
+        loop_calls = self.loop_calls.get(os.path.realpath(path))
         if loop_calls is not None:
             return self.backward_names.called_at(loop_calls)
         return not identifiers_in(data).isdisjoint(self.relevant_names | training)
@@ -181,12 +151,12 @@ class Instrumenter:
         self, tree: ast.Module, path: str, training: frozenset[str]
     ) -> tuple[BackwardNames, CallSites]:
         """Return what leads to a backward, and the call sites in loops of this file."""
-        if (known := self.loop_calls.get(_real(path))) is not None:
+        if (known := self.loop_calls.get(os.path.realpath(path))) is not None:
             return self.backward_names, known
         graph = self.graph.extension()
-        loop_calls = graph.add(tree, _real(path))
+        loop_calls = graph.add(tree, os.path.realpath(path))
         graph.mark_training(training)
-        return graph.backward_names(), loop_calls
+        return replace(graph.backward_names(), unknown=self.unknown), loop_calls
 
 
 class Finder:
@@ -195,11 +165,9 @@ class Finder:
     def __init__(
         self,
         instrumenter: Instrumenter,
-        project: Project,
         trainers: Mapping[str, frozenset[str]],
     ) -> None:
         self._instrumenter = instrumenter
-        self._project = project
         self._trainers = trainers
         self._pid = os.getpid()
 
@@ -212,15 +180,16 @@ class Finder:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
             return spec  # An extension, an archive, or someone else's hook.
-        own = self._project.contains(spec.origin)
-        if not own and name not in self._trainers:
+        own = self._instrumenter.project.contains(spec.origin)
+        installed = not own and self._instrumenter.packages.contains(spec.origin)
+        if not (own or installed or name in self._trainers):
             return spec
         try:
             data = spec.loader.get_data(spec.origin)
         except OSError:
             return spec  # Python itself reports it.
         changes = changed_names(data) if own else NO_CHANGES
-        self._instrumenter.runtime.own(name, spec.origin, data, changes)
+        self._instrumenter.runtime.own(name, spec.origin, data, changes, installed=installed)
         training = self._trainers.get(name, frozenset())
         code = self._instrumenter.code(spec.origin, data, training)
         if code is not None:
@@ -258,7 +227,7 @@ class _Loader(SourceFileLoader):
 def install(runtime: Runtime, project: Project, hints: TrainingHints) -> Instrumenter:
     """Instrument what is imported from now on; return what does it, for the script itself."""
     instrumenter = Instrumenter.for_project(runtime, project, hints)
-    sys.meta_path.insert(0, Finder(instrumenter, project, hints.modules))
+    sys.meta_path.insert(0, Finder(instrumenter, hints.modules))
     return instrumenter
 
 
@@ -268,79 +237,3 @@ def parse_or_none(path: str, data: bytes) -> ast.Module | None:
         return ast.parse(data, path)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path)
-
-
-def _below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _parts(path: str, folder: str) -> list[str]:
-    return path[len(folder) :].split(os.sep)
-
-
-def is_installed(path: str) -> bool:
-    """True if a file belongs to Python or to a package that is installed beside it."""
-    return _is_in_stdlib(path) or not INSTALLED.isdisjoint(path.split(os.sep))
-
-
-def _is_in_stdlib(path: str) -> bool:
-    """True if a path is in the standard library (in which packages may be installed)."""
-    return any(
-        path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
-        for folder in _stdlib_folders()
-    )
-
-
-@functools.cache
-def _stdlib_folders() -> frozenset[str]:
-    return frozenset(_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
-
-
-def _is_shared_folder(root: str) -> bool:
-    """True if a folder is one of Python's own, in which packages of all origins are."""
-    return os.path.basename(root) in INSTALLED or _is_in_stdlib(root)
-
-
-def _python_files(root: str) -> Iterator[str]:
-    """Yield files from the outer folders to the inner ones, so that the bounds cut the far ones."""
-    level = [root]
-    entries = 0
-    for _ in range(SCAN_DEPTH + 1):
-        inner: list[str] = []
-        for folder in level:
-            batch = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
-            entries += len(batch)
-            for entry in sorted(batch, key=lambda entry: entry.name):
-                if entry.name.endswith(".py"):
-                    yield entry.path
-                elif entry.is_dir(follow_symlinks=False) and not _is_skipped(folder, entry.name):
-                    inner.append(entry.path)
-        level = inner
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except OSError:
-        return  # It vanished, or is not ours to look into.
-
-
-def _is_skipped(folder: str, name: str) -> bool:
-    if name.startswith(".") or name in SKIPPED_FOLDERS:
-        return True
-    return os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # a virtual environment
-
-
-def _small_file(path: str) -> bytes | None:
-    try:
-        if os.path.getsize(path) > SCAN_FILE_BYTES:
-            return None
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return None  # It vanished, or is not ours to read: no module of ours, then.

@@ -188,8 +188,15 @@ class _Rewriter(ast.NodeTransformer):
             node.decorator_list.append(ast.copy_location(decorator, node))
         return node
 
+    def _may_train(self, node: AnyLoop) -> bool:
+        """True if the loop may lead to a backward. One that gives data only if it is known to."""
+        around = self.scopes[-1] if self.scopes else None
+        if isinstance(around, ast.FunctionDef) and _is_generator(around):
+            return self.backward_calls.reached_by(node.body)
+        return self.backward_calls.may_be_in(node.body)
+
     def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:
-        if not self.backward_calls.reached_by(node.body):
+        if not self._may_train(node):
             return self.generic_visit(node)
         loop = self._describe(node)  # before the inner loops are instrumented
         self.loops.append(loop)

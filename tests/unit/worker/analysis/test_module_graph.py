@@ -1,6 +1,6 @@
 """The files that a script can import."""
 
-from recoverrun.worker.analysis.module_graph import importable_from
+from recoverrun.worker.analysis.module_graph import importable_from, imported_packages
 
 
 def names(entry: str, **files: str) -> list[str]:
@@ -43,3 +43,9 @@ def test_a_module_is_found_by_its_last_name() -> None:
 
 def test_an_entry_that_is_not_among_the_files_reaches_all() -> None:
     assert names("elsewhere", a="", b="") == ["a.py", "b.py"]
+
+
+def test_packages_that_are_imported_by_a_statement() -> None:
+    text = b"import os, a.b as c\nif x:\n    from d.e import f\nfrom . import g\n# import h\n"
+
+    assert imported_packages([text]) == {"os", "a", "d"}

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +16,9 @@ from recoverrun.worker.analysis.rank_conditions import BoundNames
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.instrumentation import NO_CHANGES, Changes, Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
-from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project, install
+from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, install
 from recoverrun.worker.rewriting.post_import import PostImportHooks
+from recoverrun.worker.rewriting.project import Project
 
 T = TypeVar("T")
 
@@ -34,12 +34,21 @@ class FakeRuntime:
         self.loops: list[str] = []
         self.refusals: list[str] = []
         self.lone: list[str] = []
+        self.owned: dict[str, bool] = {}  # by module: True if it is installed
 
     def register(self, loop: Loop) -> None:
         self.loops.append(os.path.basename(loop.id))
 
-    def own(self, module: str, path: str, source: bytes, changes: Changes = NO_CHANGES) -> None:
-        pass
+    def own(
+        self,
+        module: str,
+        path: str,
+        source: bytes,
+        changes: Changes = NO_CHANGES,
+        *,
+        installed: bool = False,
+    ) -> None:
+        self.owned[module] = installed
 
     def refuse(self, filename: str, reason: str) -> None:
         self.refusals.append(reason)
@@ -215,12 +224,58 @@ def test_modules_of_one_name_export_what_all_of_them_have(tmp_path: Path) -> Non
     }
 
 
+STEPS = "def step(x): x.backward()\nSTEPS = {'sgd': step}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("step = STEPS[name]\nfor x in xs:\n    step(x)\n", ["4"]),
+        ("for x in xs:\n    getattr(self, name)(x)\n", ["3"]),
+        ("def items():\n    for x in xs: yield abs(x)\nfor x in items():\n    pass\n", []),
+        ("for x in xs:\n    step(x)\nfor x in xs:\n    print(x)\n", ["3"]),
+        ("import transformers\nfor x in xs:\n    print(x)\n", []),
+    ],
+    ids=["registry", "by name", "data", "known", "framework"],
+)
+def test_where_no_loop_is_known_to_train_any_with_a_call_may(
+    text: str, lines: list[str], runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    script, source = tmp_path / "train.py", STEPS + text
+    script.write_text(source)
+    hints = TrainingHints(packages=frozenset({"transformers"}))
+    project = Project.of([str(tmp_path)], str(script))
+
+    Instrumenter.for_project(runtime, project, hints).code(str(script), source.encode())
+
+    assert runtime.loops == [f"train.py:{line}" for line in lines]
+
+
+def test_a_package_that_trains_is_instrumented_though_it_is_installed(
+    runtime: FakeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, packages = tmp_path / "project", tmp_path / "site-packages"
+    (packages / "rr_engine").mkdir(parents=True)
+    project.mkdir()
+    (packages / "rr_engine" / "__init__.py").write_text("from rr_engine import state\n" + TRAINING)
+    (packages / "rr_engine" / "state.py").write_text("class State: pass\n")
+    (project / "rr_train.py").write_text("import rr_engine\nrr_engine.fit([])\n")
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.syspath_prepend(str(project))
+
+    _import("rr_train", runtime, project)
+
+    assert runtime.loops == ["__init__.py:3"]
+    assert runtime.owned == {"rr_train": False, "rr_engine": True, "rr_engine.state": True}
+    del sys.modules["rr_engine"], sys.modules["rr_engine.state"]
+
+
 def test_a_forked_process_imports_as_ever(
     runtime: FakeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "rr_forked.py").write_text(TRAINING)
     project = Project.of([str(tmp_path)])
-    finder = Finder(Instrumenter.for_project(runtime, project), project, {})
+    finder = Finder(Instrumenter.for_project(runtime, project), {})
     sys.meta_path.insert(0, finder)
     importlib.invalidate_caches()
 
@@ -252,52 +307,6 @@ def test_a_finder_that_asks_all_others_is_asked_once(runtime: FakeRuntime, tmp_p
 
     assert asked == ["rr_fit"]
     assert runtime.loops == ["rr_fit.py:2"] and arrived == [module]
-
-
-def test_what_belongs_to_a_project(tmp_path: Path) -> None:
-    stdlib = sysconfig.get_path("stdlib")
-    hooks = os.path.dirname(import_hook.__file__)
-    project = Project.of([str(tmp_path), stdlib, "/", os.path.dirname(os.path.dirname(hooks))])
-
-    assert project.contains(str(tmp_path / "a" / "b.py"))
-    assert not project.contains(str(tmp_path / ".venv/lib/python3.11/site-packages/x.py"))
-    assert not project.contains(os.path.join(os.path.realpath(stdlib), "ast.py"))
-    assert not project.contains(os.path.join(hooks, "script.py"))
-
-
-def test_a_package_that_is_installed_and_run_by_name_is_a_project() -> None:
-    project = Project.of(["/opt/venv/lib/python3.11/site-packages/trainer"])
-
-    assert project.contains("/opt/venv/lib/python3.11/site-packages/trainer/loop.py")
-    assert not project.contains("/opt/venv/lib/python3.11/site-packages/torch/nn.py")
-    assert Project.of(["/opt/venv/lib/python3.11/site-packages"]).roots == ()
-
-
-def test_a_scan_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {
-        "a.py": "",
-        "1/2/3/deep.py": "",
-        "1/2/3/4/too_deep.py": "",
-        ".hidden/x.py": "",
-        "env/pyvenv.cfg": "",
-        "env/x.py": "",
-        "node_modules/x.py": "",
-        "data.txt": "",
-        "z_large.py": "#" * 100,
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(import_hook, "SCAN_FILE_BYTES", 99)
-    project = Project.of([str(tmp_path)])
-
-    assert [os.path.basename(path) for path, _ in project.sources()] == ["a.py", "deep.py"]
-
-    monkeypatch.setattr(import_hook, "SCAN_FILES", 1)
-    assert [os.path.basename(path) for path, _ in project.sources()] == ["a.py"]
-
-    monkeypatch.setattr(import_hook, "SCAN_ENTRIES", 0)
-    assert list(project.sources()) == []
 
 
 @pytest.mark.parametrize(
