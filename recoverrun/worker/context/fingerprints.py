@@ -117,7 +117,7 @@ def mark_of(value: Any) -> str:
         return ""
     flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
     sample = [flat[place] for place in _places(value.size)]
-    return f"{value.dtype} {value.shape} {zlib.crc32(b''.join(map(bytes, sample))):x}"
+    return f"{value.dtype} {value.shape} {zlib.crc32(b''.join(one.tobytes() for one in sample)):x}"
 
 
 def _sampled(value: Any) -> list[Any]:

@@ -109,3 +109,12 @@ def test_long_containers_of_objects_have_no_mark_and_nobody_asks_for_their_text(
 
     assert mark_of(many) == ""
     assert mark_of(dict(enumerate(many))) == ""
+
+
+@pytest.mark.parametrize("dtype", ["U3", "S3", "datetime64[s]", [("a", "i4"), ("b", "f8")], "f8"])
+def test_arrays_of_any_elements_have_marks(dtype: Any) -> None:
+    array = numpy.zeros(600, dtype)
+    before = mark_of(array)
+    array[0] = numpy.ones(1, dtype)[0]
+
+    assert mark_of(array) != before
