@@ -298,6 +298,12 @@ class Winding:
 
 
 def _sliced(iterable: range, place: LoopPlace) -> Iterator[Any]:
-    if place.item is None or place.item not in iterable:
-        raise NotReachable(NO_ITEM.format(loop=place.loop_id, range=iterable, item=place.item))
-    return iter(iterable[iterable.index(place.item) :])
+    """The items from that of the others on. A script that resumes from a checkpoint of its own may
+    begin behind it.
+    """
+    item, step = place.item, iterable.step
+    if item is not None:
+        behind = (iterable.start - item) / step
+        if item in iterable or (behind > 0 and behind.is_integer()):
+            return iter(range(item, iterable.stop, step))
+    raise NotReachable(NO_ITEM.format(loop=place.loop_id, range=iterable, item=item))

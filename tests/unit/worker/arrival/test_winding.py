@@ -316,3 +316,16 @@ def test_a_newcomer_can_tell_the_next_one(name: str) -> None:
 
     assert list(map(present, newcomer.stood)) == list(map(present, survivor.stood))
     assert next_one.noted == survivor.noted[2:]
+
+
+@pytest.mark.parametrize("start", [5, 9])
+def test_a_script_that_resumes_behind_the_item_begins_with_it(start: int) -> None:
+    """It has loaded a newer checkpoint of its own, perhaps that of the end."""
+    text = "for step in range(START, 9):  # held\n    train(step)\n"
+    survivor = Process(text.replace("START", "0"), 1, 3)
+    survivor.run()
+
+    newcomer = Newcomer(text.replace("START", str(start)), survivor.told, 0, 0)
+    newcomer.run()
+
+    assert newcomer.noted == survivor.noted

@@ -73,8 +73,8 @@ def test_no_loop_is_under_way() -> None:
 def test_a_range_without_the_item() -> None:
     there = "for step in range(9):  # held\n    train(step)\n"
 
-    assert reason(there, there.replace("9", "4, 9")) == (
-        "the loop at s.py:1 goes over range(4, 9), which lacks 3, where the others are"
+    assert reason(there, there.replace("9", "4, 9, 2")) == (
+        "the loop at s.py:1 goes over range(4, 9, 2), which lacks 3, where the others are"
     )
 
 
