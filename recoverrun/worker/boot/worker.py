@@ -113,6 +113,8 @@ class _Worker:
             from recoverrun.worker.step.leaving import leave
 
             leave(self.driver.worker, str(error))
+        if isinstance(error, NotReachable):
+            self.driver.worker.on_not_reached(str(error))
         self.driver.worker.failure = words_of(error)
         if self.driver.worker.protected:
             self.driver.await_end(error)

@@ -10,7 +10,12 @@ from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.snapshots.copier import Copy, address_of, copy_all
 from recoverrun.worker.snapshots.piece_layout import Layout
 from recoverrun.worker.snapshots.piece_table import PROOF_BYTES, RankImage
-from recoverrun.worker.snapshots.unchanged_tensors import lies_as_it_is, sum_of
+from recoverrun.worker.snapshots.unchanged_tensors import (
+    EXPECTED,
+    lies_as_it_is,
+    sample_of,
+    sum_of,
+)
 from rendezvous.bays.client import Bay, KeeperClient
 
 MOST_APART = 16 << 20
@@ -36,8 +41,8 @@ class BegunSnapshot:
     told: bytes = b""  # the manifest
     apart: bytearray = field(default_factory=bytearray)
     _waiting: list[torch.Tensor] = field(default_factory=list)  # copied by the thread
-    _marks: list[tuple[int, int]] = field(default_factory=list)
-    """The address of each of these, and its count of changes."""
+    _marks: list[tuple[int, int, int]] = field(default_factory=list)
+    """The address of each of these, its count of changes, and the sum of a sample."""
     _bay: Bay | None = None
 
     @property
@@ -57,7 +62,7 @@ class BegunSnapshot:
         places = layout.places
         copy_now([(places[one].offset, tensors[one]) for one in layout.at_once], memory)
         self._waiting = [tensors[number] for number in layout.later]
-        self._marks = [(one.data_ptr(), one._version) for one in self._waiting]
+        self._marks = self._marks_now()
 
     def copy(self, client: KeeperClient, on_half: Callable[[], None]) -> None:
         """Copy all that waits, in the thread. Raises SnapshotMissed."""
@@ -78,12 +83,22 @@ class BegunSnapshot:
 
     def moved(self) -> list[str]:
         """Tensors that the thread copied and that are not where, or what, they were."""
-        now = [(one.data_ptr(), one._version) for one in self._waiting]
+        now = self._marks_now()
         if now == self._marks:
             return []
         names = (self.image.names[number] for number in self.layout.later)
         return [name for name, *marks in zip(names, now, self._marks, strict=True)
                 if marks[0] != marks[1]]  # fmt: skip
+
+    def _marks_now(self) -> list[tuple[int, int, int]]:
+        """Marks of tensors that wait. No count tells of writes through `.data`, and the losses of
+        the step alone of those to what is trained: of other tensors a sample is looked at.
+        """
+        names = (self.image.names[number] for number in self.layout.later)
+        return [
+            (one.data_ptr(), one._version, 0 if name.startswith(EXPECTED) else sample_of(one))
+            for name, one in zip(names, self._waiting, strict=True)
+        ]
 
     def is_as_it_was(self, name: str, summed: int) -> bool:
         """True if the copy of this tensor has the sum that the tensor had at the top."""

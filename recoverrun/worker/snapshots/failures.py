@@ -22,8 +22,13 @@ def fail(worker: WorkerState, wanted: SnapshotId, why: str) -> Never:
     """The script does not come to where it was: all go back again, to an older snapshot, if there
     is one. Raises NotRestored.
     """
-    _tell_failed(worker, wanted, why, unfit=True)
+    tell_unfit(worker, wanted, why)
     raise NotRestored(f"the snapshot of step {wanted.step} does not fit: {why}")
+
+
+def tell_unfit(worker: WorkerState, wanted: SnapshotId, why: str) -> None:
+    """Tell that no process comes to where this snapshot was taken; this one is about to end."""
+    _tell_failed(worker, wanted, why, unfit=True)
 
 
 def _tell_failed(worker: WorkerState, wanted: SnapshotId, why: str, *, unfit: bool) -> None:

@@ -14,7 +14,7 @@ from recoverrun.worker.arrival.learned import Gives, PlaceParts
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.snapshots.drain_pace import DrainPace
 from recoverrun.worker.snapshots.earlier_values import EarlierValues
-from recoverrun.worker.snapshots.failures import give_up
+from recoverrun.worker.snapshots.failures import give_up, tell_unfit
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace, Work
 from recoverrun.worker.snapshots.restoring import Restoring
@@ -93,6 +93,7 @@ class Serving:
             if gives is not None:
                 gives.know(before.pack(), before.names.paths, before.marks)
 
+        worker.on_not_reached = lambda why: tell_unfit(worker, kept.id, why)
         worker.runtime.winds = Restoring(parts, self._steps, kept, self._outer, resumes).winding
 
 

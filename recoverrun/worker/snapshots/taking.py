@@ -28,7 +28,7 @@ from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.packed_states import PackedStates
 from recoverrun.worker.snapshots.piece_layout import Layouts
 from recoverrun.worker.snapshots.piece_table import RankImage, packed_proof
-from recoverrun.worker.snapshots.unchanged_tensors import UnchangedTensors
+from recoverrun.worker.snapshots.unchanged_tensors import EXPECTED, UnchangedTensors
 from recoverrun.worker.snapshots.uncounted_updates import UncountedUpdates
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
@@ -56,9 +56,6 @@ OLD_ONE = ": if no replica is left whole all ranks go back to the newest one the
 AGAIN = "all replicas take part again, and snapshots are taken from step {} on"
 MISSED = "no snapshot of step {}: {}"
 UNSEEN = "what the script held before it trained was not seen"
-
-EXPECTED = ("trained", "optimizers")
-"""The beginnings of the names of what is expected not to change before the fence."""
 
 AWAY = "the model is on {}, where they are taken if --snapshot-every is given"
 
@@ -168,7 +165,10 @@ class Taker:
             return
         if self._paused:
             self._go_on()
-        if self._pace.is_due(self._steps.index, time.perf_counter()):
+        due = self._pace.is_due(self._steps.index, time.perf_counter())
+        if self._steps.index == self._expected[0].step:
+            return  # the one before it stands until this step has shown to be the same again
+        if due:
             self._take(top)
         elif self._pace.over:
             worker.take_no_snapshots(self._pace.over)

@@ -15,6 +15,12 @@ from ft_collectives.communicators.tensor_bits import bits_of
 
 LEARN_EVERY = 50
 
+EXPECTED = ("trained", "optimizers")
+"""The beginnings of the names of what is expected not to change before the fence."""
+
+SAMPLE = 256
+"""Words of a tensor."""
+
 SMALL_BYTES = 1 << 16
 """A smaller tensor is copied at the top, whatever it does."""
 
@@ -66,6 +72,14 @@ def lies_as_it_is(tensor: torch.Tensor) -> bool:
     """True if its elements lie in the memory of this process as they are."""
     plain = tensor.is_cpu and tensor.is_contiguous()
     return plain and not (tensor.is_conj() or tensor.is_neg())
+
+
+def sample_of(tensor: torch.Tensor) -> int:
+    """The sum of some bits, evenly spread."""
+    flat = bits_of(tensor)
+    flat = flat[-flat.storage_offset() % 8 :]
+    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+    return int(words[:: max(1, words.numel() // SAMPLE)].sum())
 
 
 def sum_of(tensor: torch.Tensor) -> int:

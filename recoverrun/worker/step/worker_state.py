@@ -66,6 +66,8 @@ class WorkerState:
         self.returns = env.returns  # lost replicas may come back; False once something forbids it
         self.failure = ""  # the exception that ended the script, while its process has not ended
         self.on_no_snapshots: Callable[[str], None] = lambda why: None  # called as they end
+        self.on_not_reached: Callable[[str], None] = lambda why: None
+        """Called in a process that cannot come to where a snapshot was taken."""
         self.drains = False  # a SIGTERM was sent: one more snapshot is wanted before the job ends
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken

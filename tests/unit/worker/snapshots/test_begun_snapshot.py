@@ -112,3 +112,13 @@ def test_a_copy_made_before_the_tensor_changed_is_as_it_was(
 
     assert taking.moved() == ["later"]
     assert taking.is_as_it_was("later", at_top) == copied_first
+
+
+def test_what_is_written_through_data_is_seen_though_nothing_counts_it() -> None:
+    keeper, tensor = Keeper(), large()
+    taking = begun(tensor)
+    taking.begin(cast(Any, keeper))
+
+    tensor.data.mul_(0.9)
+
+    assert taking.moved() == ["later"]

@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival import held_tensors
+from recoverrun.worker.snapshots import taking
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
-from recoverrun.worker.snapshots.pace import AutoPace, Pace
+from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
 from recoverrun.worker.snapshots.piece_layout import Layouts
 from recoverrun.worker.snapshots.piece_table import RankImage
 from recoverrun.worker.snapshots.taking import AWAY, Taker, unserved
 from recoverrun.worker.snapshots.unchanged_tensors import SMALL_BYTES, UnchangedTensors
 from rendezvous.bays.client import SnapshotMissed
 from rendezvous.protocol.worker_env import UNASKED
+from rendezvous.snapshots.identity import SnapshotId
 
 
 class Keeper:
@@ -122,3 +124,32 @@ def test_what_changed_before_it_was_copied_spoils_the_first_snapshot_and_no_late
 
     assert Taker._learned(cast(Any, taker), taking) == ["back again", "early"]
     assert taker._unchanged.names == {"resting"}
+
+
+def test_the_snapshot_before_stands_until_the_restored_step_is_the_same_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first losses tell; a bay that was taken for this very step would be that one's."""
+    steps = SimpleNamespace(index=6, begins=lambda top: True)
+    runtime = SimpleNamespace(training_loops={"loop"}, stack=[])
+    worker = SimpleNamespace(
+        unvoted=steps, acting=False, runtime=runtime, transacts=True, lost=(),
+        env=SimpleNamespace(snapshot_every="3", birth=0),
+        guarantee=SimpleNamespace(promise="rollback"),
+    )  # fmt: skip
+    earlier = SimpleNamespace(step_begins=lambda stack: None, note=lambda top: None)
+    taker = Taker(
+        cast(Any, SimpleNamespace(worker=worker)), cast(Any, steps), cast(Any, Keeper()),
+        pace=FixedPace(3), attempt=1, earlier_values=cast(Any, earlier),
+        uncounted=cast(Any, SimpleNamespace(iteration_begins=lambda: True)),
+    )  # fmt: skip
+    taken: list[int] = []
+    monkeypatch.setattr(taking, "stack_of", lambda stack, top: stack)
+    monkeypatch.setattr(taker, "_take", lambda top: taken.append(steps.index))
+    monkeypatch.setattr(taker, "_prepare", lambda: taken.append(-steps.index))
+    taker.resumes(SnapshotId(0, 6), cast(Any, None), 77)
+
+    for steps.index in (6, 9):
+        taker.begins(cast(Any, None))
+
+    assert taken == [9]
