@@ -29,6 +29,7 @@ CASES = (
     GoingBack(shape="decays", dies="0@13,0@22"),
     GoingBack(shape="renewed", dies="0@8,0@18,0@22"),
     GoingBack(shape="given", dies="0@8,0@18"),
+    GoingBack(shape="keeping", dies="0@13,0@22"),
     GoingBack(shape="thawing", dies="0@13,0@18"),
     GoingBack(shape="thawing", layout="fsdp2", ranks=2, dies="1@13"),
     *(

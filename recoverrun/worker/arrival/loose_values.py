@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival import dict_kinds, plain_values
+from ft_collectives.communicators.tensor_bits import bits_of
+from recoverrun.worker.arrival import dict_kinds, plain_values, raw_memory
+from recoverrun.worker.arrival.container_contents import SEQUENCES, WHOLE, fill
 from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import Place
@@ -37,9 +39,9 @@ tensor is neither, however small.
 """
 
 MOST_BYTES = 1 << 28
-"""Of an array, whose changes nobody counts: a larger one is data."""
-
-SEQUENCES = (list, deque)
+"""Of an array, or of a tensor that is written to as one, so that nobody counts its changes: a
+larger one is data.
+"""
 
 GROWN = "{} has changed since the run began, and {}"
 SHARDED = "{} is a sharded tensor that was made while the script trained"
@@ -125,16 +127,20 @@ def told(
 ) -> list[list[Any]]:
     """The values that have changed since `before`, and are not in `packing` yet: plain values for
     msgpack. Variables that loops have `bound` come by themselves, as data do. Lists at the paths
-    `whole` are told elsewhere; lists within a list come with it.
+    `whole` are told elsewhere; lists within a list come with it. A list of objects that was there
+    `before` may have another path by now, as an argument of a function that was called since.
 
     Raises NotReachable if a list of it cannot be told.
     """
     known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
     lists, found = set(whole), []
+    at_start: frozenset[Mark] | None = None
     kinds: dict[str, Plain] | None = None
     for key, value, mark in _all(there, spaces):
         path, name = key
         if before.get(key) == mark:
+            continue
+        if name is None and type(value) not in SEQUENCES and key not in before:
             continue
         if name is None and (path in lists or plain_values.is_within(path, lists)):
             continue
@@ -147,7 +153,7 @@ def told(
         if is_distributed(value) and key not in before:
             raise NotReachable(SHARDED.format(f"{path}[{name!r}]"))
         try:
-            row = [path, name, packing.pack(value, f"{path}[{name!r}]")]
+            row = [path, name, packing.pack(_plain(value), f"{path}[{name!r}]")]
             kinds = _kinds(there, before) if kinds is None else kinds
             if (kind := kinds.pop(path, None)) is not None:
                 found.append([path, None, kind])
@@ -155,8 +161,10 @@ def told(
             if name is None:
                 lists.add(path)
         except CannotTravel as why:
-            if type(value) in SEQUENCES:
-                raise NotReachable(GROWN.format(path, why)) from why
+            at_start = frozenset(before.values()) if at_start is None else at_start
+            if name is not None or key in before or mark not in at_start:
+                where = path if name is None else f"{path}[{name!r}]"
+                raise NotReachable(GROWN.format(where, why)) from why
     return found
 
 
@@ -173,7 +181,8 @@ def _kinds(there: Holdings, before: Mapping[Key, Mark]) -> dict[str, Plain]:
 def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -> None:
     """Put values where they were found. Raises NotReachable where nothing would hold them."""
     holders, variables = _holders(there), dict(spaces)
-    for path, name, value in told:
+    for path, name, packed in told:
+        value = raw_memory.made(packed)
         if path in variables:
             _fill(variables[path].get(name), value)  # a loop's own variables come by themselves
             continue
@@ -183,7 +192,7 @@ def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -
                 holders[path] = value
             continue
         if name is None:
-            if not plain_values.fill(holders.get(path), value):
+            if not fill(holders.get(path), value):
                 _put_new(holders, path, value)
             continue
         if path not in holders:
@@ -221,7 +230,7 @@ def _put_new(holders: Mapping[str, Any], path: str, value: Any) -> None:
     Raises NotReachable.
     """
     around, name = plain_values.place_of(path)
-    if around in holders and type(holders[around]) not in plain_values.WHOLE:
+    if around in holders and type(holders[around]) not in WHOLE:
         named_in(holders[around])[name] = value
     elif not path.endswith("]") or type(_holder(holders, around).get(_last(around))) is not tuple:
         raise NotReachable(GONE.format(path))
@@ -237,7 +246,11 @@ def _fill(present: Any, value: Any) -> bool:
         present, value = local(present), value.tensor
     elif is_distributed(value) and is_distributed(present):
         present, value = local(present), local(value)
-    if type(present) is not type(value) or present.shape != value.shape:
+    if raw_memory.fill(present, value):
+        return True
+    if type(present) is not type(value) or type(value) in raw_memory.KINDS:
+        return False
+    if present.shape != value.shape or present.dtype != value.dtype:
         return False
     if isinstance(value, torch.Tensor):
         present.detach().copy_(value)
@@ -259,8 +272,8 @@ def _all(
             if mark := mark_of(value):
                 yield (space, name), value, mark
     for path, holder, _, objects in there.holders:
-        if type(holder) in SEQUENCES and len(holder):
-            yield (path, None), holder, (len(holder), id(holder[0]), id(holder[-1]))
+        if isinstance(holder, SEQUENCES) and (mark := _mark_of_list(holder)):
+            yield (path, None), holder, mark
         for name, value in objects:
             kind = type(value)
             if not _may_change(kind) or type(name) not in (str, int):
@@ -268,7 +281,7 @@ def _all(
             mark = mark_of(value)
             if not mark:
                 continue
-            if is_distributed(value) or value.nbytes >= LOOSE_BYTES:
+            if is_distributed(value) or _is_large(value):
                 yield (path, name), value, mark
     for path, held in there.tuples:
         for place, value in enumerate(held if path else ()):
@@ -276,10 +289,40 @@ def _all(
                 yield (path, place), value, mark
 
 
+def _mark_of_list(holder: Any) -> Mark:
+    """() of an empty plain one: it is a plain value."""
+    items = _items(holder)
+    if items:
+        return len(items), id(items[0]), id(items[-1])
+    return () if type(holder) in SEQUENCES else (0,)
+
+
+def _items(holder: Any) -> Any:
+    """The items of a list or deque. Methods of another class than these may do more."""
+    if type(holder) in SEQUENCES:
+        return holder
+    return list((list if isinstance(holder, list) else deque).__iter__(holder))
+
+
+def _is_large(value: Any) -> bool:
+    """False of what comes with plain values."""
+    return raw_memory.is_raw(value) or not is_strided(value) or value.nbytes >= LOOSE_BYTES
+
+
+def is_strided(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.layout is torch.strided
+
+
+def _plain(value: Any) -> Any:
+    if raw_memory.is_raw(value):
+        return raw_memory.told(value)
+    return _items(value) if isinstance(value, SEQUENCES) else value
+
+
 @lru_cache(maxsize=1 << 14)
 def _may_change(kind: Any) -> bool:
     """Asked of each value. Numpy may be imported later, but no value of its kinds is there then."""
-    return issubclass(kind, (torch.Tensor, *array_kinds()))
+    return issubclass(kind, (torch.Tensor, *raw_memory.KINDS, *array_kinds()))
 
 
 def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
@@ -304,14 +347,28 @@ def _mark_of_tensor(value: Any) -> Mark:
     return ()
 
 
+def _sums(tensor: torch.Tensor) -> Mark:
+    """Sums of its bits: what is written through `.data` or a numpy array over the same memory is
+    not counted in its version.
+    """
+    flat = bits_of(local(tensor))
+    whole = 0 if flat.storage_offset() % 8 else flat.numel() // 8 * 8
+    words, rest = flat[:whole].view(torch.int64), flat[whole:]
+    return int(words.sum()), int(words[::3].sum()), int(rest.sum())
+
+
 def _mark(value: Any) -> Mark:
     """The mark of a tensor or an array that may change in place; () for all else."""
     if mark := _mark_of_tensor(value):
-        return mark
+        return (*mark, *_sums(value)) if value.is_cpu and value.nbytes <= MOST_BYTES else mark
+    if raw_memory.is_raw(value):
+        return raw_memory.mark_of(value)
+    if not is_strided(value):
+        return id(value), value._version
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or not value.flags.writeable:
         return ()
-    if value.nbytes > MOST_BYTES or value.dtype.kind not in "biufc":
+    if value.nbytes > MOST_BYTES or value.dtype.kind not in raw_memory.NUMBERS:
         return ()
     flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
     whole = len(flat) // 8 * 8

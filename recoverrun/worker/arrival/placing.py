@@ -14,6 +14,7 @@ from recoverrun.worker.arrival import (
     plain_values,
     values_by_parameter,
 )
+from recoverrun.worker.arrival.container_contents import fill
 from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
@@ -276,11 +277,7 @@ def put_values(
 
 def filled(present: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Containers get their content where they lie. What is left."""
-    return {
-        name: value
-        for name, value in values.items()
-        if not plain_values.fill(present.get(name), value)
-    }
+    return {name: value for name, value in values.items() if not fill(present.get(name), value)}
 
 
 def without_own(

@@ -12,7 +12,7 @@ holds is plain.
 import ast
 import sys
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +23,7 @@ import msgpack
 import torch
 
 from recoverrun.worker.arrival import dict_kinds
+from recoverrun.worker.arrival.container_contents import WHOLE, fill
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_graph import (
@@ -40,8 +41,7 @@ from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.rng.streams import tensor_bytes
-
-WHOLE: tuple[type, ...] = (list, deque, set)
+from recoverrun.worker.tracking.microbatches import LoopFrame
 
 QUICK = (bool, float, type(None))
 SAME = (bool, int, float, str, type(None))
@@ -106,11 +106,24 @@ class Entry:
 
 
 def found(
-    frames: Iterable[FrameType], own: frozenset[str], resting: Resting | None = None
+    frames: Iterable[FrameType],
+    own: frozenset[str],
+    resting: Resting | None = None,
+    *,
+    last: frozenset[str] = frozenset(),
 ) -> Holdings:
-    """All that hangs on the variables of `frames`, and on the script's modules, `own`."""
+    """All that hangs on the variables of `frames`, and on the script's modules, `own`. What hangs
+    on the variables `last` goes by another name, if it has any.
+    """
     variables = [dict(frame.f_locals) for frame in frames]
-    return holdings(variables, own, idle_hooks=False, resting=resting)
+    return holdings(variables, own, idle_hooks=False, resting=resting, last=last)
+
+
+def bound_by(stack: Iterable[LoopFrame]) -> frozenset[str]:
+    """The variables that these loops bind: what one holds at a top may be left of the iteration
+    before, and a process that comes there has made none.
+    """
+    return frozenset(name for one in stack for name in one.loop.rebinds)
 
 
 def digests(there: Holdings, *, of_process: bool = False) -> dict[Place, int]:
@@ -239,19 +252,6 @@ def _made(holder: Any, size: int) -> Any:
         kind = getattr(kind, part, None)
     plain = getattr(kind, "__new__", None) is object.__new__ and not slots_of(kind)
     return object.__new__(kind) if plain and attributes == size else None
-
-
-def fill(container: Any, content: Any) -> bool:
-    """Give a container its content where it lies: other names see it, too. False if it is none, or
-    of another kind.
-    """
-    kind: Any = type(container)
-    if kind not in (*WHOLE, *DICTS) or kind is not type(content):
-        return False
-    if container is not content:
-        container.clear()
-        (container.extend if kind in (list, deque) else container.update)(content)
-    return True
 
 
 def _entries(

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 from collections import ChainMap, OrderedDict, UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from types import (
@@ -161,11 +161,13 @@ def holdings(
     items: Iterable[tuple[str, Any]] = (),
     idle_hooks: bool = True,
     resting: Resting | None = None,
+    last: Set[str] = frozenset(),
 ) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
     file was read for. What hangs on `items` of loops alone, variables with their values, has no
     name. Without `idle_hooks` dicts of hooks that hold none are left out: each module of torch has
-    a dozen. Of a module for which `resting` counts some objects these are passed over.
+    a dozen. Of a module for which `resting` counts some objects these are passed over. What hangs
+    on the variables `last` has another name, if it hangs on others, too.
     """
     passing = {(name, id(one)): one for name, one in items}
     walk = _Walk(own, idle=idle_hooks, resting=resting)
@@ -175,13 +177,16 @@ def holdings(
     spaces = [(name, vars(sys.modules[name])) for name in named]
     walk.found.held += [(name, names) for name, names in spaces if name in made - own]
     walk.todo.extend((key.name, one) for key, one in contextvars.copy_context().items())
+    late: list[tuple[str, Any]] = []
     for space, names in [*(("", names) for names in variables), *spaces]:
         for name, value in list(names.items()):
             if not name.startswith("__") and (name, id(value)) not in passing:
-                walk.todo.append((f"{space}.{name}" if space else name, value))
+                one = f"{space}.{name}" if space else name, value
+                (late if name in last else walk.todo).append(one)
         walk.on()
-    walk.todo.extend(("", one) for one in passing.values())
-    walk.on()
+    for rest in (late, [("", one) for one in passing.values()]):
+        walk.todo.extend(rest)
+        walk.on()
     return walk.found
 
 
@@ -317,8 +322,9 @@ class _Walk:
                 kind = type(value)
                 if kind in ways and ways[kind] is None:
                     continue  # there is no need of a name
-                if kind in _HOOK_KINDS and not (value or self._idle) and _is_of_hooks(key):
-                    continue
+                if kind in _HOOK_KINDS and not (value or self._idle):
+                    if type(key) is str and key.endswith(OF_HOOKS):
+                        continue
                 self.todo.append((inside(path, key), value))
         elif size <= LONG:
             ordered = plain not in (set, frozenset)
@@ -360,10 +366,6 @@ class _Walk:
             self._go(path, vars=vars(module), kind=kind)
 
 
-def _is_of_hooks(key: Any) -> bool:
-    return type(key) is str and key.endswith(OF_HOOKS)
-
-
 def inside(path: str, key: Any) -> str:
     """The name of an entry; "" where the text of its key does not say which one it is."""
     return _entry(path, key) if path and type(key) in _PLAIN else ""
@@ -387,9 +389,8 @@ def _beneath(kinds: tuple[Any, ...]) -> Any:
 
 def _gives_items(kind: Any) -> bool:
     """True of a kind that is no class in Python, but of those that count what they give."""
-    if issubclass(kind, GIVING):
-        return True
-    return isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
+    following = getattr(kind, "__next__", None)
+    return issubclass(kind, GIVING) or isinstance(following, WrapperDescriptorType)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -150,6 +150,8 @@ class Sequence(MutableMapping[int, Any]):
             raise KeyError(place) from None
 
     def __setitem__(self, place: int, value: Any) -> None:
+        while len(self) <= place:  # in a process whose list is still to grow
+            self._kind.append(self._owner, None)
         self._kind.__setitem__(self._owner, place, value)
 
     def __delitem__(self, place: int) -> None:

@@ -54,7 +54,7 @@ class EarlierValues:
             return
         frames = frames_of(runtime.stack, sys._getframe(1))
         try:
-            self.before = ValuesAtStart.seen(frames, runtime)
+            self.before = ValuesAtStart.seen(frames, runtime, self._parts.made)
         except Exception as error:  # protects a healthy run from what its objects say of themselves
             self.before, self.unseen = None, UNTOLD.format(error)
             if not unasked:
@@ -114,6 +114,6 @@ class EarlierValues:
             return
         self._steps.index, before, noted = told
         stack = runtime.stack
-        first_lines = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime)
+        first_lines = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime, self._parts.made)
         self.before = first_lines.shared_with(before)
         self._outer.follow(stack, noted)

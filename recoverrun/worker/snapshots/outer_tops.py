@@ -15,6 +15,7 @@ from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.iterator_places import Hold
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_modules
@@ -44,7 +45,7 @@ class OuterTops:
         last = stack[-1]
         if last.loop.id not in self._around:
             return
-        there = plain_values.found(frames_of(stack, start), changing_modules(self._runtime))
+        there = self._found(stack, start)
         changed = plain_values.changed(there, before, of_process=True)
         values = plain_values.pack((one for one in changed if not one.tensors), Packing([]))
         self._keep(stack, last, values)
@@ -76,11 +77,15 @@ class OuterTops:
         stack = self._runtime.stack
         frame = find_frame(loop_frame.frame_id, start)
         assert frame is not None, "its top was reached"
-        there = plain_values.found(frames_of(stack, start), changing_modules(self._runtime))
+        there = self._found(stack, start)
         plain_values.put(values, [], there)
         passed_bodies.put(body, frame, hold, self._runtime.module_data)
         self._around.add(loop_frame.loop.id)
         self._keep(stack, loop_frame, values)
+
+    def _found(self, stack: Sequence[LoopFrame], start: FrameType) -> Holdings:
+        own, last = changing_modules(self._runtime), plain_values.bound_by(stack)
+        return plain_values.found(frames_of(stack, start), own, last=last)
 
     def _keep(self, stack: Sequence[LoopFrame], last: LoopFrame, values: Values) -> None:
         under_way = {one.number for one in stack}

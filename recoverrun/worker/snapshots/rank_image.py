@@ -59,7 +59,8 @@ def made(
     runtime, frame = parts.worker.runtime, sys._getframe(1)
     packing = Packing([], held_tensors.in_every_process(parts.made))
     frames = frames_of(stack := stack_of(runtime.stack, top), frame)
-    there = plain_values.found(frames, changing_modules(runtime), before.resting.size)
+    bound, rests = plain_values.bound_by(stack), before.resting.size
+    there = plain_values.found(frames, changing_modules(runtime), rests, last=bound)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
     if later:
@@ -94,7 +95,6 @@ def made(
         }
     except CannotTravel as why:
         raise NotReachable(str(why)) from why
-    bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole=whole)

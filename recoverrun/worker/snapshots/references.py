@@ -65,15 +65,23 @@ Look = Callable[[], tuple[Holdings, Spaces]]
 class References:
     """The references of one process, as the run began."""
 
-    def __init__(self, there: Holdings, spaces: Spaces, own: frozenset[str]) -> None:
+    def __init__(
+        self,
+        there: Holdings,
+        spaces: Spaces,
+        own: frozenset[str],
+        *,
+        optimizers: Sequence[Any] = (),
+        bound: frozenset[str] = frozenset(),
+    ) -> None:
+        """The variables of a loop, `bound`, are no places of what has another one."""
         self._own = own
         self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}
-        for key, value in _all(there, spaces):
+        found = sorted(_all(there, spaces), key=lambda one: _variable(one[0]) in bound)
+        for key, value in found:
             if id(value) not in self._known:
-                try:
+                with suppress(TypeError):  # a kind without weak references has no place
                     self._known[id(value)] = weakref.ref(value), key
-                except TypeError:  # a kind without weak references: it is told by no place
-                    continue
         self._modules = {path for path, _ in there.held if path.endswith(MODULE)}
         self._before: dict[Key, Token] = {}
         self._rest: dict[Key, weakref.ref[Any]] = {}  # the very objects
@@ -82,7 +90,7 @@ class References:
             if (known := self._known.get(id(value))) is not None:
                 self._rest[key] = known[0]
         self._doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
-        self._groups: list[list[int]] | None = None  # of optimizers, in the first snapshot
+        self._groups = [[len(one["params"]) for one in opt.param_groups] for opt in optimizers]
         self._grouped: tuple[list[list[int]], list[int]] | None = None  # others, and since when
 
     def require_groups(self, groups: Sequence[Groups], stack: Sequence[LoopFrame]) -> None:
@@ -91,7 +99,6 @@ class References:
         """
         around = [one.iteration for one in stack[:-1]]
         now = [[len(group) for group in one] for one in groups]
-        self._groups = self._groups or now
         if now == self._groups or all(None not in group for one in groups for group in one):
             self._grouped = None
         elif self._grouped is None or self._grouped[0] != now:

@@ -121,6 +121,7 @@ class Restoring:
         except StateLost as why:
             give_up(self._parts.worker, kept.id, why)
         kept.close()
+        self._parts.worker.on_not_reached = lambda why: None
         self._steps.index = kept.id.step
         self._parts.worker.link.send(
             Restored(
@@ -137,13 +138,15 @@ class Restoring:
         runtime = parts.worker.runtime
         packed_state = PackedState(dict(told), self._reading.tensors())
         stack = runtime.stack
-        before = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime).of(told["before"])
+        before = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime, parts.made)
+        before = before.of(told["before"])
         frames = frames_of(stack, frame)
         factories, others = dict_kinds.apart(told["references"])
         putting = self._putting(packed_state, frames, frames_of(stack[:1], frame))
         putting.put(others)
         trained_parameters.put(told["trains"], parts.made, before.names)
-        there = plain_values.found(frames, changing_modules(runtime))
+        known, bound = changing_modules(runtime), plain_values.bound_by(stack)
+        there = plain_values.found(frames, known, last=bound)
         with torch.no_grad():
             self._put_tensors(packed_state, before, there)
         placing.put_states(parts.made, packed_state)
@@ -155,7 +158,7 @@ class Restoring:
         lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, self.winding.sources.hold)
         loose_values.put(
-            plain_values.found(frames, changing_modules(runtime)),  # with dicts that are made above
+            plain_values.found(frames, known, last=bound),  # with dicts that are made above
             spaces,
             [
                 (path, name, unpack(packed, packed_state.tensors, here=own))
@@ -187,13 +190,15 @@ class Restoring:
     ) -> references.Putting:
         runtime = self._parts.worker.runtime
         own, known = runtime.own_modules, changing_modules(runtime)
+        bound = plain_values.bound_by(runtime.stack)
 
         def look() -> tuple[Holdings, Spaces]:
-            return plain_values.found(frames, known), loose_values.spaces_of(frames, own)
+            there = plain_values.found(frames, known, last=bound)
+            return there, loose_values.spaces_of(frames, own)
 
         places: dict[references.Key, Any] = {}
         if packed_state.manifest["references"]:  # to look through all takes long
-            there = plain_values.found(first, known)
+            there = plain_values.found(first, known, last=plain_values.bound_by(runtime.stack[:1]))
             places = references.places(there, loose_values.spaces_of(first, known))
         return references.Putting(look, frames, places, packed_state.tensors, own)
 

@@ -12,6 +12,7 @@ from typing import Any
 from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables
 from recoverrun.worker.arrival.loose_values import Key, Mark
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.snapshots import lost_entries, moved_sources
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
@@ -32,10 +33,15 @@ class ValuesAtStart:
     resting: RestingModules
 
     @staticmethod
-    def seen(frames: Sequence[FrameType], runtime: ScriptRuntime) -> "ValuesAtStart":
-        """Now."""
+    def seen(
+        frames: Sequence[FrameType], runtime: ScriptRuntime, made: MadeObjects
+    ) -> "ValuesAtStart":
+        """Now: in the outermost loop, or before it. What a variable holds that this loop binds goes
+        by another name, if it has any: in another process it may hold another object.
+        """
         own = changing_modules(runtime)
-        there = plain_values.found(frames, own)
+        bound = plain_values.bound_by(runtime.stack[:1])
+        there = plain_values.found(frames, own, last=bound)
         spaces = loose_values.spaces_of(frames, own)
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)
@@ -45,7 +51,13 @@ class ValuesAtStart:
             marks=loose_values.marks(there, spaces),
             sources=moved_sources.marks(there),
             keys=lost_entries.keys_of(there),
-            references=References(there, spaces, runtime.own_modules),
+            references=References(
+                there,
+                spaces,
+                runtime.own_modules,
+                optimizers=made.of("optimizers"),
+                bound=bound,
+            ),
             resting=RestingModules(there.modules),
         )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import divided
 import fading
 import given
+import keeping
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -349,7 +350,13 @@ def by_given() -> None:
         train(held.shape(held.activation(x)), y)
 
 
+def by_keeping() -> None:
+    meters = [keeping.Meter(), keeping.Meter()]
+    keeping.Keeping(inner).run(STEPS, lambda: train(*batch()), meters)
+
+
 SHAPES = {
+    "keeping": by_keeping,
     "given": by_given,
     "counting": by_counting,
     "fading": by_counting,

@@ -1,7 +1,9 @@
 """Values that a script changes in place are told wherever it keeps them, and put there again."""
 
+import copy
+from array import array
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
@@ -301,3 +303,62 @@ def test_averages_of_a_sharded_model_come(mesh: DeviceMesh, size: int) -> None:
 
     found = [*here["means"], here["by_name"]["bias"]]
     assert [one.to_local().unique().tolist() for one in found] == [[2], [2], [2]]
+
+
+class Rows(list[Any]):
+    """A list of the script's own kind."""
+
+
+CHANGES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "tensor": (torch.zeros(3000), lambda one: one.data.add_(1)),
+    "tensor_as_array": (torch.zeros(3000), lambda one: one.numpy().__setitem__(7, 2.0)),
+    "bytes": (bytearray(9), lambda one: one.extend(b"12")),
+    "array": (array("l", [1, 2]), lambda one: one.append(7)),
+    "texts": (np.array(["a", "b"]), lambda one: one.__setitem__(1, "c")),
+    "dates": (np.zeros(3, "datetime64[s]"), lambda one: one.__setitem__(1, 5)),
+    "records": (np.zeros(2, [("a", "i4"), ("b", "f8")]), lambda one: one["b"].__setitem__(1, 2.5)),
+    "longer": (Rows([1, 2]), lambda one: one.extend([3])),
+    "shorter": (Rows([1, 2]), lambda one: one.pop(0)),
+    "emptied": (Rows([1, 2]), lambda one: one.clear()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_nobody_counts_is_told_where_it_has_changed(name: str) -> None:
+    first, change = CHANGES[name]
+    one, other = (Script(kept={name: copy.deepcopy(first), "it": [0]}) for _ in range(2))
+    there = other.variables["kept"][name]
+    change(one.variables["kept"][name])
+
+    other.put(one, one.told())
+
+    found = other.variables["kept"][name]
+    assert type(found) is type(first)
+    assert list(found) == list(one.variables["kept"][name])
+    assert found is there, "other names see it, too"
+
+
+def test_an_array_of_another_size_takes_the_place_of_the_one_before() -> None:
+    one, other = Script(kept={"names": np.array(["a"])}), Script(kept={"names": np.array(["a"])})
+    one.variables["kept"]["names"] = np.array(["long", "er"])
+
+    other.put(one, one.told())
+
+    assert other.variables["kept"]["names"].tolist() == ["long", "er"]
+
+
+def test_a_sparse_tensor_that_is_another_one_is_no_snapshot() -> None:
+    script = Script(kept={"graph": torch.eye(2).to_sparse()})
+    script.told()
+    script.variables["kept"]["graph"] = torch.eye(2).to_sparse()
+
+    with pytest.raises(NotReachable, match="graph.* has changed since the run began"):
+        script.told()
+
+
+def test_a_list_of_objects_may_have_the_name_of_an_argument_by_now() -> None:
+    calls = [object(), object()]
+    script = Script(calls=calls)
+    script.variables = {"given": calls, **script.variables}
+
+    assert msgpack.unpackb(script.told()) == []

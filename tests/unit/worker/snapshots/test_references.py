@@ -5,6 +5,7 @@ import reprlib
 import string
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -67,10 +68,10 @@ def _stack(*iterations: int) -> list[Any]:
 class Process:
     """One that has run the first lines of the script, and takes snapshots."""
 
-    def __init__(self) -> None:
+    def __init__(self, optimizers: Sequence[Any] = ()) -> None:
         self.script = Script()
         self.variables: dict[str, Any] = {"script": self.script, "batch": None}
-        self.references = References(self.there, self.spaces, OWN)
+        self.references = References(self.there, self.spaces, OWN, optimizers=optimizers)
 
     @property
     def there(self) -> plain_values.Holdings:
@@ -212,7 +213,7 @@ def _made_between_loops() -> Any:
 
 
 def test_an_optimizer_that_is_given_parameters_of_no_module_meanwhile_is_told() -> None:
-    process = Process()
+    process = Process([SimpleNamespace(param_groups=[{"params": [0]}])])
     known: list[list[str | None]] = [["first.weight"]]
     strange: list[list[str | None]] = [*known, [None]]
     process.references.require_groups([known], _stack(1, 0))
@@ -234,3 +235,21 @@ def test_what_outlives_an_iteration_of_the_outer_loop_is_not_made_there() -> Non
 
     with pytest.raises(NotReachable):
         process.told(5, 0)
+
+
+def test_parameters_that_it_was_given_before_the_first_snapshot_are_told_as_well() -> None:
+    process = Process([SimpleNamespace(param_groups=[{"params": [0]}])])
+
+    with pytest.raises(NotReachable, match="other parameters"):
+        process.references.require_groups([[["first.weight"], [None]]], _stack(7))
+
+
+def test_an_object_does_not_go_by_the_variable_of_a_loop() -> None:
+    first, second = Slow(), Slow()
+    for of_loop in (first, second):
+        variables = {"m": of_loop, "kept": {"a": first, "b": second}}
+        there = plain_values.holdings([variables], OWN)
+        spaces = [("<main>", variables)]
+        known = References(there, spaces, OWN, bound=frozenset({"m"}))
+        assert known._place(first) == ("kept", "a")
+        assert known._place(second) == ("kept", "b")

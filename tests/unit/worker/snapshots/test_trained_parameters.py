@@ -70,3 +70,17 @@ def test_parameters_that_no_module_has_are_those_of_the_first_lines_or_told() ->
 
     with pytest.raises(NotReachable, match="no module"):
         Process().put(first.told())
+
+
+def test_a_model_does_not_go_by_the_variable_of_a_loop() -> None:
+    """In another process that may hold another one."""
+    models = {"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)}
+    names = []
+    for name in models:
+        variables = {"models": models, "m": models[name]}
+        there = plain_values.holdings([variables], frozenset(), last={"m"})
+        names.append(ModuleNames(there))
+
+    first, second = (one.parameters() for one in names)
+    assert first.keys() == second.keys()
+    assert all(first[name] is one for name, one in second.items())
