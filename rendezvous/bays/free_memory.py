@@ -11,7 +11,7 @@ from rendezvous.bays.allowance import Allowance
 UNLIMITED = 1 << 60
 """A limit above that is none."""
 
-GIB = 1 << 30
+UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def too_much(wanted: int, held: int, allowance: Allowance, root: Path = Path("/")) -> str:
@@ -23,8 +23,14 @@ def too_much(wanted: int, held: int, allowance: Allowance, root: Path = Path("/"
     allowed = allowance.bytes_of(free(root) + held)
     if held + wanted <= allowed:
         return ""
-    need, most = (held + wanted) / GIB, allowed / GIB
-    return f"{need:.1f} GiB are needed on this node, {most:.1f} GiB are to spare"
+    need, most = _written(held + wanted), _written(allowed)
+    return f"{need} are needed on this node, {most} are to spare"
+
+
+def _written(nbytes: int) -> str:
+    """A size in the largest unit of which it is not nearly nothing."""
+    unit, size = next((one for one in UNITS if nbytes >= one[1] / 20), UNITS[-1])
+    return f"{nbytes / size:.1f} {unit}"
 
 
 def free(root: Path = Path("/")) -> int:

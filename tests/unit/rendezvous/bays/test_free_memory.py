@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.bays.allowance import USUAL
-from rendezvous.bays.free_memory import GIB, UNLIMITED, free, too_much
+from rendezvous.bays.allowance import USUAL, Allowance
+from rendezvous.bays.free_memory import UNLIMITED, free, too_much
 
 
 def _write(root: Path, files: dict[str, str]) -> Path:
@@ -14,6 +14,8 @@ def _write(root: Path, files: dict[str, str]) -> Path:
         (root / name).write_text(text)
     return root
 
+
+GIB = 1 << 30
 
 MEMINFO = {"proc/meminfo": f"MemTotal: 9 kB\nMemAvailable: {8 << 20} kB\n"}
 V2 = {"proc/self/cgroup": "0::/job/step\n"}
@@ -67,3 +69,9 @@ def test_all_bays_have_a_share_of_what_is_free(tmp_path: Path) -> None:
     )
     assert not too_much(2 * GIB, 2 * GIB, USUAL, root)
     assert too_much(3 * GIB, 2 * GIB, USUAL, root)
+
+
+def test_little_is_told_in_smaller_units(tmp_path: Path) -> None:
+    assert too_much(3 << 20, 0, Allowance(most=100 << 10), _write(tmp_path, MEMINFO)) == (
+        "3.0 MiB are needed on this node, 0.1 MiB are to spare"
+    )
