@@ -50,13 +50,13 @@ class Instrumenter:
     graph: CallGraph
     loop_calls: Mapping[str, CallSites]  # of the files that are in `graph`
     exports: Exports = field(default_factory=lambda: NO_EXPORTS)
-    unknown: bool = False  # no loop was found to train, though something does
+    unknown: bool = False  # no loop of the project was found to train, though something does
     backward_names: BackwardNames = field(init=False)
     relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.backward_names = replace(self.graph.backward_names(), unknown=self.unknown)
+        self.backward_names = self.graph.backward_names()
         self.relevant_names = self.graph.relevant_names()
 
     @classmethod
@@ -76,7 +76,8 @@ class Instrumenter:
                 graph, loop_calls = build_call_graph(files.items(), parse, training)
                 leading = graph.backward_names()
                 trained = {path for path, calls in loop_calls.items() if leading.called_at(calls)}
-                if not trained.isdisjoint(found.sources):
+                own = not trained.isdisjoint(found.sources)
+                if own or not found.installed:
                     break  # else the loop may be in a package, too
         known = hints.packages & imported_packages(texts)  # they train by loops of their own
         return cls(
@@ -86,7 +87,7 @@ class Instrumenter:
             graph,
             loop_calls,
             exports,
-            unknown=found.holds_backward() and not (trained or known),
+            unknown=found.holds_backward() and not (own or known),
         )
 
     def code(
@@ -121,9 +122,10 @@ class Instrumenter:
                 if leads
                 else (self.backward_names, NO_CALLS)
             )
-            if not (asks or self.unknown or backward_names.called_at(loop_calls)):
+            unknown = self._is_unknown(path)
+            if not (asks or unknown or backward_names.called_at(loop_calls)):
                 return None
-            named = backward_names.of(os.path.realpath(path))
+            named = replace(backward_names.of(os.path.realpath(path)), unknown=unknown)
             rewritten = instrument(tree, path, named, data, exports)
             code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
@@ -138,9 +140,13 @@ class Instrumenter:
         self.runtime.hand_on(rewritten.rank0_blocks)
         return code
 
+    def _is_unknown(self, path: str) -> bool:
+        """True if any loop of a file that calls something may be the one that trains."""
+        return self.unknown and not self.packages.contains(path)
+
     def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
         """True if loops of this file may lead to a backward, judged by the words in it."""
-        if self.unknown:
+        if self._is_unknown(path):
             return True
         loop_calls = self.loop_calls.get(os.path.realpath(path))
         if loop_calls is not None:
@@ -156,7 +162,7 @@ class Instrumenter:
         graph = self.graph.extension()
         loop_calls = graph.add(tree, os.path.realpath(path))
         graph.mark_training(training)
-        return replace(graph.backward_names(), unknown=self.unknown), loop_calls
+        return graph.backward_names(), loop_calls
 
 
 class Finder:

@@ -81,8 +81,8 @@ def _places(name: str) -> Iterator[str]:
     """Yield the folders of a package, or the file of a module."""
     try:
         spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return  # Python says so when the script imports it.
+    except Exception:
+        return  # Any finder may be asked: Python hears it again if the script imports this.
     if spec is None:
         return
     if spec.submodule_search_locations is not None:

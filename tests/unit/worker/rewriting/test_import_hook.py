@@ -258,14 +258,14 @@ def test_a_package_that_trains_is_instrumented_though_it_is_installed(
     (packages / "rr_engine").mkdir(parents=True)
     project.mkdir()
     (packages / "rr_engine" / "__init__.py").write_text("from rr_engine import state\n" + TRAINING)
-    (packages / "rr_engine" / "state.py").write_text("class State: pass\n")
-    (project / "rr_train.py").write_text("import rr_engine\nrr_engine.fit([])\n")
+    (packages / "rr_engine" / "state.py").write_text("for x in []: print(x)\n")
+    (project / "rr_train.py").write_text("import rr_engine\nfor k in [[]]: k = rr_engine.fit(k)\n")
     monkeypatch.syspath_prepend(str(packages))
     monkeypatch.syspath_prepend(str(project))
 
     _import("rr_train", runtime, project)
 
-    assert runtime.loops == ["__init__.py:3"]
+    assert runtime.loops == ["rr_train.py:2", "__init__.py:3"]
     assert runtime.owned == {"rr_train": False, "rr_engine": True, "rr_engine.state": True}
     del sys.modules["rr_engine"], sys.modules["rr_engine.state"]
 

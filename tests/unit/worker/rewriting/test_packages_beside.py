@@ -3,6 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,5 +95,19 @@ def test_a_module_by_itself(scanned: Scanned) -> None:
 
 def test_our_own_packages_are_no_project_s(scanned: Scanned) -> None:
     scanned.script.write_text("import recoverrun\n")
+
+    assert scanned().sources.keys() == {str(scanned.script)}
+
+
+def test_what_a_finder_raises_is_left_to_the_import(
+    scanned: Scanned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Raises:
+        def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+            raise RuntimeError("not in this process")
+
+    finder: Any = Raises()
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    _package(scanned.libraries, ENGINE)
 
     assert scanned().sources.keys() == {str(scanned.script)}
