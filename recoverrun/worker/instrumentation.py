@@ -89,7 +89,7 @@ class Loop:
     refusal: str  # "" if the body can be executed again, else a sentence that says why not
     waits: tuple[tuple[int, str], ...] = ()
     """Lines at which the body hands control to the caller, and why nothing behind them can be
-    executed again."""
+    executed again; "" where that shows only as it is executed."""
     counts: tuple[str, str] | None = None
     """Of a `while step < limit` that counts its turns: the variable and the limit, as written."""
     branches: bool = False  # it has an `else`, which `break` passes over

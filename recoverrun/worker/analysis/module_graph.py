@@ -1,7 +1,7 @@
 """The files of a project that a script can import, found without running it.
 
 A working folder may hold hundreds of scripts that have nothing to do with the one that is run. The
-call graph uses bare names, so files that are never imported must not add theirs. Modules are
+call graph goes by names, so files that are never imported must not add theirs. Modules are
 matched by the last part of their name, which finds too many files rather than too few.
 """
 

@@ -114,10 +114,10 @@ def visits(tree: ast.Module, module: str) -> list[Visit]:
     while todo:
         node, around = todo.pop()
         kind = type(node)
-        if kind is ast.Name:  # half of all nodes
-            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
-                around.scope.bind(node.id)  # type: ignore[attr-defined]
-                around.scope.assigned.add(node.id)  # type: ignore[attr-defined]
+        if isinstance(node, ast.Name):  # half of all nodes
+            if not isinstance(node.ctx, ast.Load):
+                around.scope.bind(node.id)
+                around.scope.assigned.add(node.id)
             continue
         if kind in _OPENING:
             inside = _opened(node, around, module)
@@ -131,8 +131,8 @@ def visits(tree: ast.Module, module: str) -> list[Visit]:
             _bind(node, around)
         if kind in _TOLD:
             found.append(Visit(node, around, around))
-        if kind is ast.NamedExpr:
-            todo.append((node.value, around))  # type: ignore[attr-defined]
+        if isinstance(node, ast.NamedExpr):
+            todo.append((node.value, around))
             continue
         # In order: `global` comes before what it is about.
         todo += [(child, around) for child in reversed(children(node))]

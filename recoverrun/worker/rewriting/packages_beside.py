@@ -66,11 +66,12 @@ def scan(project: Project, known: Collection[str] = ()) -> Scan:
         for name in sorted(imported_packages(sources.values()) - asked):
             asked.add(name)
             for path in _places(name):
-                if path in project.roots or project.contains(path):
+                ours = own_files.has(os.path.join(path, ""))
+                if ours or path in project.roots or project.contains(path):
                     continue
                 if is_installation(os.path.dirname(path)):
                     installed |= _trained_in(path)
-                elif not own_files.has(os.path.join(path, "")):
+                else:
                     roots.append(path if os.path.isdir(path) else os.path.dirname(path))
         if not roots:
             return Scan(project=project, sources=sources, installed=installed)

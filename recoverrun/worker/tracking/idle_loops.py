@@ -10,13 +10,12 @@ not be looked at for long: a backward there is executed again from the outer one
 BOUND = 50_000
 """Iterations of a loop, before any microbatch, until it is taken for one that does not train."""
 
-
 WITHIN = 64
 """Iterations of a loop within an iteration of one that trains, until it is taken for idle."""
 
 
 class IdleLoops:
-    """The number of times that each loop has come to its top before the first microbatch."""
+    """The number of times that each loop has come to its top before it first trained."""
 
     def __init__(self) -> None:
         self._tops: dict[str, int] = {}
