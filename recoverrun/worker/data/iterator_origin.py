@@ -165,25 +165,28 @@ class OriginPairs:
         while len(self._pairs) > KEPT_PAIRS:
             del self._pairs[next(iter(self._pairs))]
 
-    def derive(self, own: Origin, streams: Streams | None) -> Origin:
+    def derive(self, own: Origin, streams: Streams | None, *, acting: bool = False) -> Origin:
         """Derive the origin of an iterator that we made at `own` and the lost rank never made.
 
-        Where ranks never differed, they are taken not to differ now.
+        Where ranks never differed, they are taken not to differ now. `acting`: we made it as that
+        rank.
         """
         return Origin(
             streams=streams,
             generators=self._generators(own) if own.generators else own.generators,
             subset_rows=self._rows(own) if own.subset_rows else own.subset_rows,
             rows=own.rows,
-            rank_places=self._places_like(own),
+            rank_places=self._places_like(own, acting),
         )
 
-    def _places_like(self, own: Origin) -> tuple[RankPlace, ...] | None:
-        """A loader that is made anew carries the ranks that the loaders before it carried, and as
-        the rank is executed its samplers may carry these already.
+    def _places_like(self, own: Origin, acting: bool) -> tuple[RankPlace, ...] | None:
+        """A loader that is made anew carries the ranks that the loaders before it carried. As the
+        rank is executed its samplers may carry these already; if one of ours carries them where we
+        are ourselves, the script has given samplers other ranks, and the lost one's is unknown.
         """
-        mine = own.rank_places or ()
-        theirs = {(count, rank): rank for (count, _), rank in self._places.items()} | self._places
+        mine, theirs = own.rank_places or (), self._places
+        if acting:
+            theirs = {(count, rank): rank for (count, _), rank in theirs.items()} | theirs
         if not all(place in theirs for place in mine):
             return None
         return tuple((place[0], theirs[place]) for place in mine)

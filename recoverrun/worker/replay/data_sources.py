@@ -156,7 +156,7 @@ class DataSources:
     def _created_now(self, own: Origin, rank: int) -> Origin:
         """The origin of an iterator that `rank` creates in the microbatch that is executed now."""
         lost = self._executor.lost.get(rank)
-        return own if lost is None else lost.pairs.derive(own, None)
+        return own if lost is None else lost.pairs.derive(own, None, acting=True)
 
     def drawn(self, source: Source, index: int, item: Any) -> None:
         if not self._runtime.quiet:

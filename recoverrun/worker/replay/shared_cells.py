@@ -6,13 +6,14 @@
         loss = criterion(net(x), y)
 
 A body that is executed again runs in a dict (`loop_body`), in which `share` is a variable like any
-other; the hook reads the cell. So what the body binds is put into the cell, too, and what functions
-put there is what the body reads.
+other; the hook reads the cell. So cells are filled with what the iteration began with, what the
+body binds is put into the cell, too, and what functions put there is what the body reads.
 """
 
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -60,13 +61,15 @@ class SharedNames(MutableMapping[str, Any]):
 def shared(
     top: Top, names: dict[str, Any], own_modules: frozenset[str]
 ) -> Iterator[MutableMapping[str, Any]]:
-    """The variables in which the body of an iteration is executed: `names`, and the cells."""
+    """The variables in which the body of an iteration is executed: `names`, and the cells. Of
+    `names` the item of the loop alone is not in its cells yet (`fill`).
+    """
     cells = cells_of(top, own_modules)
     if not cells:
         yield names
         return
     local = SharedNames(names, cells)
-    for name in cells.keys() & names.keys():
+    for name in cells.keys() & names.keys() & top.loop.targets:
         local[name] = names[name]
     try:
         yield local
@@ -74,15 +77,35 @@ def shared(
         names.update((name, local[name]) for name in cells if name in local)
 
 
-@contextmanager
-def unchanged(top: Top, own_modules: frozenset[str]) -> Iterator[None]:
-    """Afterwards the cells around an iteration hold what they held."""
-    before = [(cell, _content(cell)) for cell in cells_of(top, own_modules).values()]
-    try:
-        yield
-    finally:
-        for cell, value in before:
-            _put(cell, value)
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """One cell that was filled."""
+
+    name: str
+    cell: CellType
+    before: Any
+    value: Any
+
+    def follow(self, names: dict[str, Any]) -> None:
+        """Fill it anew if the variable has become another one in `names` since then: what has been
+        put into the cell itself stays there else.
+        """
+        if names.get(self.name, EMPTY) is not self.value:
+            _put(self.cell, names.get(self.name, EMPTY))
+
+    def put_back(self) -> None:
+        """Let it hold what it held."""
+        _put(self.cell, self.before)
+
+
+def fill(top: Top, names: dict[str, Any], own_modules: frozenset[str]) -> list[Filled]:
+    """Fill the cells around an iteration with these `names`, where they have a value there."""
+    done = []
+    for name, cell in cells_of(top, own_modules).items():
+        done.append(Filled(name, cell, _content(cell), names.get(name, EMPTY)))
+        if name in names:
+            _put(cell, names[name])
+    return done
 
 
 def cells_of(top: Top, own_modules: frozenset[str]) -> Cells:

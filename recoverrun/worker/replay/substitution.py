@@ -43,6 +43,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Influence, Modules
 from recoverrun.worker.replay.known_state import UNTOLD, named
 from recoverrun.worker.replay.local_shards import LocalShards, unmarked
+from recoverrun.worker.replay.shared_cells import Filled, fill
 from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
@@ -62,6 +63,7 @@ class UndoRecord:
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     filled: list[tuple[Any, Any]] = field(default_factory=list)
     written: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
+    cells: list[Filled] = field(default_factory=list)
 
     def note(self, container: Any) -> None:
         """Note the content of a list, dict or set that the code is about to work on."""
@@ -78,7 +80,9 @@ class UndoRecord:
         return True
 
     def refill(self) -> None:
-        """Give filled containers back what they held."""
+        """Give filled cells and containers back what they held."""
+        for cell in self.cells:
+            cell.put_back()
         for container, content in reversed(self.filled):
             if not _holds(container, content):
                 _fill(container, content)
@@ -136,6 +140,7 @@ class Substitution:
                     _fill(shared, value)
             elif bound and type(value) in CONTAINERS:
                 names[name] = value.copy()
+        undo.cells = fill(top, names, self._script.own_modules)
         if top.loop.module_level:
             top.globals.update(names)
             return top.globals
@@ -298,7 +303,9 @@ class Substitution:
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
 
     def lend(self, names: dict[str, Any], top: Top, undo: UndoRecord) -> None:
-        """Give re-executed code copies of the script's plain iterators."""
+        """Give re-executed code copies of the script's plain iterators, and then the functions that
+        share variables with it what has become of these.
+        """
         module = top.globals
         lent = {key: copied_iterator(kept) for key, kept in top.iterators.items()}
         hold(names, {key: one for key, one in lent.items() if not isinstance(one, Uncopyable)})
@@ -306,6 +313,8 @@ class Substitution:
             if isinstance(key, str) and key in module and names is not module:
                 undo.changed_globals.setdefault(key, module[key])
                 module[key] = names[key]  # functions that the region calls read it there
+        for cell in undo.cells:
+            cell.follow(names)
 
     @contextmanager
     def as_ourselves(self, top: Top) -> Iterator[dict[str, Any]]:

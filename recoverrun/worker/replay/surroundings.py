@@ -10,7 +10,6 @@ import torch
 from recoverrun.worker.context import module_state, undo_log
 from recoverrun.worker.context.module_state import Structure
 from recoverrun.worker.context.namespaces import modules_in
-from recoverrun.worker.replay import shared_cells
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.step import switches
 from recoverrun.worker.step.strategy import Strategy
@@ -38,6 +37,5 @@ def unchanged(
     untouched = module_state.untouched(modules, buffers)
     with untouched as structure, undo_log.optimizers_rest(optimizers):
         with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=iterators):
-            made, cells = REGISTRY.as_at(top.made), shared_cells.unchanged(top, own_modules)
-            with made, cells, switches.as_at(top.switches):
+            with REGISTRY.as_at(top.made), switches.as_at(top.switches):
                 yield structure

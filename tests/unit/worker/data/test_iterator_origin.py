@@ -260,11 +260,22 @@ def test_a_sampler_that_is_given_the_ranks_attributes_as_it_is_executed_carries_
     pairs = OriginPairs()
     pairs.learn({1: origin(striding(1))}, {1: origin(striding(2))})
 
-    executed = pairs.derive(origin(striding(1)), None)
+    executed = pairs.derive(origin(striding(1)), None, acting=True)
 
     assert executed.rank_places == ((4, 1),)
     executed.require_rank_places(origin(striding(1)), 2)
-    assert pairs.derive(origin(striding(3)), None).rank_places is None
+    assert pairs.derive(origin(striding(3)), None, acting=True).rank_places is None
+
+
+def test_where_samplers_go_round_among_ranks_nobody_knows_what_a_lost_ranks_carries() -> None:
+    pairs = OriginPairs()
+    pairs.learn({1: origin(striding(1))}, {1: origin(striding(2))})
+
+    ours = origin(striding(1))  # we carry now what that rank has carried
+
+    assert pairs.derive(ours, None).rank_places is None
+    with pytest.raises(NotReplayable, match="for which rank its sampler stands"):
+        pairs.derive(ours, None).require_rank_places(ours, 2)
 
 
 @pytest.mark.parametrize("wrong", [7, [[1]], [[1, "2"]], [[True, 1]]])

@@ -44,7 +44,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals=self.module, names=names or {}, loop=loop(module_level=where == "module"),
             attributes={}, context=at(0, names={"at": self.module["at"], **then}),
-            groups=[], iterator_lists=[], first_writes=0,
+            groups=[], iterator_lists=[], first_writes=0, frame_id=0,
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)

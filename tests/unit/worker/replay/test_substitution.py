@@ -47,7 +47,7 @@ class Stage:
         )
         self.top: Any = SimpleNamespace(
             globals={} if local else seen, names=seen if local else {}, groups=[],
-            iterator_lists=[], first_writes=0, attributes=attributes, context=self.mine,
+            iterator_lists=[], first_writes=0, frame_id=0, attributes=attributes, context=self.mine,
             loop=loop(module_level=module),
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)

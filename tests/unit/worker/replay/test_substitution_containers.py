@@ -29,7 +29,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals={} if where == "function" else seen, names=seen if where == "function" else {},
             loop=loop(module_level=module, **more), attributes={}, context=context,
-            groups=[], iterator_lists=[], containers={}, first_writes=0,
+            groups=[], iterator_lists=[], containers={}, first_writes=0, frame_id=0,
         )  # fmt: skip
         executor = Executor(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
