@@ -118,8 +118,14 @@ def _put_told(parts: PlaceParts, said: dict[str, Any]) -> None:
     parts.worker.runtime.gate.told = said
 
 
-def _put_immaterial(parts: PlaceParts, keys: list[Any]) -> None:
-    parts.executor.influence.immaterial = frozenset(map(key_of, keys))
+def _immaterial(parts: PlaceParts) -> list[Any]:
+    by_loop = parts.executor.influence.immaterial
+    return [[loop, sorted(map(told, keys), key=str)] for loop, keys in sorted(by_loop.items())]
+
+
+def _put_immaterial(parts: PlaceParts, said: list[Any]) -> None:
+    for loop, keys in said:
+        parts.executor.influence.shown(loop, map(key_of, keys))
 
 
 def _executes(parts: PlaceParts) -> list[Any]:
@@ -183,10 +189,7 @@ LEARNED: dict[str, Entry] = {
         lambda parts: [parts.worker.guarantee.promise, parts.worker.guarantee.steered], _adopt
     ),
     "executes": Entry(_executes, _put_executes),
-    "immaterial": Entry(
-        lambda parts: sorted(map(told, parts.executor.influence.immaterial), key=str),
-        _put_immaterial,
-    ),
+    "immaterial": Entry(_immaterial, _put_immaterial),
     "verified": Entry(
         lambda parts: parts.verifier.learned(),
         lambda parts, said: parts.verifier.learn(said),

@@ -46,15 +46,15 @@ class Influence:
         self._tails: dict[tuple[str, int], Tail | None] = {}  # by loop, and line of the backward
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
-        self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
+        self.immaterial: dict[str, frozenset[Key]] = {}  # by loop: shown to change no gradient
 
     def matters(self, key: Key, value: Any) -> bool:
         """True if a microbatch may depend on what is called so."""
         top = self.top
-        if key in self.immaterial:
-            return False
         if top is None:
             return not isinstance(key, str) or type(value) is int
+        if key in self.immaterial.get(top.loop.id, ()):
+            return False
         reads = self._reads_of(top.loop)
         owner = None if isinstance(key, str) else resolve({**top.globals, **top.names}, key)
         if type(value) is float and is_framework(owner):
@@ -65,6 +65,10 @@ class Influence:
         name = identifier(path)
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
+
+    def shown(self, loop: str, keys: Iterable[Key]) -> None:
+        """A proof has shown that these change no gradient of that loop."""
+        self.immaterial[loop] = self.immaterial.get(loop, frozenset()).union(keys)
 
     def behind(self, loop: Loop, line: int) -> Tail | None:
         """The statements in the body of `loop` behind a backward at `line` that compute variables

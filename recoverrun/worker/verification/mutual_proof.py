@@ -301,7 +301,7 @@ class MutualProof:
         regions.add(microbatch.top.loop.id)
         executor.talked |= bool(found["talked"])
         executor.items.fed.update(found["fed"])
-        executor.influence.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
+        executor.influence.shown(microbatch.top.loop.id, map(key_of, found["immaterial"]))
 
     def _words(self, step: int, microbatch: Microbatch, anew: int) -> Words:
         worker = self._worker

@@ -254,7 +254,7 @@ class Trial:
             executor.lost[self.partner] = lost
             state = lost.at(mine.point, executor.captures.points)
             if self._followed:
-                executor.influence.immaterial |= unknown
+                executor.influence.shown(self.microbatch.top.loop.id, unknown)
             why = self._otherwise(state, level)
             return why and self._explained(why, unknown), unknown
         except NotReplayable as reason:

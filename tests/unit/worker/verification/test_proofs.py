@@ -94,7 +94,7 @@ class Play:
             points=[], at=lambda point: None, include=lambda context: None,
             after=lambda step, microbatch: None, present=_ended,
         )  # fmt: skip
-        influence = SimpleNamespace(immaterial=frozenset(), flows=_no, renews=_no)
+        influence = SimpleNamespace(shown=lambda loop, keys: None, flows=_no, renews=_no)
         self.executor: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True,
             items=SimpleNamespace(fed={}),
