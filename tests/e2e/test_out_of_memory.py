@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.truth.cases import SCRIPTS
+from tests.truth.case import SCRIPTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 

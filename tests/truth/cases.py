@@ -1,46 +1,7 @@
 """Scripts that once went wrong without a word, and what must come of each today."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-
-SCRIPTS = Path(__file__).parent / "scripts"
-Contract = Literal["exact", "steered", "told", "either"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """`script` takes the folder that it leaves its weights in, then `arguments`.
-
-    Two replicas give the bits of torchrun; a sum of three may be ordered otherwise, within `apart`.
-    `contract` holds for every one of `kills`: the weights of the run without a loss and a promise
-    that stands, the same weights where a figure over the survivors is told, a promise that is taken
-    back, or the first or the third of these. A replica has `shards` ranks.
-    """
-
-    name: str
-    script: str
-    arguments: tuple[str, ...] = ()
-    ranks: int = 2
-    shards: int = 1
-    kills: tuple[str, ...] = ()
-    contract: Contract = "exact"
-    told: str = ""  # part of what must be said after a kill
-    apart: float = 1e-12
-    needs: str = ""  # a package beside torch
-    sample: bool = True  # of the table: others have the same script
-
-    @property
-    def bitwise(self) -> bool:
-        return self.ranks == 2
-
-
-def case(name: str, script: str, *kills: str, **more: object) -> Case:
-    """A row whose name ends with the argument of its script, if it has one."""
-    row, _, way = name.partition("-")
-    arguments = (way,) if way else ()
-    known = {"name": name, "script": script, "arguments": arguments, "kills": kills}
-    return Case(**{**known, **more})  # type: ignore[arg-type]
+from tests.truth.apart import APART
+from tests.truth.case import Case, case
 
 
 def _either(*models: tuple[str, str]) -> tuple[Case, ...]:
@@ -196,91 +157,6 @@ NAMED = tuple(
     case(f"A9-{way}", "named.py", kill)
     for way, kill in (("table", "r1@step:5:forward"), ("name", "r0@step:3:reduce"))
 )
-LOGGED = (
-    case("B3-figures", "figures.py", "r1@step:6:forward", ranks=3, contract="steered"),
-    case("B3-meters", "meters.py", "r1@step:3:forward", "r2@step:6:vote", ranks=3),
-    case(
-        "B3-logs",
-        "logged.py",
-        "r2@step:4:forward",
-        "r1@step:6:reduce",
-        ranks=4,
-        shards=2,
-        contract="steered",
-    ),
-    case(
-        "B3-weighs",
-        "logged.py",
-        "r2@step:4:forward",
-        ranks=4,
-        shards=2,
-        contract="told",
-        told="what the ranks tell each other before the backward",
-    ),
-)
-PARTING = (
-    case("T2-hook", "parting.py", "r1@step:3:forward"),
-    case("T2-contextvar", "parting.py", "r1@step:4:forward"),
-    case("T2-attribute", "parting.py", "r1@step:9:forward"),
-    case("T2-made", "parting.py", "r1@step:4:forward"),
-    case("T2-named", "parting.py", "r1@step:9:forward", contract="told", told="criterion.average"),
-    case("T2-streak", "parting.py", "r1@step:8:forward", contract="told", told="streak differs"),
-    case("T2-history", "parting.py", "r1@step:76:forward", contract="told", told="history"),
-    case("T2-sampler", "parting.py", "r1@step:4:forward", contract="told"),
-)
-WEIGHTS = (
-    case(
-        "T2-bypassed",
-        "training_alone.py",
-        "r1@step:3:forward",
-        contract="told",
-        told="with gradients that are not reduced",
-    ),
-    case(
-        "T2-noise",
-        "training_alone.py",
-        "r1@step:8:forward",
-        contract="told",
-        told="with different parameters",
-    ),
-    Case(name="T2-domains", script="domains.py", ranks=4, shards=2, kills=("r3@step:4:forward",)),
-)
-GIVEN = tuple(
-    Case(
-        name=f"T2-given-{where}",
-        script="given.py",
-        arguments=(where,),
-        kills=("r1@step:4:forward", "r1@step:7:between"),
-        contract=contract,
-        told=told,
-        sample=where in ("keyword", "thread", "accumulate"),
-    )
-    for where, contract, told in (
-        ("keyword", "exact", ""),
-        ("position", "exact", ""),
-        ("default", "exact", ""),
-        ("variable", "exact", ""),
-        ("thread", "exact", ""),
-        ("module", "exact", ""),
-        ("chain", "exact", ""),
-        ("settings", "exact", ""),
-        ("environment", "exact", ""),
-        ("loss", "exact", ""),
-        ("accumulate", "told", "was not asked for any before the last proof"),
-        ("generator", "told", "was asked for its first item after the last proof"),
-    )
-)
-STEERED = tuple(
-    case(
-        f"B3-{way}",
-        "plateau.py",
-        "r1@step:4:forward",
-        ranks=3,
-        contract="told",
-        told="is over 2 of 3 ranks",
-    )
-    for way in ("rate", "skip")
-)
 KEPT = *(("in_place", way) for way in ("dict", "tensor", "list")), ("cells", "forward")
 MODULES = (
     *(
@@ -295,18 +171,6 @@ MODULES = (
     case("B4-iterator", "modular.py", "r1@step:5:forward", contract="told"),
     case("B4-held", "modular.py", "r1@step:5:forward", contract="told"),
 )
-# The first in the first epoch, before anybody has seen another one; the last across the next.
-SHARES = tuple(
-    case(
-        f"B5-share-{way}",
-        "shares.py",
-        "r1@step:2:forward",
-        "r0@step:8:vote",
-        arguments=(way,),
-        sample=way in ("torch", "function"),
-    )
-    for way in ("torch", "numpy", "list", "function", "pieces")
-)
 # What is false for a proof must not be, to a script that takes only finite losses.
 FINITE = tuple(
     case(
@@ -320,7 +184,6 @@ FINITE = tuple(
     )
     for way in ("end", "skip", "after")
 )
-CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
 SHAPES = (
     Case(
         name="C1",
@@ -385,16 +248,10 @@ CASES = (
     *ALONE,
     *LATE,
     *BEHIND,
-    *PARTING,
-    *WEIGHTS,
-    *GIVEN,
-    *STEERED,
-    *LOGGED,
     *NAMED,
-    *CONSTANTS,
-    *SHARES,
     *FINITE,
     *MODULES,
     *SHAPES,
     *MODELS,
+    *APART,
 )

@@ -13,7 +13,7 @@ from recoverrun.fault_injection.trial import Trial, launch
 from tests.bench import jobs
 from tests.e2e.plain import unspoilt
 from tests.hunt.plain import Plain
-from tests.truth.cases import SCRIPTS, Case
+from tests.truth.case import SCRIPTS, Case
 from tests.warm.launchers import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[2]

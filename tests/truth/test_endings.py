@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.truth.cases import Case
+from tests.truth.case import Case
 from tests.truth.runs import Left, apart, ours, story, under_torchrun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]

@@ -15,7 +15,8 @@ from recoverrun.fault_injection.verdict import faults
 from rendezvous.coordinator.guarantees import WITHOUT_SURVIVORS
 from rendezvous.protocol.fault_schedule import parse
 from tests.hunt.plain import Plain
-from tests.truth.cases import CASES, Case
+from tests.truth.case import Case
+from tests.truth.cases import CASES
 from tests.truth.runs import Left, apart, ours, story, under_torch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]

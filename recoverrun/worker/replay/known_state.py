@@ -100,7 +100,7 @@ def merged(
     for key, now in after.items():
         was, their = before.get(key, ABSENT), theirs.get(key, ABSENT)
         shared = same(their, was) and (key not in alone or same(was, now))
-        if their is ABSENT or shared or same(their, now):
+        if their is ABSENT or shared:
             values[key] = now  # common to all, or not there yet
         elif same(was, now):
             values[key] = their

@@ -39,7 +39,6 @@ def _zero(key: object, now: object) -> bool:
         (1, 1, 1, 1),  # common, and stays
         (1, 2, 1, 2),  # common, and moved as ours did
         (1, 1, 7, 7),  # the rank's own, and stays
-        (1, 2, 2, 2),  # came out alike
     ],
 )
 def test_a_value_that_is_told(before: int, after: int, theirs: int, expected: int) -> None:
@@ -48,6 +47,11 @@ def test_a_value_that_is_told(before: int, after: int, theirs: int, expected: in
 
 def test_what_differs_and_moves_is_not_known() -> None:
     assert merged({"x": 1}, {"x": 2}, {"x": 7}) == ({"x": 7}, {"x"})
+
+
+def test_what_has_become_what_the_other_rank_had_is_not_known() -> None:
+    """Roles go round among ranks: that one has moved on, too."""
+    assert merged({"x": 1}, {"x": 2}, {"x": 2}) == ({"x": 2}, {"x"})
 
 
 def test_what_begins_anew_for_all_is_known_again() -> None:
@@ -62,7 +66,7 @@ def test_what_begins_anew_for_all_is_known_again() -> None:
         (1, 2, 1, False),  # the same just now, but who knows
         (1, 1, 1, True),
         (1, 1, 7, True),
-        (1, 2, 2, True),
+        (1, 2, 2, False),
         (1, 2, 7, False),
     ],
 )
