@@ -108,6 +108,23 @@ SHARES = tuple(
     )
     for way in ("torch", "numpy", "list", "function", "pieces")
 )
+# Lost in the first epoch: nobody has told of the data set of a later one.
+RENEWED = tuple(
+    case(
+        f"B5-files-{way}",
+        "files.py",
+        "r1@step:3:forward",
+        arguments=(way,),
+        contract=contract,
+        told=told,
+        sample=way in ("same", "turned"),
+    )
+    for way, contract, told in (
+        ("same", "exact", ""),
+        ("workers", "exact", ""),
+        ("turned", "told", "the data set Lines was made anew with another names"),
+    )
+)
 CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
 APART = (
     *LOGGED,
@@ -116,5 +133,6 @@ APART = (
     *GIVEN,
     *STEERED,
     *SHARES,
+    *RENEWED,
     *CONSTANTS,
 )

@@ -195,7 +195,7 @@ class Play:
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
-    def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
+    def theirs(self, data: Any, begun: IterableSnapshot | None) -> dict[str, Any]:
         return {}
 
     def drawn(self, source: Any, index: int, item: Any) -> None:

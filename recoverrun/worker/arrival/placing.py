@@ -140,6 +140,8 @@ def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings, *, wo
     missing = parts.executor.constants.learn(told, everything, own, rank)
     if missing and (wound or not missing.startswith(CALLED)):
         raise NotReachable(f"{missing} differs between ranks, and this process has none")
+    sources = parts.worker.runtime.sources
+    parts.sources.shares.learn(sources, parts.executor.constants.apart)
     return not missing
 
 

@@ -41,9 +41,9 @@ def clone_for(
 
     A data set, or `snapshot` if it is given, is copied with the rank that it carries replaced. A
     map-style one gets no worker processes yet: they need not begin with its first row
-    (`loader_workers`). An iterable one is read from its beginning. If the loader has worker
-    processes, they read it, since seeds and shares are theirs. A snapshot is of ours, and gets the
-    attributes that are `theirs`. Raises NotReplayable if the data cannot be the same.
+    (`loader_workers`). An iterable one is read from its beginning, with the attributes that are
+    `theirs`. If the loader has worker processes, they read it, since seeds and shares are theirs.
+    Raises NotReplayable if the data cannot be the same.
     """
     clone = without_workers(loader, copied_samplers(loader, ranks))
     vars(clone)["worker_init_fn"] = worker_init_as(loader.worker_init_fn, ranks)
@@ -52,7 +52,8 @@ def clone_for(
         _read_rows(clone, rows_as(clone.dataset, ranks))
         return clone
     data = loader.dataset if snapshot is None else snapshot.restored()
-    if snapshot is not None:
+    if theirs:
+        data = data if snapshot is not None else shallow_copy(data)
         parts = Copier(strict=False, seen=seen)
         vars(data).update({name: parts.of(value) for name, value in theirs.items()})
     vars(clone)["dataset"] = stream_as(data, ranks)

@@ -207,9 +207,8 @@ class LoaderOpening:
         ranks = RankPair(runtime.own_rank, rank, runtime.layout, carried)
         if self.created.resumed is not None and self.loader.num_workers:
             raise NotReplayable(RESUMED)
-        begun = self.snapshot
-        theirs = {} if begun is None else runtime.theirs(self.loader.dataset, begun)
-        return clone_for(self.loader, ranks, begun, runtime.seen, theirs)
+        theirs = runtime.theirs(self.loader.dataset, self.snapshot)
+        return clone_for(self.loader, ranks, self.snapshot, runtime.seen, theirs)
 
     def _with_workers(
         self, clone: "DataLoader[Any]", items: Any, created: LoaderState, index: int, by_rows: bool

@@ -42,6 +42,20 @@ def own_data_sets(sources: Iterable[Source]) -> dict[str, Any]:
     return found
 
 
+def identities_in(value: Any) -> set[int]:
+    """The identities of the containers and objects in a value, and of what holds attributes."""
+    found: set[int] = set()
+    inner: list[Any] = [value]
+    for _ in range(DEEPEST):
+        over, inner = inner, []
+        for one in over:
+            held = _held(one)
+            if held is not None and id(one) not in found and len(found) < LOOKED_INTO:
+                found |= {id(one), id(held)}
+                inner += held.values()
+    return found
+
+
 def contents_of(sources: Iterable[Source]) -> Contents:
     """The contents of these data sets, and of containers and objects in them."""
     found: Contents = {}

@@ -50,9 +50,10 @@ class DataRuntime(Protocol):
         microbatch of a lost rank is executed.
         """
 
-    def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
-        """The attributes of a data set of ours that are another rank's now, but for those that have
-        moved since it was `begun`.
+    def theirs(self, data: Any, begun: IterableSnapshot | None) -> dict[str, Any]:
+        """The attributes of a data set of ours that are another rank's, but for those that have
+        moved since it was `begun`, if it is read in this process. Raises NotReplayable if they are
+        unknown.
         """
 
     def reading(self) -> AbstractContextManager[None]:

@@ -18,6 +18,7 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for, keeps_workers, with_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_workers import CheckedItems, watched
+from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.data.own_data_sets import own_data_sets, put_in_place
 from recoverrun.worker.data.rank_substitution import RankPair
 from recoverrun.worker.data.source import Draw, Source
@@ -25,6 +26,7 @@ from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.data.worker_item import WorkerItem
 from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.replay.data_set_shares import DataSetShares
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.proved_generators import ProvedGenerators
 from recoverrun.worker.replay.rank_constants import CALLED
@@ -41,6 +43,7 @@ class DataSources:
         self.seeding = SeedCheck()
         self._fed = 0
         self._reading = 0  # iterable data sets that are read now
+        self.shares = DataSetShares()
         self.proved = ProvedGenerators(runtime)
 
     def iterate(
@@ -175,8 +178,13 @@ class DataSources:
     def fold(self, mark: int, draw: Draw) -> None:
         self._runtime.draws.fold(mark, draw)
 
-    def theirs(self, data: Any, begun: IterableSnapshot) -> dict[str, Any]:
-        return put_in_place(data, self._executor.executed.data_sets, begun)
+    def theirs(self, data: Any, begun: IterableSnapshot | None) -> dict[str, Any]:
+        rank, ours = self.acting_rank, self._executor.executed.data_sets
+        found = {} if begun is None else put_in_place(data, ours, begun)
+        if rank is None or rank == self.own_rank:
+            return found
+        then = attributes_of(data) if begun is None else begun.attributes
+        return found | self.shares.of(rank, data, then or {})
 
     def roots(self) -> dict[str, Any]:
         """Sources that the script need not hold by a variable, and in which ranks may differ."""

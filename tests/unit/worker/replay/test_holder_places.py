@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.replay.constant_leaves import Leaf
 from recoverrun.worker.replay.holder_places import Asked, first_name, has_moved, last_name, names_of
-from recoverrun.worker.replay.rank_constants import Leaf, RankConstants
+from recoverrun.worker.replay.rank_constants import RankConstants
 
 OLD, NEW = [torch.zeros(2)], [torch.ones(2)]
 

@@ -18,7 +18,8 @@ from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.context.values import pack, same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
-from recoverrun.worker.replay.rank_constants import Leaf, RankConstants
+from recoverrun.worker.replay.constant_leaves import Leaf
+from recoverrun.worker.replay.rank_constants import RankConstants
 
 NAME = "common_of_test_constants"
 OWN = frozenset({NAME})

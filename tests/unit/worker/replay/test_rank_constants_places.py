@@ -18,6 +18,7 @@ from recoverrun.worker.context.attached_state import Attached
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
+from recoverrun.worker.replay.constant_leaves import leaves_of
 from recoverrun.worker.replay.rank_constants import RankConstants, seen_by_contexts
 from tests.unit.worker.replay.test_rank_constants import Two
 
@@ -131,7 +132,7 @@ def test_what_a_context_has_is_left_to_it() -> None:
 
     assert seen == {(id(vars(names["here"])), "rank"), (id(names["here"].deep), "['own']")}
     found = holdings([names], frozenset({__name__}))
-    leaves = constants_module._found(found, frozenset({__name__}), seen)
+    leaves = leaves_of(found, frozenset({__name__}), seen)
     assert not [leaf.name for leaf in leaves if leaf.name.startswith("here")]
 
 
@@ -210,7 +211,7 @@ def test_what_the_script_put_into_the_environment_belongs_to_a_rank(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WEIGHT_OF_TEST", "0")
-    found = constants_module._found(holdings([], frozenset()), frozenset(), ())
+    found = leaves_of(holdings([], frozenset()), frozenset(), ())
     names = {leaf.name for leaf in found}
 
     assert "os.environ.WEIGHT_OF_TEST" in names

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ft_collectives.communicators.limits import TimeLimits
+from recoverrun.worker.replay.data_set_shares import DataSetShares
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from recoverrun.worker.tracking.mode import ExecutionMode
@@ -97,14 +98,14 @@ class Play:
         influence = SimpleNamespace(shown=lambda loop, keys: None, flows=_no, renews=_no)
         self.executor: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True,
-            items=SimpleNamespace(fed={}),
-            shares=SimpleNamespace(own=lambda keys, visible: []),
-            influence=influence, lost={}, rewrites=False, optimizers=[], moved=[],
-            constants=SimpleNamespace(exchange=lambda *_: None, settle=lambda: None),
+            items=SimpleNamespace(fed={}), influence=influence, lost={}, rewrites=False,
+            shares=SimpleNamespace(own=lambda keys, visible: []), optimizers=[], moved=[],
+            constants=SimpleNamespace(exchange=lambda *_: None, settle=lambda: None, apart=()),
         )  # fmt: skip
         self.trusts = 0
-        proved = SimpleNamespace(trust=self._trust)
-        self.sources = SimpleNamespace(proved=proved, roots=dict, bulk=dict)
+        self.sources = SimpleNamespace(
+            proved=SimpleNamespace(trust=self._trust), roots=dict, bulk=dict, shares=DataSetShares()
+        )  # fmt: skip
         self.machine = SimpleNamespace(slot=0)
         self.alike = SimpleNamespace(informs=lambda lost: lost, learn=lambda tops: None)
         self.layout = Layout(((OWN,), (PARTNER,)))
