@@ -7,7 +7,6 @@ fails here, the module is imported unchanged.
 """
 
 import ast
-import functools
 import os
 import re
 import sys
@@ -17,24 +16,19 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Never
 
-from recoverrun.worker.analysis.call_facts import CallSites
-from recoverrun.worker.analysis.call_graph import (
-    BackwardNames,
-    CallGraph,
-    build_call_graph,
-    identifiers_in,
-)
+from recoverrun.worker.analysis.call_graph import BackwardNames, identifiers_in
 from recoverrun.worker.analysis.changed_names import changed_names
-from recoverrun.worker.analysis.module_graph import exports_of, imported_exports, imported_packages
-from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, Exports
+from recoverrun.worker.analysis.module_graph import imported_exports, imported_packages
+from recoverrun.worker.analysis.project_findings import Findings
+from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
 from recoverrun.worker.analysis.syntax_trees import gc_paused
 from recoverrun.worker.instrumentation import NO_CHANGES, RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
 from recoverrun.worker.rewriting.packages_beside import scan
 from recoverrun.worker.rewriting.post_import import find_after
 from recoverrun.worker.rewriting.project import Project
+from recoverrun.worker.rewriting.project_analysis import ProjectAnalysis
 
-NO_CALLS: CallSites = (set(), set())
 NO_HINTS = TrainingHints()
 
 YIELDS = re.compile(rb"\byield\b")
@@ -47,17 +41,10 @@ class Instrumenter:
     runtime: Runtime
     project: Project
     packages: Project  # installed ones that train
-    graph: CallGraph
-    loop_calls: Mapping[str, CallSites]  # of the files that are in `graph`
-    exports: Exports = field(default_factory=lambda: NO_EXPORTS)
+    analysis: ProjectAnalysis
+    findings: Findings
     unknown: bool = False  # no loop of the project was found to train, though something does
-    backward_names: BackwardNames = field(init=False)
-    relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.backward_names = self.graph.backward_names()
-        self.relevant_names = self.graph.relevant_names()
 
     @classmethod
     def for_project(
@@ -68,25 +55,17 @@ class Instrumenter:
         texts = found.sources.values()
         words = [word for word in hints.words if any(word in text for text in texts)]
         training = frozenset[str]().union(*(hints.words[word] for word in words))
-        with gc_paused():
-            parse = functools.cache(parse_or_none)  # a file may matter to several of these
-            exports = exports_of(found.sources, parse)
-            for whole in (False, True):
-                files = found.files(whole=whole)
-                graph, loop_calls = build_call_graph(files.items(), parse, training)
-                leading = graph.backward_names()
-                trained = {path for path, calls in loop_calls.items() if leading.called_at(calls)}
-                own = not trained.isdisjoint(found.sources)
-                if own or not found.installed:
-                    break  # else the loop may be in a package, too
+        analysis = ProjectAnalysis(found, training, hints.packages)
+        findings = analysis.findings()
+        trained = {path for path, leads in findings.leading.items() if leads}
+        own = not trained.isdisjoint(found.sources)
         known = hints.packages & imported_packages(texts)  # they train by loops of their own
         return cls(
             runtime,
             found.project,
             found.trainers(trained),
-            graph,
-            loop_calls,
-            exports,
+            analysis,
+            findings,
             unknown=found.holds_backward() and not (own or known),
         )
 
@@ -104,10 +83,12 @@ class Instrumenter:
 
     def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
         leads = self._leads(path, data, training)
-        exports = imported_exports(data, self.exports)
+        exports = imported_exports(data, self.findings.exports)
         words = (YIELDS.search(data), RANK_WORDS.search(data))
         asks = bool(exports) or any(word is not None for word in words)
         if not leads and not asks:
+            return None
+        if self.analysis.is_unchanged(path, data, training):
             return None
         try:
             tree = ast.parse(data, path)
@@ -117,23 +98,23 @@ class Instrumenter:
             self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
             return None
         try:
-            backward_names, loop_calls = (
-                self._backward_names(tree, path, training)
-                if leads
-                else (self.backward_names, NO_CALLS)
-            )
-            unknown = self._is_unknown(path)
-            if not (asks or unknown or backward_names.called_at(loop_calls)):
-                return None
-            named = replace(backward_names.of(os.path.realpath(path)), unknown=unknown)
-            rewritten = instrument(tree, path, named, data, exports)
-            code = rewritten.code if rewritten.changed else None
+            names, looped = self.findings.names, False
+            if leads:
+                names, looped = self._names_for(tree, path, data, training)
+            code = None
+            if asks or looped or self._is_unknown(path):
+                named = replace(names.of(os.path.realpath(path)), unknown=self._is_unknown(path))
+                rewritten = instrument(tree, path, named, data, exports)
+                code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
             return None
         except Exception as problem:
             # Protects the script from our mistakes: it runs as it is, and the mistake is known.
             self.runtime.refuse(path, f"{path} could not be instrumented: {problem!r}")
+            return None
+        if code is None:
+            self.analysis.keep_unchanged(path, data, training)
             return None
         for loop in rewritten.loops:
             self.runtime.register(loop)
@@ -148,21 +129,19 @@ class Instrumenter:
         """True if loops of this file may lead to a backward, judged by the words in it."""
         if self._is_unknown(path):
             return True
-        loop_calls = self.loop_calls.get(os.path.realpath(path))
-        if loop_calls is not None:
-            return self.backward_names.called_at(loop_calls)
-        return not identifiers_in(data).isdisjoint(self.relevant_names | training)
+        leads = self.findings.leading.get(os.path.realpath(path))
+        if leads is not None:
+            return leads
+        return not identifiers_in(data).isdisjoint(self.findings.relevant_names | training)
 
-    def _backward_names(
-        self, tree: ast.Module, path: str, training: frozenset[str]
-    ) -> tuple[BackwardNames, CallSites]:
-        """Return what leads to a backward, and the call sites in loops of this file."""
-        if (known := self.loop_calls.get(os.path.realpath(path))) is not None:
-            return self.backward_names, known
-        graph = self.graph.extension()
-        loop_calls = graph.add(tree, os.path.realpath(path))
-        graph.mark_training(training)
-        return graph.backward_names(), loop_calls
+    def _names_for(
+        self, tree: ast.Module, path: str, data: bytes, training: frozenset[str]
+    ) -> tuple[BackwardNames, bool]:
+        """Return what leads to a backward, and True if loops of this file do."""
+        findings, real = self.findings, os.path.realpath(path)
+        if real not in findings.leading:
+            findings = self.analysis.with_module(tree, path, data, training)
+        return findings.names, findings.leading[real]
 
 
 class Finder:
@@ -235,11 +214,3 @@ def install(runtime: Runtime, project: Project, hints: TrainingHints) -> Instrum
     instrumenter = Instrumenter.for_project(runtime, project, hints)
     sys.meta_path.insert(0, Finder(instrumenter, hints.modules))
     return instrumenter
-
-
-def parse_or_none(path: str, data: bytes) -> ast.Module | None:
-    """Parse a source file for its names, None if it has errors or nests too deeply for that."""
-    try:
-        return ast.parse(data, path)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None

@@ -6,8 +6,8 @@ import textwrap
 import pytest
 
 from recoverrun.worker.analysis.call_graph import CallGraph, build_call_graph
-from recoverrun.worker.rewriting.import_hook import parse_or_none
 from recoverrun.worker.rewriting.loop_transformer import instrument
+from recoverrun.worker.rewriting.project_analysis import parse_or_none
 from tests.unit.call_graphs import graph_of
 
 STEP = "def step(x):\n    x.backward()\n"

@@ -19,6 +19,7 @@ from recoverrun.worker.rewriting import import_hook
 from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, install
 from recoverrun.worker.rewriting.post_import import PostImportHooks
 from recoverrun.worker.rewriting.project import Project
+from recoverrun.worker.rewriting.project_analysis import parse_or_none
 
 T = TypeVar("T")
 
@@ -219,7 +220,7 @@ def test_modules_of_one_name_export_what_all_of_them_have(tmp_path: Path) -> Non
 
     sources = dict(Project.of([str(tmp_path)]).sources())
 
-    assert exports_of(sources, import_hook.parse_or_none) == {
+    assert exports_of(sources, parse_or_none) == {
         "rr_setup": BoundNames(frozenset(), frozenset({"BOSS"}))
     }
 
