@@ -157,7 +157,7 @@ NAMED = tuple(
     case(f"A9-{way}", "named.py", kill)
     for way, kill in (("table", "r1@step:5:forward"), ("name", "r0@step:3:reduce"))
 )
-KEPT = *(("in_place", way) for way in ("dict", "tensor", "list")), ("cells", "forward")
+KEPT = *(("in_place", way) for way in ("dict", "tensor", "list", "member")), ("cells", "forward")
 MODULES = (
     *(
         case(f"B4-{way}", "modular.py", "r1@step:5:forward", "r0@step:8:vote")
