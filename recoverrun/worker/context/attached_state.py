@@ -15,6 +15,7 @@ in all that have an attribute of that name.
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from operator import itemgetter
 from typing import Any
 
@@ -35,7 +36,7 @@ TENSOR_BYTES = 1 << 12
 """The size of the largest tensor: contexts hold no larger ones either."""
 
 KINDS = PLAIN | CONTAINERS
-"""Types of values written to a module that are followed, beside plain tensors."""
+"""Types of values written to a module that are followed, beside plain tensors and Enums."""
 
 LIBRARIES = ("torch", "recoverrun")
 WRAPPERS = ("torch.nn.parallel", "torch.distributed")
@@ -186,13 +187,14 @@ def is_state(value: Any) -> bool:
     """True of what is followed where the script writes it to a module."""
     import torch
 
-    return type(value) in KINDS or type(value) is torch.Tensor
+    kind: Any = type(value)
+    return kind in KINDS or kind is torch.Tensor or issubclass(kind, Enum)
 
 
 def is_light(value: Any, depth: int = DEPTH) -> bool:
     """True of what may be kept as long as the run lasts: it holds no results, and few values."""
     kind: Any = type(value)
-    if kind in PLAIN:
+    if kind in PLAIN or issubclass(kind, Enum):
         return True
     if kind in CONTAINERS:
         if not depth or len(value) > FEW:
@@ -216,7 +218,7 @@ def is_light(value: Any, depth: int = DEPTH) -> bool:
 def noted(value: Any) -> Any:
     """A copy of a light value that no change of the original reaches."""
     kind: Any = type(value)
-    if kind in PLAIN:
+    if kind in PLAIN or issubclass(kind, Enum):
         return value
     if kind in DICTS:
         copy = value.copy()

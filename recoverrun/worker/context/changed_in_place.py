@@ -24,6 +24,7 @@ from recoverrun.worker.context.attached_state import (
     is_light,
     noted,
 )
+from recoverrun.worker.context.enum_members import is_enum
 
 OFTEN, SELDOM = 32, 64
 """Looks at first, each time; and then one of so many."""
@@ -48,7 +49,7 @@ class ChangedInPlace:
             (weakref.ref(module), name, noted(value))
             for module in modules
             for name, value in vars(module).items()
-            if name not in known and type(value) not in PLAIN and is_light(value)
+            if name not in known and not _is_fixed(value) and is_light(value)
         ]
 
     def before(self, module: Any, name: str, otherwise: Any) -> Any:
@@ -80,6 +81,12 @@ class ChangedInPlace:
         self._held = left
 
 
+def _is_fixed(value: Any) -> bool:
+    """True of what nothing changes in place."""
+    kind: Any = type(value)
+    return kind in PLAIN or is_enum(kind)
+
+
 def _alike(now: Any, before: Any) -> bool:
     kind: Any = type(now)
     if type(before) is not kind:
@@ -91,6 +98,8 @@ def _alike(now: Any, before: Any) -> bool:
         return len(now) == len(before) and all(
             all(map(_alike, list(one), list(other))) for one, other in parts
         )
+    if is_enum(kind):
+        return now is before
     if kind in PLAIN or kind is set:
         return bool(now == before or (now != now and before != before))  # a NaN is itself
     alike = now.dtype == before.dtype and now.shape == before.shape

@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import suppress
+from enum import Enum
 from types import CellType, FunctionType
 from typing import Any
 
@@ -165,7 +166,7 @@ class Free(MemberView):
 
 
 class Shared(MemberView):
-    """Variables of a class, that all of its objects see."""
+    """Variables of a class, that all of its objects see; members of an Enum never change."""
 
     def __init__(self, owner: type[Any]) -> None:
         self._owner = owner
@@ -178,6 +179,8 @@ class Shared(MemberView):
         if str(name).startswith("__") or name not in held:
             return False
         value = held[str(name)]
+        if issubclass(self._owner, Enum) and type(value) is self._owner:
+            return False
         return not (callable(value) or hasattr(value, "__get__"))
 
     def __getitem__(self, name: str) -> Any:

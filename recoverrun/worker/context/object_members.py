@@ -15,6 +15,7 @@ from torch import nn
 
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.attached_state import DICTS as DICTS
+from recoverrun.worker.context.enum_members import is_enum
 from recoverrun.worker.context.member_views import (
     MOST_ENTRIES,
     ORDER,
@@ -81,6 +82,8 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
         return bool(ATTACHED.written(value))
     if isinstance(value, type):
         return value.__module__ in modules and not issubclass(value, nn.Module)
+    if is_enum(kind):
+        return False  # a value: the attributes of one member are not to be given to another
     return is_own_kind(kind, modules) and (hasattr(value, "__dict__") or bool(slots_of(kind)))
 
 

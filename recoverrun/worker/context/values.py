@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.context import fingerprints
+from recoverrun.worker.context import enum_members, fingerprints
+from recoverrun.worker.context.enum_members import is_enum
 from recoverrun.worker.rng.streams import tensor_bytes
 
 SMALL_TENSOR_BYTES = 1 << 20
@@ -24,7 +25,7 @@ LONG_SEQUENCE = 64
 DEPTH = 4
 
 KEPT = frozenset({str, int, float, bool, type(None), tuple, list, deque, set, torch.Tensor})
-"""Kinds of values that may be captured, beside those of numpy."""
+"""Kinds of values that may be captured, beside those of numpy and Enums."""
 
 SEQUENCES = (tuple, list, deque)
 FIXED = frozenset({str, int, float, bool, type(None)})
@@ -35,7 +36,7 @@ ALWAYS = frozenset({float, bool, type(None)})
 @functools.lru_cache(maxsize=4096)
 def is_kept(kind: Any) -> bool:
     """True of kinds of which some values are captured."""
-    return kind in KEPT or _is_numpy(kind)
+    return kind in KEPT or _is_numpy(kind) or is_enum(kind)
 
 
 def is_of_one_rank(present: Any, others: Any) -> bool:
@@ -64,7 +65,7 @@ def is_clock_reading(value: Any) -> bool:
 
 
 def is_simple(value: Any, depth: int = DEPTH) -> bool:
-    """True for exactly the types that come back: an enum would come back as its number."""
+    """True of values that come back as what they are."""
     kind: Any = type(value)
     if kind is str:
         return len(value) <= LONG_TEXT and (value.isascii() or _is_unicode(value))
@@ -79,7 +80,7 @@ def is_simple(value: Any, depth: int = DEPTH) -> bool:
         return all(type(one) in ALWAYS or is_simple(one, depth - 1) for one in held)
     if _is_numpy(kind):
         return bool(value.nbytes <= fingerprints.SMALL_ARRAY_BYTES and value.dtype.kind in "biufc")
-    return False
+    return is_enum(kind) and enum_members.is_member(value)
 
 
 def _is_unicode(text: str) -> bool:
@@ -125,12 +126,24 @@ def same(one: Any, other: Any) -> bool:
     if is_numpy(one):
         alike = one.dtype == other.dtype and one.shape == other.shape
         return bool(alike and one.tobytes() == other.tobytes())
-    return bool(one == other)
+    return one is other if is_enum(kind) else bool(one == other)
 
 
 def _listed(value: set[Any]) -> list[str]:
-    """A list in an order that all processes have; the text of a number is its kind, too."""
-    return sorted(map(repr, value))
+    """A list in an order that all processes have."""
+    return sorted(map(_text, value))
+
+
+def _text(value: Any) -> str:
+    """The text of what a set may hold; that of a number is its kind, too."""
+    kind: Any = type(value)
+    if kind is tuple:
+        return f"({','.join(map(_text, value))})"
+    return _member_text(value) if is_enum(kind) else repr(value)
+
+
+def _member_text(value: Any) -> str:
+    return ".".join(enum_members.told(value))
 
 
 def bits(value: Any) -> bytes:
@@ -147,7 +160,8 @@ def bits(value: Any) -> bytes:
         return f"{kind.__name__} {bound} {sizes}".encode() + b"".join(parts)
     if _is_numpy(kind):
         return bytes(value.tobytes())
-    return repr(value).encode(errors="replace")
+    text = _member_text(value) if is_enum(kind) else repr(value)
+    return text.encode(errors="replace")
 
 
 def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
@@ -178,7 +192,7 @@ def copied(value: Any) -> Any:
 
 # ----------------------------------------------------------------------------- as they travel
 
-_TUPLE, _DEQUE, _SET, _TENSOR, _NUMPY = "t", "d", "s", "T", "n"
+_TUPLE, _DEQUE, _SET, _TENSOR, _NUMPY, _MEMBER = "t", "d", "s", "T", "n", "e"
 _NUMBERS = frozenset({bool, int, float, type(None)})
 
 
@@ -192,7 +206,7 @@ def pack(value: Any) -> Any:
     if kind is deque:
         return {_DEQUE: [value.maxlen, [pack(one) for one in value]]}
     if kind is set:
-        return {_SET: [pack(one) for one in sorted(value, key=repr)]}
+        return {_SET: [pack(one) for one in sorted(value, key=_text)]}
     if isinstance(value, torch.Tensor):
         plain = value.detach().resolve_conj().resolve_neg()
         dtype = str(plain.dtype).removeprefix("torch.")
@@ -200,7 +214,7 @@ def pack(value: Any) -> Any:
     if _is_numpy(kind):
         shape = list(value.shape) if kind.__name__ == "ndarray" else None
         return {_NUMPY: [value.dtype.str, shape, value.tobytes()]}
-    return value
+    return {_MEMBER: enum_members.told(value)} if is_enum(kind) else value
 
 
 def _parts(values: Collection[Any]) -> list[Any]:
@@ -223,6 +237,8 @@ def unpack(packed: Any) -> Any:
         return deque(map(unpack, parts), length)
     if _NUMPY in packed:
         return _array(*packed[_NUMPY])
+    if _MEMBER in packed:
+        return enum_members.member(*packed[_MEMBER])
     return _tensor(*packed[_TENSOR])
 
 

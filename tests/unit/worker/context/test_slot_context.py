@@ -1,6 +1,5 @@
 """Contexts: what is captured, how it travels, and what differs between two of them."""
 
-import enum
 import itertools
 import math
 import random
@@ -174,13 +173,8 @@ def test_a_generator_without_a_state_is_none() -> None:
     assert all(object_generators.is_generator(one) for one, _ in GENERATORS.values())
 
 
-class Colour(enum.IntEnum):
-    RED = 1
-
-
 def test_what_would_not_come_back_as_it_was_is_not_captured() -> None:
     names = {
-        "enum": Colour.RED,
         "bytes": b"x",
         "big": 1 << 64,
         "dictionary": {"a": 1},

@@ -1,5 +1,6 @@
 """Values beyond those of Python's own scalars: queues, sets, and what numpy computes."""
 
+import enum
 import math
 import struct
 from collections import deque
@@ -27,6 +28,38 @@ from recoverrun.worker.context.values import (
     same,
     unpack,
 )
+
+
+class Color(enum.Enum):
+    """Members that say to be the same, under one name."""
+
+    RED = (1, 0.5)
+    BLUE = (2, 0.5)
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "a color"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Ways(enum.Flag):
+    LEFT = 1
+    RIGHT = 2
+
+
+def _made_in_a_function() -> Any:
+    class Color(enum.Enum):
+        RED = 1
+
+    return Color.RED
 
 
 def through(value: Any) -> Any:
@@ -60,6 +93,9 @@ VALUES: dict[str, Any] = {
     "minus nothing": numpy.float32(-0.0),
     "numbers in a queue": deque([numpy.float64(2.5), numpy.arange(2)], 2),
     "set of numbers": {numpy.int8(1), numpy.float32(0.5)},
+    "member": Color.RED,
+    "members within": [(Color.RED, {Level.LOW, 1}, {(Color.BLUE, 2)}), deque([Color.BLUE])],
+    "one of flags": Ways.LEFT,
     "tensor in a queue": [deque([torch.ones(2)])],
 }
 values = pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -126,6 +162,9 @@ def test_values_within_values_travel_and_are_copied(value: Any) -> None:
         {"n": ["O", [1], b"x" * 8]}, {"n": ["<U1", [1], b"x" * 4]}, {"n": ["f4,f4", [1], b"x" * 8]},
         {"n": ["<f4", [2], b"x" * 4]}, {"n": ["<f4", [1], b"x" * 3]}, {"n": ["<f4", None, b""]},
         {"n": ["nonsense", [1], b"x"]}, {"n": [5, [1], b"x"]}, {"n": ["<f4", [1], "text"]}, {},
+        {"e": [__name__, "Color", "GREEN"]}, {"e": [__name__, "Color", "__init__"]}, {"e": []},
+        {"e": [__name__, "Colour", "RED"]}, {"e": ["not_loaded", "Color", "RED"]}, {"e": 3},
+        {"e": [__name__, "through", "RED"]}, {"e": ["enum", "Enum", "RED"]}, {"e": [[], "C", "R"]},
         {"n": ["|i1", [1 << 62], 1 << 62]}, {"T": ["int8", [1 << 62], 1 << 62]},
     ],
     ids=str,
@@ -156,6 +195,7 @@ def deep(levels: int) -> Any:
         (numpy.zeros(SMALL_ARRAY_BYTES + 1, numpy.int8), False),
         (numpy.array([None]), False), (numpy.array(["x"]), False),
         (numpy.array(["2020-01-01"], "M8[D]"), False), (numpy.datetime64(0, "s"), False),
+        (Ways.LEFT | Ways.RIGHT, False), (_made_in_a_function(), False),
         (numpy.zeros(1, "i4,f4"), False), (numpy.ma.array([1]), False), (numpy.str_("x"), False),
     ],
     ids=lambda value: f"{type(value).__name__} {str(value)[:20]}",
@@ -181,6 +221,8 @@ def test_what_would_not_come_back_is_not_captured(value: Any, captured: bool) ->
         ([numpy.array([1, 2])], [numpy.array([1, 3])]),
         ({1}, {True}),
         ({1}, {1.0}),
+        (Color.RED, Color.BLUE), (Level.LOW, 1), ([Color.RED], [Color.BLUE]),
+        ({Color.RED}, {Color.BLUE}), ({(Color.RED, 1)}, {(Color.BLUE, 1)}),
         pytest.param(
             deque([1], 1), deque([1], 2),
         ),
@@ -199,6 +241,7 @@ def test_a_set_with_a_nan_is_the_same_as_itself_on_another_rank() -> None:
     ("one", "other"),
     [
         (deque([1], 1), deque([1], 2)), ({1}, {2}), ({1}, {True}),
+        (Color.RED, Color.BLUE), ({Color.RED}, {Color.BLUE}), ([Color.RED], [Color.BLUE]),
         (numpy.float32(1), numpy.float32(2)), (numpy.array([1, 2]), numpy.array([2, 1])),
         pytest.param(
             [numpy.array([0.1])], [numpy.array([0.1 + 1e-12])],
@@ -300,3 +343,18 @@ def test_an_array_that_maps_a_file_is_marked_however_small(tmp_path: Any) -> Non
     mapped = numpy.memmap(tmp_path / "rows", numpy.int8, "w+", shape=(4,))
 
     assert values_of({"rows": mapped}) == {} and "rows#" in marks({"rows": mapped}, 1 << 12)
+
+
+def test_a_member_that_arrives_is_the_very_one() -> None:
+    assert through(Color.BLUE) is Color.BLUE and through(Level.LOW) is Level.LOW
+    assert through([Color.BLUE])[0] is Color.BLUE and copied((Color.RED,))[0] is Color.RED
+
+
+def test_a_class_that_has_taken_the_place_of_another_has_none_of_its_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Color.RED
+
+    monkeypatch.setitem(globals(), "Color", _made_in_a_function().__class__)
+
+    assert not is_simple(held) and values_of({"value": held}) == {}
