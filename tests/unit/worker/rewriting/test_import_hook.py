@@ -76,6 +76,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
     """Install a finder for the project in `tmp_path`; the test writes its modules there."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     monkeypatch.syspath_prepend(str(tmp_path))
     return FakeRuntime()
 
