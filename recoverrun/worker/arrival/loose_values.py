@@ -306,7 +306,9 @@ def _items(holder: Any) -> Any:
 
 def _is_large(value: Any) -> bool:
     """False of what comes with plain values."""
-    return raw_memory.is_raw(value) or not is_strided(value) or value.nbytes >= LOOSE_BYTES
+    if not isinstance(value, torch.Tensor) or not is_strided(value):
+        return True
+    return bool(value.nbytes >= LOOSE_BYTES)
 
 
 def is_strided(value: Any) -> bool:
@@ -353,7 +355,9 @@ def _sums(tensor: torch.Tensor) -> Mark:
     """
     flat = bits_of(local(tensor))
     whole = 0 if flat.storage_offset() % 8 else flat.numel() // 8 * 8
-    words, rest = flat[:whole].view(torch.int64), flat[whole:]
+    words, rest = flat[:whole], flat[whole:]
+    if whole:  # nothing of a tensor that lies elsewhere can be seen as words
+        words = words.view(torch.int64)
     return int(words.sum()), int(words[::3].sum()), int(rest.sum())
 
 
