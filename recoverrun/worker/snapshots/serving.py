@@ -48,7 +48,7 @@ class Serving:
         self.earlier_values = EarlierValues(parts, steps, self._outer)
         pace = _draining(worker, _pace(worker, attempt, lambda: taker.work), attempt)
         worker.on_no_snapshots = pace.ends
-        uncounted = UncountedUpdates(worker, steps)
+        uncounted = UncountedUpdates(worker, steps, lambda: parts.made.of("optimizers"))
         self._taker = taker = Taker(
             parts,
             steps,

@@ -6,7 +6,13 @@ from typing import Any, cast
 import pytest
 
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.snapshots.uncounted_updates import APART, WITHIN, UncountedUpdates
+from recoverrun.worker.snapshots.uncounted_updates import (
+    APART,
+    BACKWARDS,
+    BY_HAND,
+    WITHIN,
+    UncountedUpdates,
+)
 
 
 class Play:
@@ -22,7 +28,10 @@ class Play:
             env=SimpleNamespace(world_size=2),
             strategy=None,
         )
-        self.uncounted = UncountedUpdates(cast("Any", worker), cast("Any", self.steps))
+        self.optimizers: list[object] = []
+        self.uncounted = UncountedUpdates(
+            cast("Any", worker), cast("Any", self.steps), lambda: self.optimizers
+        )
 
 
 @pytest.mark.parametrize("loops", [set[str](), {"train.py:5"}])
@@ -45,6 +54,21 @@ def test_a_script_that_trains_in_no_loop_has_none_and_says_so(
     train()
 
     assert play.reasons == ([] if loops else ["it is in no loop"])
+
+
+@pytest.mark.parametrize("optimizers", [[], ["one"]])
+def test_a_script_that_updates_by_hand_has_none_and_says_so(optimizers: list[object]) -> None:
+    """One with an optimizer may add up as many gradients as it likes."""
+    play = Play({"train.py:5"})
+    play.optimizers = optimizers
+
+    for _ in range(BACKWARDS - 1):
+        play.uncounted.backward_begins()
+    assert not play.reasons
+    for _ in range(BACKWARDS):
+        play.uncounted.backward_begins()
+
+    assert play.reasons == ([] if optimizers else [BY_HAND.format(BACKWARDS)])
 
 
 def test_processes_that_have_met_no_other_one_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
