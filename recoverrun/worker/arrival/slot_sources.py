@@ -54,6 +54,7 @@ class SlotSources:
         self._moved: set[int] = set()  # numbers of those that have not given what they count
         self._unnamed = 0  # iterators that were made as items were passed: they get numbers below 0
         self.inside: set[str] = set()  # names of generators of random numbers: see `_keep`
+        self.remade = False  # items may draw: what they leave in their generators is put in place
 
     def take(self, told: Sequence[SourcePlace], *, own_data: bool = False) -> None:
         """The places are told: the script may have made some of these iterators. With `own_data`
@@ -114,7 +115,7 @@ class SlotSources:
                     self._forget(mark)
         self._forget(mark)
         self._runtime.opened = opened
-        if read_streams() != before and not self._own_data:
+        if read_streams() != before and not (self._own_data or self.remade):
             raise NotReachable(DRAWS.format(kind=kind))
         self._keep(items, known)
         self._name(at_top)
@@ -195,7 +196,7 @@ class SlotSources:
                     raise NotReachable(ENDLESS.format(kind=kind, seconds=PASSING_S))
         self._forget(mark)
         self._runtime.opened = opened
-        if read_streams() != before:
+        if read_streams() != before and not self.remade:
             raise NotReachable(DRAWS.format(kind=kind))
         self._name(at_top=told.at >= 0)
         if not _stands(items, told) or told.over in self._moved:

@@ -75,7 +75,9 @@ class GeneratorSource(RankAware):
         """`make` makes the same generator again, where that can be."""
         self.number = number
         self.count = 0
-        self._generator = generator
+        self.generator = generator
+        self.make = make
+        self.began: Streams | None = None  # the streams as it was asked for its first item
         self.name = name
         self._runtime = runtime
         self._taken: dict[int, GivenItem] = {}  # of the present step
@@ -108,17 +110,18 @@ class GeneratorSource(RankAware):
         return bool(self._taken)
 
     def throw(self, *error: Any) -> Any:
-        return self._generator.throw(*error)
+        return self.generator.throw(*error)
 
     def close(self) -> None:
         self.ended = True
-        self._generator.close()
+        self.generator.close()
 
     # --------------------------------------------------------------------------- normal work
 
     def _next_own(self, value: Any) -> Any:
         mark = self._runtime.drawn_so_far
         before = read_streams() if self._loads or not self.count else None
+        self.began = self.began or before
         self._runtime.asking += 1
         try:
             item = self._resumed(value)
@@ -166,7 +169,7 @@ class GeneratorSource(RankAware):
 
     def _resumed(self, value: Any) -> Any:
         try:
-            return self._generator.send(value)
+            return self.generator.send(value)
         except StopIteration:
             self.ended = True
             raise

@@ -25,9 +25,18 @@ from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
+from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import lost_entries, moved_sources, trained_parameters
+from recoverrun.worker.rng.streams import read_streams
+from recoverrun.worker.snapshots import (
+    generator_states,
+    lost_entries,
+    moved_sources,
+    trained_parameters,
+)
+from recoverrun.worker.snapshots.generator_states import Below
+from recoverrun.worker.snapshots.generator_trials import GeneratorTrials
 from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.packed_states import PackedStates
 from recoverrun.worker.snapshots.piece_table import RankImage
@@ -48,13 +57,14 @@ def made(
     before: ValuesAtStart,
     *,
     states: PackedStates,
+    trials: GeneratorTrials,
     passes: list[list[Plain]],
     gradients: bool,
 ) -> RankImage:
     """The image at `top`, where `context` was captured. With `gradients` their values are in it,
-    too. `states` packs those of optimizers; `passes` tells of each loop around what its body found.
-
-    Raises NotReachable where a process cannot come here again, or not with all that it needs.
+    too. `states` packs those of optimizers, `trials` try the way back of generators, and
+    `passes` tells of each loop around what its body found. Raises NotReachable where a process
+    cannot come here again, or not with all that it needs.
     """
     runtime, frame = parts.worker.runtime, sys._getframe(1)
     packing = Packing([], held_tensors.in_every_process(parts.made))
@@ -63,13 +73,12 @@ def made(
     there = plain_values.found(frames, changing_modules(runtime), rests, last=bound)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
-    if later:
-        raise NotReachable(LATER.format(later))
     spaces = loose_values.spaces_of(frames, runtime.own_modules)
-    if held := under_way(there, spaces):
-        raise NotReachable(UNDER_WAY.format(top.loop.id, held))
+    _require(top, there, spaces, later)
     trains = trained_parameters.told(parts.made, before.names)
     before.references.require_groups(trains[0], stack)
+    drawn = generator_states.below(stack, there, runtime.own_modules)
+    generators = _generators(stack, frame, drawn, packing, trials)
     whole: set[str] = set()
     changed = plain_values.changed(there, before.digests, of_process=True, whole=whole)
     try:
@@ -83,6 +92,7 @@ def made(
             "sources": moved_sources.told(
                 there, before.sources, stack, frames, runtime.own_modules
             ),
+            **generators,
             "lost": lost_entries.told(there, before.keys),
             "trains": trains,
             "trained": packing.pack(trained(parts.made), "trained"),
@@ -98,9 +108,47 @@ def made(
     manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole=whole)
-    # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
+
+
+def _require(top: Top, there: Holdings, spaces: loose_values.Spaces, later: str) -> None:
+    """Raises NotReachable if there is a module `later` than the first lines, or a collective is
+    under way.
+    """
+    if later:
+        raise NotReachable(LATER.format(later))
+    if held := under_way(there, spaces):
+        raise NotReachable(UNDER_WAY.format(top.loop.id, held))
+
+
+def _generators(
+    stack: Sequence[LoopFrame],
+    frame: FrameType,
+    drawn: Sequence[Below],
+    packing: Packing,
+    trials: GeneratorTrials,
+) -> dict[str, Any]:
+    """The states of generators, the streams as they were asked for their first items, and by loop
+    the items that loops hold of them. Raises NotReachable where a process that goes back would not
+    come to them.
+    """
+    told: list[list[Any]] = [[] for _ in stack]
+    lacking = []
+    for number, name, value in generator_states.items_of(stack, frame, drawn):
+        try:
+            told[number].append([name, packing.pack(value, f"item {name}")])
+        except CannotTravel:
+            lacking.append(name)
+    trials.require(drawn, lacking, draws=stack[-1].streams not in (None, read_streams()))
+    began = {
+        each.name: one.source.began.pack()
+        for each in drawn
+        for one in reversed(each.found)
+        if one.source is not None and one.source.began is not None
+    }
+    states = [[one.name, generator_states.told(one.found, packing)] for one in drawn]
+    return {"drawn": states, "began": began, "items": told}
 
 
 def learned(parts: PlaceParts) -> dict[str, Any]:
@@ -140,7 +188,7 @@ def _iterators(frame: FrameType, own: frozenset[str], read: frozenset[str]) -> l
 
 def _variables(packing: Packing, stack: Sequence[LoopFrame], frame: FrameType) -> list[Any]:
     """The variables that the loops bind in each function on the stack: locals, and variables of its
-    module.
+    module. One may hold what is told elsewhere, and is given a copy: so this comes last.
     """
     carried = {name for one in stack for name in one.loop.carried}
     return [

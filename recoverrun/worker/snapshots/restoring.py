@@ -6,7 +6,7 @@ at whose top the snapshot was taken (`arrival.winding`), and there everything is
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -24,6 +24,7 @@ from recoverrun.worker.arrival import (
 )
 from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
@@ -37,6 +38,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
+    generator_states,
     library_objects,
     lost_entries,
     moved_sources,
@@ -46,6 +48,7 @@ from recoverrun.worker.snapshots import (
     trained_parameters,
 )
 from recoverrun.worker.snapshots.failures import fail, give_up
+from recoverrun.worker.snapshots.generator_states import is_own_iterator
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import Reading, Snapshot
 from recoverrun.worker.snapshots.untouched_zeros import untouched_zeros
@@ -85,6 +88,7 @@ class Restoring:
         self._reading = Reading(snapshot, lambda: failpoints.strike(snapshot.id.step, "restore"))
         self.standing = Standing.unpack(self._told["standing"])
         self.winding = Winding(parts.worker.runtime, self.standing.loops[0].loop_id, self)
+        self.winding.sources.remade = True
 
     def before(self, loop_id: str) -> Standing:
         return self.standing
@@ -98,19 +102,37 @@ class Restoring:
             restore_streams(Streams.unpack(packed))
 
     def finds(self, loop_frame: LoopFrame) -> None:
-        """Plain values as they were then."""
-        runtime = self._parts.worker.runtime
+        """Values as they were then: data that the script changes as well. An iterator of a class of
+        the script's stays as it has begun, as it is about to pass items.
+        """
+        runtime, items = self._parts.worker.runtime, loop_frame.items
         frames = frames_of([*runtime.stack, loop_frame], sys._getframe(1))
         there = plain_values.found(frames, changing_modules(runtime))
-        plain_values.put_early(self._told["values"], there)
+        begun = dict(vars(items)) if is_own_iterator(items, runtime.own_modules) else None
+        try:
+            tensors = self._reading.tensors()
+        except StateLost as why:
+            give_up(self._parts.worker, self._snapshot.id, why)
+        own = held_tensors.in_every_process(self._parts.made)
+        with torch.no_grad():
+            plain_values.put(self._told["values"], tensors, there, own)
+            spaces = loose_values.spaces_of(frames, runtime.own_modules)
+            loose_values.put_tensors(there, spaces, self._loose(tensors, own))
+        if begun is not None:
+            vars(items).clear()
+            vars(items).update(begun)
+        self._begin(f"loop {len(runtime.stack) - 1}")
 
     def passes(self, index: int, loop_frame: LoopFrame) -> None:
         """The body of an outer loop finds what it found then."""
         try:
             told, hold = self._told["passes"][index], self.winding.sources.hold
             self._outer.put(told, loop_frame, sys._getframe(1), hold)
+            self._put_items(index, loop_frame, sys._getframe(1))
         except (NotReachable, ValueError) as why:
             fail(self._parts.worker, self._snapshot.id, str(why))
+        except StateLost as why:
+            give_up(self._parts.worker, self._snapshot.id, why)
 
     def arrived(self, loop_frame: LoopFrame, global_: dict[str, Any]) -> None:
         began, env, kept = time.monotonic(), self._parts.worker.env, self._snapshot
@@ -154,16 +176,15 @@ class Restoring:
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         rebound_variables.put(told["rebound"], spaces, frames)
         placing.put_variables(packed_state, stack, frame, own)
-        placing.put_iterators(packed_state, frames, self.winding.sources.hold)
+        hold = self._holding(there)
+        placing.put_iterators(packed_state, frames, hold)
         lost_entries.take_away(told["lost"], there)
-        moved_sources.put(told["sources"], there, self.winding.sources.hold)
+        moved_sources.put(told["sources"], there, hold)
+        self._put_generators(stack, frame, there)
         loose_values.put(
             plain_values.found(frames, known, last=bound),  # with dicts that are made above
             spaces,
-            [
-                (path, name, unpack(packed, packed_state.tensors, here=own))
-                for path, name, packed in told["loose"]
-            ],
+            self._loose(packed_state.tensors, own),
         )
         putting.put(factories)
         at = find_frame(loop_frame.frame_id, frame)
@@ -184,6 +205,49 @@ class Restoring:
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._resumes(self._snapshot.id, before, self._snapshot.proof)
+
+    def _loose(
+        self, tensors: list[torch.Tensor], own: Sequence[torch.Tensor]
+    ) -> list[tuple[str, str, Any]]:
+        return [
+            (path, name, unpack(packed, tensors, here=own))
+            for path, name, packed in self._told["loose"]
+        ]
+
+    def _begin(self, name: str) -> None:
+        """Items of what has this name are about to be passed, from where it began there."""
+        if packed := self._told["began"].get(name):
+            restore_streams(Streams.unpack(packed))
+
+    def _holding(self, there: Holdings) -> Hold:
+        names = {id(one): path for path, one in (*there.iterators, *there.sources)}
+
+        def hold(told: HeldIterator, present: Any, visible: Mapping[str, Any]) -> Any:
+            self._begin(names.get(id(present), ""))
+            return self.winding.sources.hold(told, present, visible)
+
+        return hold
+
+    def _put_items(self, index: int, loop_frame: LoopFrame, frame: FrameType) -> None:
+        """The items that loop `index` took from generators."""
+        if items := self._told["items"][index]:
+            tensors = self._reading.tensors()
+            own = held_tensors.in_every_process(self._parts.made)
+            values = [(name, unpack(packed, tensors, here=own)) for name, packed in items]
+            generator_states.put_items(values, loop_frame, frame)
+
+    def _put_generators(self, stack: list[LoopFrame], frame: FrameType, there: Holdings) -> None:
+        """The states of generators, where they wait. Raises NotReachable."""
+        tensors, told = self._reading.tensors(), dict(self._told["drawn"])
+        own = held_tensors.in_every_process(self._parts.made)
+        here = {
+            one.name: one.found
+            for one in generator_states.below(stack, there, self._parts.worker.runtime.own_modules)
+        }
+        for name, states in told.items():
+            generator_states.put(states, here.get(name, []), tensors, own)
+        for index, one in enumerate(stack):
+            self._put_items(index, one, frame)
 
     def _putting(
         self, packed_state: PackedState, frames: list[FrameType], first: list[FrameType]

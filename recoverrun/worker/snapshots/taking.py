@@ -22,6 +22,7 @@ from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
+from recoverrun.worker.snapshots.generator_trials import GeneratorTrials
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work
@@ -103,7 +104,7 @@ class Taker:
         self._unchanged = UnchangedTensors()
         self._layouts, self._states = Layouts(), PackedStates()
         self._copier = Copier()
-        self._lasting = LastingWorkers(parts.worker)
+        self._lasting, self._trials = LastingWorkers(parts.worker), GeneratorTrials(parts.worker)
         self._taking: BegunSnapshot | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
@@ -278,6 +279,7 @@ class Taker:
                 context,
                 before,
                 states=self._states,
+                trials=self._trials,
                 passes=self._earlier_values.passes(stack_of(parts.worker.runtime.stack, top)),
                 gradients=self._uses_gradients is not False,
             )

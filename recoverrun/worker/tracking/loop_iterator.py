@@ -38,6 +38,11 @@ class LoopIterator:
     def __iter__(self) -> "LoopIterator":
         return self
 
+    @property
+    def items(self) -> Iterator[Any] | None:
+        """The iterator from which it takes its items; None until it is asked for the first one."""
+        return self._items
+
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
@@ -71,12 +76,12 @@ class LoopIterator:
         if winds is not None and winds.passes_over(self._loop_frame, frame):
             return None
         items = iter(self._iterable)
-        self._loop_frame.over = self._iterable
+        self._loop_frame.over, self._loop_frame.items = self._iterable, items
         self._tracker.script.loop_stack.push(self._loop_frame, frame)
         if not self._counts:
             self._tracker.goes_over(self._loop_frame, self._iterable)
         if winds is not None:
             self._loop_frame.fetches = not self._counts
             items = winds.begins(self._loop_frame, self._iterable, items)
-        self._items = items
+        self._items = self._loop_frame.items = items
         return items

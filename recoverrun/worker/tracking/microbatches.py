@@ -88,6 +88,7 @@ class LoopFrame:
     top: Top | None = None
     fetches: bool = False  # a `for` asks for its next item
     over: Any = None  # the iterable of a `for`
+    items: Any = None  # its iterator
 
 
 LEVELS = 3

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import divided
+import drawing
 import fading
 import given
 import keeping
@@ -356,6 +357,8 @@ def by_keeping() -> None:
 
 
 SHAPES = {
+    "drawing": lambda: drawing.Drawing(xs, ys, train).run(STEPS),
+    "asking": lambda: drawing.Drawing(xs, ys, train).ask(STEPS),
     "keeping": by_keeping,
     "given": by_given,
     "counting": by_counting,

@@ -1,0 +1,278 @@
+"""Generators of the script's on the way to a step: the state of their functions.
+
+A process that goes back runs such a function anew, and lets it give as many items. That leaves it
+at the right instruction; its variables may differ, as it may draw random numbers, read what has
+since changed, or count what it gave. So a snapshot holds the variables that the function binds, and
+how far the iterators have come over which its own loops go, and both are put in place afterwards.
+Of an iterator of a class of the script's that nothing else leads to the attributes are told. The
+items that loops have taken are told as well: those of the fresh process are other ones.
+
+Whether that leads to the same place is tried by this code, before it is promised
+(`generator_trials`).
+"""
+
+import dis
+import functools
+import gc
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType, GeneratorType
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival.container_contents import WHOLE, fill
+from recoverrun.worker.arrival.frame_variables import WRITES_THROUGH, write
+from recoverrun.worker.arrival.iterator_places import SEQUENCES
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
+from recoverrun.worker.context.iterator_copy import BUILT_IN
+from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.generator_wrapper import same_kind
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.tracking.loop_iterator import LoopIterator
+from recoverrun.worker.tracking.microbatches import LoopFrame
+from recoverrun.worker.tracking.python_frames import find_frame
+
+ELSEWHERE = "{} does not come to the instruction at which it waited"
+LACKING = "{} has other generators below it than it had"
+
+MOST_BYTES = 64 << 20
+"""Of a tensor that one of its variables holds: a larger one is data."""
+
+BINDS = frozenset({"STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stateful:
+    """A generator that waits, or an iterator of a class of the script's."""
+
+    one: Any
+    source: GeneratorSource | None  # through which the script asks it
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.one, "__qualname__", "") or type(self.one).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """All of them from which a loop, or a variable that holds an iterator, takes its items."""
+
+    name: str
+    found: list[Stateful]
+    loads: bool  # one of a loader is below, too
+
+
+def below(stack: Sequence[LoopFrame], there: Holdings, own: frozenset[str]) -> list[Below]:
+    """Those of the loops of `stack`, and of what has a name in `there`, each in the order in which
+    it is met, and named once.
+    """
+    roots = [(f"loop {number}", one.items) for number, one in enumerate(stack)]
+    roots += [(path, one) for path, one in (*there.iterators, *there.sources) if path]
+    named = {id(one) for path, one in there.held if path}
+    seen: set[int] = set()
+    found = [_below(name, root, own, named, seen) for name, root in roots]
+    return [one for one in found if one.found]
+
+
+def _below(name: str, root: Any, own: frozenset[str], named: set[int], seen: set[int]) -> Below:
+    found: list[Stateful] = []
+    todo: list[tuple[Any, GeneratorSource | None]] = [(root, None)]
+    loads = False
+    while todo:
+        one, source = todo.pop()
+        if id(one) in seen or not hasattr(type(one), "__next__"):
+            continue
+        seen.add(id(one))
+        inner: Iterable[Any] = ()
+        if isinstance(one, LoaderIterator):
+            loads = True
+        elif isinstance(one, GeneratorSource):
+            todo.append((one.generator, one))
+        elif isinstance(one, LoopIterator):
+            inner = (one.items,)
+        elif isinstance(one, GeneratorType) and one.gi_code in same_kind.__code__.co_consts:
+            inner = (one.gi_yieldfrom,)
+        elif isinstance(one, GeneratorType):
+            if one.gi_suspended:
+                found.append(Stateful(one, source))
+                inner = gc.get_referents(one)
+        elif type(one).__module__ in BUILT_IN:
+            inner = _parts(one)
+        elif is_own_iterator(one, own):
+            inner = vars(one).values()
+            if named.isdisjoint((id(one), id(vars(one)))):
+                found.append(Stateful(one, source))
+        todo += [(part, None) for part in reversed(list(inner))]
+    return Below(name, found, loads)
+
+
+def _parts(one: Any) -> Iterator[Any]:
+    """The objects to which an iterator of Python's own refers. `zip` keeps them in a tuple."""
+    for part in gc.get_referents(one):
+        if type(part) is tuple:
+            yield from part
+        else:
+            yield part
+
+
+def is_own_iterator(one: Any, own: frozenset[str]) -> bool:
+    """True of one whose place its attributes tell, of a class of the script's `own` modules."""
+    kind = type(one)
+    return kind.__module__ in own and hasattr(kind, "__next__") and hasattr(one, "__dict__")
+
+
+def told(found: Sequence[Stateful], packing: Packing) -> list[list[Any]]:
+    """Plain values for msgpack: for each its place, its variables, the names of those that cannot
+    be told, and the places of iterators over sequences.
+    """
+    return [_told(one.one, packing) for one in found]
+
+
+def untold(found: Sequence[Stateful]) -> list[str]:
+    """The names of variables that cannot be told."""
+    return [name for _, _, names, _ in told(found, Packing([])) for name in names]
+
+
+def put(
+    states: Sequence[Sequence[Any]],
+    found: Sequence[Stateful],
+    tensors: Sequence[torch.Tensor],
+    here: Sequence[torch.Tensor] = (),
+) -> None:
+    """Put them in place. Raises NotReachable where these are others, or wait elsewhere."""
+    if len(states) != len(found):
+        raise NotReachable(LACKING.format(found[0].name if found else "a loop"))
+    for (at, variables, _, places), one in zip(states, found, strict=True):
+        if at != _place(one.one):
+            raise NotReachable(ELSEWHERE.format(one.name))
+        present = _variables(one.one)
+        values = {name: unpack(packed, tensors, here=here) for name, packed in variables}
+        iterators = _sequences(one.one)
+        if len(iterators) != len(places):
+            raise NotReachable(ELSEWHERE.format(one.name))
+        for iterator, place in zip(iterators, places, strict=True):
+            _move(iterator, unpack(place, tensors, here=here))
+        rest = {name: value for name, value in values.items() if not fill(present.get(name), value)}
+        if isinstance(one.one, GeneratorType):
+            write(_frame(one.one), rest)
+            _let_go(one.one)
+        else:
+            vars(one.one).update(rest)
+
+
+def _told(one: Any, packing: Packing) -> list[Any]:
+    variables: list[list[Plain]] = []
+    untold: list[str] = []
+    for name, value in sorted(_variables(one).items()):
+        if hasattr(type(value), "__next__"):
+            continue
+        try:
+            if isinstance(value, torch.Tensor) and value.nbytes > MOST_BYTES:
+                raise CannotTravel("a large tensor", name)
+            variables.append([name, packing.pack(value, f"{_place_of(one)}.{name}")])
+        except CannotTravel:
+            untold.append(name)
+    places = []
+    for iterator in _sequences(one):
+        try:
+            places.append(packing.pack(_place_in(iterator), f"{_place_of(one)}: items"))
+        except CannotTravel as why:
+            untold.append(why.path)
+            places.append([-1, None])
+    return [_place(one), variables, untold, places]
+
+
+def _place_of(one: Any) -> str:
+    return f"generator {getattr(one, '__qualname__', '') or type(one).__name__}"
+
+
+def _place(one: Any) -> int:
+    return _frame(one).f_lasti if isinstance(one, GeneratorType) else -1
+
+
+def _frame(one: "GeneratorType[Any, Any, Any]") -> FrameType:
+    assert one.gi_frame is not None, "it waits"
+    return one.gi_frame
+
+
+def _variables(one: Any) -> dict[str, Any]:
+    """Those that its own code may change."""
+    if not isinstance(one, GeneratorType):
+        return dict(vars(one))
+    values, bound = dict(_frame(one).f_locals), _bound(one.gi_code)
+    _let_go(one)
+    return {
+        name: value for name, value in values.items() if name in bound or type(value) in CONTAINERS
+    }
+
+
+CONTAINERS = (*WHOLE, dict)
+
+
+def _let_go(one: "GeneratorType[Any, Any, Any]") -> None:
+    """Before 3.13 its frame keeps this dict, and the dict all that is in it."""
+    local: Any = _frame(one).f_locals
+    if not WRITES_THROUGH:
+        local.clear()
+
+
+@functools.cache
+def _bound(code: CodeType) -> frozenset[str]:
+    return frozenset(str(one.argval) for one in dis.get_instructions(code) if one.opname in BINDS)
+
+
+def _sequences(one: Any) -> list[Iterator[Any]]:
+    """The iterators over sequences that it holds, those of its own loops among them."""
+    parts = gc.get_referents(one) if isinstance(one, GeneratorType) else vars(one).values()
+    inner: list[Any] = [part.items if isinstance(part, LoopIterator) else part for part in parts]
+    return [part for part in inner if type(part) in SEQUENCES]
+
+
+def _place_in(iterator: Any) -> list[Any]:
+    """The number of items to come, and of a list or tuple the place and all items."""
+    state = iterator.__reduce__()
+    left, sequence = operator.length_hint(iterator), state[1][0]
+    if type(sequence) is range or len(state) < 3:
+        return [left, None, None]
+    return [left, state[2], sequence]
+
+
+def _move(iterator: Any, place: Sequence[Any]) -> None:
+    left, at, items = place
+    if at is None or left < 0:
+        for _ in range(operator.length_hint(iterator) - left if left >= 0 else 0):
+            next(iterator)
+        return
+    sequence = iterator.__reduce__()[1][0]
+    if type(sequence) is list:
+        sequence[:] = items
+    elif type(sequence) is tuple:
+        for mine, theirs in zip(sequence, items, strict=False):
+            if isinstance(mine, torch.Tensor) and mine.shape == theirs.shape:
+                mine.copy_(theirs)
+    iterator.__setstate__(at)
+
+
+def items_of(
+    stack: Sequence[LoopFrame], start: FrameType, drawn: Sequence[Below]
+) -> list[tuple[int, str, Any]]:
+    """The items that loops have taken from these: the number of the loop, name and value."""
+    numbers = {one.name for one in drawn}
+    found = []
+    for number, one in enumerate(stack):
+        if f"loop {number}" in numbers and (frame := find_frame(one.frame_id, start)):
+            values = frame.f_locals
+            names = sorted(one.loop.targets & values.keys())
+            found += [(number, name, values[name]) for name in names]
+    return found
+
+
+def put_items(items: Sequence[tuple[str, Any]], loop_frame: LoopFrame, start: FrameType) -> None:
+    """Give the variables that `loop_frame` binds for each iteration the items that were taken."""
+    frame = find_frame(loop_frame.frame_id, start)
+    assert frame is not None, "its top was reached"
+    write(frame, dict(items))

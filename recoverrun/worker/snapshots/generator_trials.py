@@ -1,0 +1,124 @@
+"""The way back of the script's generators, tried in a copy of this process before it is promised.
+
+A process that goes back calls a generator function anew, lets it give as many items, and puts its
+state in place (`generator_states`). The copy does the same and looks at what has come of it. It is
+tried with the first snapshot of each generator and whenever half as many items more were given,
+as what a function does may depend on how far it has come.
+"""
+
+import time
+import weakref
+from collections.abc import Sequence
+
+import torch
+
+from recoverrun.worker.arrival.packing import Packing, Plain
+from recoverrun.worker.arrival.slot_sources import ENDED, SLOW
+from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.loader_iterator import PASSING_S
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.rng.streams import read_streams, restore_streams
+from recoverrun.worker.snapshots import generator_states
+from recoverrun.worker.snapshots.generator_states import Below, Stateful
+from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.verification import forked_child
+
+MORE = 1.5
+
+UNEQUAL = "{} is not as it was once its items are passed again"
+UNTOLD = "{} draws random numbers, and what {} holds in it cannot be told"
+RAISES = "{} cannot be read again: {!r}"
+
+
+class GeneratorTrials:
+    """Trials of the generators of one process."""
+
+    def __init__(self, worker: WorkerState) -> None:
+        self._worker = worker
+        self._tried: weakref.WeakKeyDictionary[GeneratorSource, int] = weakref.WeakKeyDictionary()
+
+    def require(self, drawn: Sequence[Below], items: Sequence[str], *, draws: bool) -> None:
+        """Raises NotReachable where a process that goes back would not come to the same place.
+
+        `items` of their loops cannot be told; `draws`: the present one has drawn random numbers.
+        """
+        tried = [
+            one
+            for each in drawn
+            for one in each.found
+            if one.source is not None and one.source.make is not None and not each.loads
+        ]
+        due = [one for one in tried if self._is_due(one.source)]
+        if due and not forked_child.hindrance():
+            self._try(due, items)
+        if draws:
+            for each in drawn:
+                others = [one for one in each.found if one not in tried]
+                untold = generator_states.untold(others)
+                if others and (lacks := [*untold, *items]):
+                    raise NotReachable(UNTOLD.format(others[0].name, lacks[0]))
+
+    def _is_due(self, source: GeneratorSource | None) -> bool:
+        if source is None:
+            return False
+        if source.count < MORE * self._tried.get(source, 0):
+            return False
+        self._tried[source] = source.count
+        return True
+
+    def _try(self, due: Sequence[Stateful], items: Sequence[str]) -> None:
+        def work() -> dict[str, Plain]:
+            self._worker.runtime.mode.tries()
+            self._worker.failpoints.disarm()
+            return {"why": next(filter(None, (tried(one, items) for one in due)), "")}
+
+        try:
+            why = str(forked_child.run(work, PASSING_S).get("why"))
+        except forked_child.Late:
+            one = due[0]
+            count = 0 if one.source is None else one.source.count
+            why = SLOW.format(count=count, kind=one.name, seconds=PASSING_S)
+        except forked_child.Failed as error:
+            why = RAISES.format(due[0].name, error)
+        if why:
+            raise NotReachable(why)
+
+
+def tried(one: Stateful, items: Sequence[str] = ()) -> str:
+    """Make the generator again, pass its items, and put its state in place. Returned is why that
+    does not lead to where it is, or "". Random streams are left where that brings them.
+    """
+    source = one.source
+    assert source is not None and source.make is not None, "only those are tried"
+    kept: list[torch.Tensor] = []
+    states = generator_states.told([one], Packing(kept))
+    if source.began is not None:
+        restore_streams(source.began)
+    before = read_streams()
+    fresh, until = source.make(), time.monotonic() + PASSING_S
+    for passed in range(source.count):
+        try:
+            next(fresh)
+        except StopIteration:
+            return ENDED.format(kind=one.name, passed=passed, count=source.count)
+        # Protects a promise from what the script's own code says as it is called once more.
+        except Exception as error:
+            return RAISES.format(one.name, error)
+        if time.monotonic() > until:
+            return SLOW.format(kind=one.name, count=source.count, seconds=PASSING_S)
+    lacks = [*generator_states.untold([one]), *items]
+    if lacks and read_streams() != before:
+        return UNTOLD.format(one.name, lacks[0])
+    again = [Stateful(fresh, source)]
+    try:
+        generator_states.put(states, again, [tensor.clone() for tensor in kept])
+    except NotReachable as why:
+        return str(why)
+    here: list[torch.Tensor] = []
+    equal = generator_states.told(again, Packing(here)) == states
+    return "" if equal and _equal(here, kept) else UNEQUAL.format(one.name)
+
+
+def _equal(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
+    pairs = zip(mine, theirs, strict=False)
+    return len(mine) == len(theirs) and all(torch.equal(one, other) for one, other in pairs)

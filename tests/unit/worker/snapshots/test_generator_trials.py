@@ -1,0 +1,110 @@
+"""The way back of generators is tried by the code that goes it."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from recoverrun.worker.rng.streams import read_streams
+from recoverrun.worker.snapshots.generator_states import Stateful
+from recoverrun.worker.snapshots.generator_trials import tried
+
+shared: dict[str, float] = {}
+
+
+def begun(make: Callable[[], Iterator[Any]], count: int) -> Stateful:
+    """One that has given so many items, between which others have drawn numbers."""
+    one, began = make(), read_streams()
+    for _ in range(count):
+        next(one)
+        random.random()
+        torch.rand(3)
+    source = SimpleNamespace(make=make, count=count, began=began)
+    return Stateful(one, cast("Any", source))
+
+
+def draws() -> Iterator[torch.Tensor]:
+    seen = torch.zeros(2)
+    while True:
+        for row in torch.randperm(5).tolist():
+            seen = seen + torch.randn(2) * row
+            yield seen
+
+
+def rejects() -> Iterator[float]:
+    """The place of its loop depends on what it has drawn."""
+    for number in range(1000):
+        if random.random() < 0.5:
+            yield number
+
+
+def by_level() -> Iterator[float]:
+    while True:
+        if shared.setdefault("level", 1) < 4:
+            yield 1.0
+        else:
+            yield 2.0
+        shared["level"] += 1
+
+
+def hides() -> Iterator[float]:
+    lock = threading.Lock()
+    while True:
+        with lock:
+            drawn = random.random()
+        yield drawn
+
+
+def hides_and_rests() -> Iterator[float]:
+    lock = threading.Lock()
+    while True:
+        with lock:
+            yield 1.0
+
+
+def ends() -> Iterator[float]:
+    shared["left"] = shared.get("left", 3) - 1
+    for _ in range(int(shared["left"]) * 2):
+        yield 1.0
+
+
+@pytest.mark.parametrize("make", [draws, hides_and_rests])
+def test_what_comes_to_the_same_place_is_promised(make: Callable[[], Iterator[Any]]) -> None:
+    torch.manual_seed(1)
+
+    assert tried(begun(make, 7)) == ""
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "why"),
+    [
+        (by_level, 3, "by_level does not come to the instruction at which it waited"),
+        (hides, 3, "hides draws random numbers, and what lock holds in it cannot be told"),
+        (ends, 3, "ends ended after 2 of 3 items"),
+    ],
+)
+def test_what_does_not_is_told_before(
+    make: Callable[[], Iterator[Any]], count: int, why: str
+) -> None:
+    random.seed(5)
+    shared.clear()
+
+    assert why in tried(begun(make, count))
+
+
+def test_items_that_cannot_be_told_are_none_of_one_that_draws() -> None:
+    assert "what batch holds in it cannot be told" in tried(begun(draws, 2), ["batch"])
+
+
+def test_how_far_a_loop_has_come_by_other_numbers_is_put_in_place_or_told() -> None:
+    """Of a `range` only what is still to come is known: it cannot be moved back."""
+    outcomes = set()
+    for seed in range(8):
+        random.seed(seed)
+        outcomes.add(tried(begun(rejects, 5)))
+
+    assert outcomes == {"", "rejects is not as it was once its items are passed again"}
