@@ -2,20 +2,21 @@
 
 A process that goes back calls a generator function anew, lets it give as many items, and puts its
 state in place (`generator_states`). The copy does the same and looks at what has come of it. It is
-tried with the first snapshot of each generator and whenever half as many items more were given,
-as what a function does may depend on how far it has come.
+tried with the first snapshot of each generator and whenever it has given four times as many items,
+as what a function does may depend on how far it has come. Training waits, so it may take
+`WITHIN_S`: what takes longer, or cannot be tried in a copy, is promised untried, and losses tell it
+once all have gone back.
 """
 
-import time
+import sys
 import weakref
 from collections.abc import Sequence
 
 import torch
 
 from recoverrun.worker.arrival.packing import Packing, Plain
-from recoverrun.worker.arrival.slot_sources import ENDED, SLOW
+from recoverrun.worker.arrival.slot_sources import ENDED
 from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.data.loader_iterator import PASSING_S
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.snapshots import generator_states
@@ -23,7 +24,8 @@ from recoverrun.worker.snapshots.generator_states import Below, Stateful
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
 
-MORE = 1.5
+MORE = 4
+WITHIN_S = 2.0
 
 UNEQUAL = "{} is not as it was once its items are passed again"
 UNTOLD = "{} draws random numbers, and what {} holds in it cannot be told"
@@ -73,13 +75,12 @@ class GeneratorTrials:
             return {"why": next(filter(None, (tried(one, items) for one in due)), "")}
 
         try:
-            why = str(forked_child.run(work, PASSING_S).get("why"))
-        except forked_child.Late:
-            one = due[0]
-            count = 0 if one.source is None else one.source.count
-            why = SLOW.format(count=count, kind=one.name, seconds=PASSING_S)
-        except forked_child.Failed as error:
-            why = RAISES.format(due[0].name, error)
+            why = str(forked_child.run(work, WITHIN_S).get("why", ""))
+        except forked_child.Failed:
+            for one in due:
+                if one.source is not None:
+                    self._tried[one.source] = sys.maxsize
+            return
         if why:
             raise NotReachable(why)
 
@@ -95,7 +96,7 @@ def tried(one: Stateful, items: Sequence[str] = ()) -> str:
     if source.began is not None:
         restore_streams(source.began)
     before = read_streams()
-    fresh, until = source.make(), time.monotonic() + PASSING_S
+    fresh = source.make()
     for passed in range(source.count):
         try:
             next(fresh)
@@ -104,8 +105,6 @@ def tried(one: Stateful, items: Sequence[str] = ()) -> str:
         # Protects a promise from what the script's own code says as it is called once more.
         except Exception as error:
             return RAISES.format(one.name, error)
-        if time.monotonic() > until:
-            return SLOW.format(kind=one.name, count=source.count, seconds=PASSING_S)
     lacks = [*generator_states.untold([one]), *items]
     if lacks and read_streams() != before:
         return UNTOLD.format(one.name, lacks[0])
