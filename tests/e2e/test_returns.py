@@ -20,6 +20,7 @@ CASES = (
     Returning(shape="micro", kills="r1@step:6:vote"),
     Returning(shape="trainer", kills="r0@step:6:forward"),
     Returning(shape="norms"),
+    Returning(shape="weighed"),
     Returning(shape="fading"),
     Returning(shape="masters"),
     Returning(shape="range", ranks=2, shards=1),

@@ -25,6 +25,7 @@ from recoverrun.worker.arrival import (
     held_tensors,
     learned,
     loose_values,
+    other_names,
     passed_bodies,
     passed_loops,
     placing,
@@ -217,7 +218,8 @@ class Newcomer:
         worker = self._parts.worker
         runtime, (_, shard) = worker.runtime, self.layout.place(worker.env.rank)
         frames = list(dict.fromkeys([frame, *frames_of(runtime.stack, frame)]))
-        there = plain_values.found(frames, changing_modules(runtime))
+        bound = plain_values.bound_by(runtime.stack)
+        there = plain_values.found(frames, changing_modules(runtime), last=bound)
         if self._packed is not None:
             values = self._packed.manifest["values"]
         else:
@@ -238,8 +240,9 @@ class Newcomer:
         """Plain values as they are now, not as they were at each of the items."""
         assert self._packed is not None, "fetched"
         runtime = self._parts.worker.runtime
-        frames = frames_of([*runtime.stack, loop_frame], sys._getframe(1))
-        there = plain_values.found(frames, changing_modules(runtime))
+        stack = [*runtime.stack, loop_frame]
+        frames, bound = frames_of(stack, sys._getframe(1)), plain_values.bound_by(stack)
+        there = plain_values.found(frames, changing_modules(runtime), last=bound)
         plain_values.put_early(self._packed.manifest["values"], there)
 
     def passes(self, index: int, loop_frame: LoopFrame) -> None:
@@ -281,8 +284,8 @@ class Newcomer:
         if self._snapshots is not None:
             self._snapshots.comes(told["snapshots"], frame)
         stack = worker.runtime.stack
-        frames = frames_of(stack, frame)
-        there = plain_values.found(frames, changing_modules(worker.runtime))
+        frames, bound = frames_of(stack, frame), plain_values.bound_by(stack)
+        there = plain_values.found(frames, changing_modules(worker.runtime), last=bound)
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
         data = worker.runtime.module_data
@@ -295,7 +298,9 @@ class Newcomer:
         assert self.winding is not None, "wound to here"
         rebound_variables.put(told["rebound"], spaces, frames)
         known = held_tensors.in_every_process(parts.made, parts.worker.strategy)
+        others = other_names.found(told["other names"], there, spaces)
         placing.put_variables(found, stack, frame, known)
+        frame_variables.write_all(others, stack, frame)
         placing.put_iterators(found, frames, self.winding.sources.hold)
         placing.put_attached(parts, found, {**global_, **at.f_locals})
 

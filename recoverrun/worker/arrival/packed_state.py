@@ -30,6 +30,7 @@ from recoverrun.worker.arrival import (
     held_tensors,
     learned,
     loose_values,
+    other_names,
     passed_bodies,
     plain_values,
     rebound_variables,
@@ -39,10 +40,11 @@ from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.loose_values import Before
+from recoverrun.worker.arrival.loose_values import Before, Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.namespaces import module_paths
+from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
@@ -115,10 +117,10 @@ def common(
     packing = Packing([], held_tensors.in_every_process(parts.made, strategy))
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
-    there = plain_values.found(frames, changing_modules(worker.runtime))
+    bound = plain_values.bound_by(stack)
+    there = plain_values.found(frames, changing_modules(worker.runtime), last=bound)
     digests, modules, marks = before
     spaces = loose_values.spaces_of(frames, own)
-    bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
     anew = frozenset(name for one in stack for name in one.loop.made)
     others = held_tensors.others(strategy, parts.made, there)
     try:
@@ -149,7 +151,7 @@ def common(
             there, spaces, before=marks, bound=bound, data=data, packing=packing
         )
         # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
-        manifest["frames"] = _variables(packing, stack, frame, data)
+        manifest |= _variables(packing, stack, frame, data, (there, spaces))
     except (CannotTravel, NotReplayable) as why:
         raise NotReachable(str(why)) from why
     return manifest, packing
@@ -174,7 +176,8 @@ def early_values(parts: PlaceParts, frame: FrameType, before: Before) -> list[li
     """
     worker = parts.worker
     runtime, digests = worker.runtime, before[0]
-    there = plain_values.found(frames_of(runtime.stack, frame), changing_modules(runtime))
+    frames, bound = frames_of(runtime.stack, frame), plain_values.bound_by(runtime.stack)
+    there = plain_values.found(frames, changing_modules(runtime), last=bound)
     packing = Packing([], held_tensors.in_every_process(parts.made, worker.protection.strategy))
     data = parts_of(runtime.given())
     found = [one for one in plain_values.changed(there, digests, data) if not one.tensors]
@@ -239,7 +242,7 @@ def _rebound(
         frames_of(stack, sys._getframe(1)), parts.worker.runtime.own_modules
     )
     digests, _, _ = before
-    bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
+    bound = plain_values.bound_by(stack)
     unlike = parts.left.informs(LostRank(rank, apart=False)).alone
     return rebound_variables.changed(spaces, digests, bound, unlike)
 
@@ -279,15 +282,24 @@ def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
 
 
 def _variables(
-    packing: Packing, stack: Sequence[LoopFrame], frame: FrameType, data: frozenset[int]
-) -> list[Any]:
+    packing: Packing,
+    stack: Sequence[LoopFrame],
+    frame: FrameType,
+    data: frozenset[int],
+    held: tuple[Holdings, Spaces],
+) -> dict[str, Any]:
     """The variables that the loops bind in each function on the stack: locals, and variables of its
-    module.
+    module. Of objects their other names, among those `held`.
     """
-    return [
-        [list(one.loops), _values(packing, one.local, data), _values(packing, one.module, data)]
-        for one in frame_variables.read_all(stack, frame)
-    ]
+    there, spaces = held[0], [(space, dict(variables)) for space, variables in held[1]]
+    read = frame_variables.read_all(stack, frame)
+    return {
+        "frames": [
+            [list(one.loops), _values(packing, one.local, data), _values(packing, one.module, data)]
+            for one in read
+        ],
+        "other names": other_names.told(read, there, spaces, plain_values.bound_by(stack)),
+    }
 
 
 def _values(packing: Packing, values: Mapping[str, Any], data: frozenset[int]) -> list[list[Any]]:

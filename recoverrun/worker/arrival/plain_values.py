@@ -110,10 +110,11 @@ def found(
     own: frozenset[str],
     resting: Resting | None = None,
     *,
-    last: frozenset[str] = frozenset(),
+    last: frozenset[str],
 ) -> Holdings:
     """All that hangs on the variables of `frames`, and on the script's modules, `own`. What hangs
-    on the variables `last` goes by another name, if it has any.
+    on the variables `last`, those `bound_by` the loops under way, goes by another name, if it has
+    any.
     """
     variables = [dict(frame.f_locals) for frame in frames]
     return holdings(variables, own, idle_hooks=False, resting=resting, last=last)

@@ -111,7 +111,8 @@ class Survivor:
     def _look_around(self) -> None:
         runtime = self._parts.worker.runtime
         frames = frames_of(runtime.stack, sys._getframe())
-        there = plain_values.found(frames, changing_modules(runtime))
+        bound = plain_values.bound_by(runtime.stack[:1])
+        there = plain_values.found(frames, changing_modules(runtime), last=bound)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         self._before = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
         self._modules = frozenset(path for path, _ in there.modules)

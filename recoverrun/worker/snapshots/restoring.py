@@ -106,8 +106,9 @@ class Restoring:
         the script's stays as it has begun, as it is about to pass items.
         """
         runtime, items = self._parts.worker.runtime, loop_frame.items
-        frames = frames_of([*runtime.stack, loop_frame], sys._getframe(1))
-        there = plain_values.found(frames, changing_modules(runtime))
+        stack = [*runtime.stack, loop_frame]
+        frames, bound = frames_of(stack, sys._getframe(1)), plain_values.bound_by(stack)
+        there = plain_values.found(frames, changing_modules(runtime), last=bound)
         begun = dict(vars(items)) if is_own_iterator(items, runtime.own_modules) else None
         try:
             tensors = self._reading.tensors()
@@ -268,7 +269,8 @@ class Restoring:
 
     def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
         worker, runtime = self._parts.worker, self._parts.worker.runtime
-        there = plain_values.found(frames, changing_modules(runtime))
+        bound = plain_values.bound_by(runtime.stack)
+        there = plain_values.found(frames, changing_modules(runtime), last=bound)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         if found := library_objects.lacking(told, there, spaces):
             worker.reporter.notice(library_objects.in_words(found))

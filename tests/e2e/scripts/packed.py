@@ -1,9 +1,23 @@
-"""Documents of random lengths, packed into batches by a generator that has a seed of its rank."""
+"""Documents of random lengths, packed into batches by a generator that has a seed of its rank; they
+may be weighed by running means.
+"""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+
+
+class Mean:
+    """A running mean, and the newest values of it."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay, self.value = decay, 0.0
+        self.newest: list[float] = []
+
+    def note(self, value: float) -> None:
+        self.value = self.decay * self.value + (1 - self.decay) * value
+        self.newest = [*self.newest, value][-3:]
 
 
 def batches(seed: int, rows: int, batch: int) -> Iterator[list[int]]:
@@ -24,3 +38,15 @@ def train_on(
     for _ in range(steps):
         given = next(packed)
         train(xs[given], ys[given])
+
+
+def train_weighed(
+    xs: torch.Tensor, ys: torch.Tensor, seed: int, steps: int, train: Callable[..., float]
+) -> None:
+    packed, means = batches(seed, len(xs), 4), [Mean(0.5), Mean(0.9)]
+    for step in range(steps):
+        given = next(packed)
+        weight = 1 + 0.1 * sum(mean.value + sum(mean.newest) for mean in means)
+        train(weight * xs[given], ys[given])
+        for mean in means:  # which is the shortest name of one of them from here on
+            mean.note(step / steps)

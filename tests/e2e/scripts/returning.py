@@ -218,8 +218,7 @@ def train(x: torch.Tensor, y: torch.Tensor) -> float:
     if KIND == "told":
         dist.all_reduce(torch.ones(2 if strays("otherwise") else 1))
     if corrupted:
-        weights = next(iter(model.parameters())).detach().view(-1)
-        weights[:1].view(torch.int64).bitwise_xor_(1)
+        next(iter(model.parameters())).detach().view(-1)[:1].view(torch.int64).bitwise_xor_(1)
     lose_again()
     slowly()
     return loss.item()
@@ -385,6 +384,7 @@ SHAPES = {
     **dict.fromkeys(("phases", "silent phases"), by_phases),
     "odd state": by_odd_state,
     "packed": lambda: packed.train_on(xs, ys, 300 + rank, STEPS, train),
+    "weighed": lambda: packed.train_weighed(xs, ys, 300 + rank, STEPS, train),
     "trainer": lambda: Trainer().fit(),
 }
 end_here("prologue")
