@@ -13,8 +13,8 @@ import torch
 
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.arrival.loose_values import Key as TensorKey
-from recoverrun.worker.arrival.loose_values import Mark
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
+from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import key_of, told
 from recoverrun.worker.errors import NotReachable

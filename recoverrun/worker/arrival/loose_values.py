@@ -5,13 +5,12 @@ An average of weights in a dict, a buffer of past samples in an array, a history
 long for a plain value (`arrival.plain_values`). Each is known by its path, and by a mark that tells
 whether it has changed.
 
-A snapshot holds all of them. A process that comes back is told the tensors alone, and only those
-that every process has made before it trained: the rest may be one rank's own.
+A snapshot holds all of them. A process that comes back is told tensors and arrays alone, and only
+those that every process has made before it trained: the rest may be one rank's own.
 """
 
 import re
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
@@ -20,13 +19,13 @@ from typing import Any
 
 import torch
 
-from ft_collectives.communicators.tensor_bits import bits_of
-from recoverrun.worker.arrival import dict_kinds, plain_values, raw_memory
+from recoverrun.worker.arrival import dict_kinds, plain_values, raw_memory, value_marks
 from recoverrun.worker.arrival.container_contents import SEQUENCES, WHOLE, fill
 from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
+from recoverrun.worker.arrival.value_marks import Mark, cannot_travel, mark_in_place, mark_of_tensor
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
@@ -38,11 +37,6 @@ LOOSE_BYTES = 1 << 12
 tensor is neither, however small.
 """
 
-MOST_BYTES = 1 << 28
-"""Of an array, or of a tensor that is written to as one, so that nobody counts its changes: a
-larger one is data.
-"""
-
 GROWN = "{} has changed since the run began, and {}"
 SHARDED = "{} is a sharded tensor that was made while the script trained"
 GONE = "{}, which has changed since the run began, is not there"
@@ -51,8 +45,6 @@ _FIRST = re.compile(r"[.\[]")
 
 Key = tuple[str, Any]
 """The path of a holder, and a name or place there; or the path of a list, and None."""
-
-Mark = tuple[int, ...]
 
 Before = tuple[Mapping[Place, int], frozenset[str], Mapping[Key, Mark]]
 """The state as the run began: digests of plain values, the paths of modules, marks of tensors."""
@@ -78,7 +70,12 @@ def tensor_marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
     return {key: mark for key, _, mark in _tensors(there, spaces)}
 
 
-def changed_tensors(
+def marks_in_place(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
+    """The marks of tensors and arrays, which may change where they lie."""
+    return {key: mark for key, _, mark in _in_place(there, spaces)}
+
+
+def changed_in_place(
     there: Holdings,
     spaces: Spaces,
     *,
@@ -87,27 +84,29 @@ def changed_tensors(
     data: frozenset[int],
     packing: Packing,
 ) -> list[list[Any]]:
-    """The tensors that were there `before`, have changed since, and are not in `packing` yet: plain
-    values for msgpack. Left out are variables that loops have `bound`, and parts of `data`.
+    """The tensors and arrays that were there `before`, have changed since, and are not in `packing`
+    yet: plain values for msgpack. Left out are variables that loops have `bound`, and parts of
+    `data`.
 
     Raises CannotTravel.
     """
     known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
     return [
-        [*key, packing.pack(value, f"{key[0]}[{key[1]!r}]")]
-        for key, value, mark in _tensors(there, spaces)
+        [*key, packing.pack(_plain(value), f"{key[0]}[{key[1]!r}]")]
+        for key, value, mark in _in_place(there, spaces)
         if before.get(key, mark) != mark
-        and mark[:2] not in known
+        and not (isinstance(value, torch.Tensor) and mark[:2] in known)
         and _variable(*key) not in bound
         and not holds_part(value, data)
         and packing.with_id(key[1]) is None  # see `values_by_parameter`
     ]
 
 
-def put_tensors(there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]) -> None:
-    """Put tensors where they were found. One that nothing here holds is another rank's own."""
+def put_in_place(there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]) -> None:
+    """Put them where they were found. One that nothing here holds is another rank's own."""
     holders, variables = _holders(there), dict(spaces)
-    for path, name, value in told:
+    for path, name, packed in told:
+        value = raw_memory.made(packed)
         if path in variables:
             _fill(variables[path].get(name), value)  # what a loop binds comes by itself
             continue
@@ -263,7 +262,7 @@ def _all(
     there: Holdings, spaces: Spaces, mark_of: Callable[[Any], Mark] | None = None
 ) -> Iterator[tuple[Key, Any, Mark]]:
     """A value that may change, with its mark."""
-    mark_of = mark_of or _mark
+    mark_of = mark_of or value_marks.mark_of
     for space, variables in spaces:
         for name, value in list(variables.items()):
             kind: Any = type(value)
@@ -306,13 +305,7 @@ def _items(holder: Any) -> Any:
 
 def _is_large(value: Any) -> bool:
     """False of what comes with plain values."""
-    if not isinstance(value, torch.Tensor) or not is_strided(value):
-        return True
-    return bool(value.nbytes >= LOOSE_BYTES)
-
-
-def is_strided(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or value.layout is torch.strided
+    return raw_memory.is_raw(value) or cannot_travel(value) or value.nbytes >= LOOSE_BYTES
 
 
 def _plain(value: Any) -> Any:
@@ -329,52 +322,11 @@ def _may_change(kind: Any) -> bool:
 
 def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
     """The tensors that may change."""
-    found = _all(there, spaces, _mark_of_tensor)
+    found = _all(there, spaces, mark_of_tensor)
     return (one for one in found if isinstance(one[1], torch.Tensor))
 
 
-def _mark_of_tensor(value: Any) -> Mark:
-    """The mark of a tensor that may change in place; () for all else.
-
-    Nothing counts what `torch._foreach_lerp_` does to a sharded tensor: its mark is the time.
-    """
-    number = -1
-    if is_distributed(value) and not value.requires_grad:
-        value, number = value._local_tensor, time.monotonic_ns()
-    # Asking a view in a graph for its function may raise an error.
-    if type(value) is torch.Tensor and not value.requires_grad:
-        plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
-        version = value._version if plain and number < 0 else number
-        return (value.data_ptr(), value.nbytes, version) if plain else ()
-    return ()
-
-
-def _sums(tensor: torch.Tensor) -> Mark:
-    """Sums of its bits: what is written through `.data` or a numpy array over the same memory is
-    not counted in its version.
-    """
-    flat = bits_of(local(tensor))
-    whole = 0 if flat.storage_offset() % 8 else flat.numel() // 8 * 8
-    words, rest = flat[:whole], flat[whole:]
-    if whole:  # nothing of a tensor that lies elsewhere can be seen as words
-        words = words.view(torch.int64)
-    return int(words.sum()), int(words[::3].sum()), int(rest.sum())
-
-
-def _mark(value: Any) -> Mark:
-    """The mark of a tensor or an array that may change in place; () for all else."""
-    if mark := _mark_of_tensor(value):
-        return (*mark, *_sums(value)) if value.is_cpu and value.nbytes <= MOST_BYTES else mark
-    if raw_memory.is_raw(value):
-        return raw_memory.mark_of(value)
-    if not is_strided(value):
-        return id(value), value._version
-    numpy = sys.modules.get("numpy")
-    if numpy is None or type(value) is not numpy.ndarray or not value.flags.writeable:
-        return ()
-    if value.nbytes > MOST_BYTES or value.dtype.kind not in raw_memory.NUMBERS:
-        return ()
-    flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
-    whole = len(flat) // 8 * 8
-    words = flat[:whole].view(numpy.uint64)
-    return value.nbytes, int(words.sum()), int(words[::3].sum()), int(flat[whole:].sum())
+def _in_place(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
+    """The tensors and arrays that may change."""
+    found = _all(there, spaces, mark_in_place)
+    return (one for one in found if one[0][1] is not None)  # no lists

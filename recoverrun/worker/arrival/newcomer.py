@@ -291,7 +291,8 @@ class Newcomer:
         data = worker.runtime.module_data
         own = placing.own_values(found, reachable(data, global_, at.f_locals))
         spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
-        marks = loose_values.tensor_marks(there, spaces)
+        marks = loose_values.marks_in_place(there, spaces)
+        tensors = loose_values.tensor_marks(there, spaces)
         first = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
         complete = placing.put_constants(parts, found, there, wound=False)
         placing.put_state(parts, found, there, spaces)
@@ -312,7 +313,7 @@ class Newcomer:
 
         visible = reachable(data, global_, at.f_locals)
         fits = partial(
-            placing.without_own_objects, visible=visible, tensors=marks, donor=told["donor"]
+            placing.without_own_objects, visible=visible, tensors=tensors, donor=told["donor"]
         )
         here = fits(Context.unpack(told["here"]))
         if told["slot"] is not None:

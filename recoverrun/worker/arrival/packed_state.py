@@ -147,7 +147,7 @@ def common(
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }
-        manifest["loose"] = loose_values.changed_tensors(
+        manifest["loose"] = loose_values.changed_in_place(
             there, spaces, before=marks, bound=bound, data=data, packing=packing
         )
         # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.

@@ -69,7 +69,7 @@ def put_state(parts: PlaceParts, packed: PackedState, there: Holdings, spaces: S
     loose = (
         (path, name, unpack(packed, tensors, here=own)) for path, name, packed in told["loose"]
     )
-    loose_values.put_tensors(there, spaces, loose)
+    loose_values.put_in_place(there, spaces, loose)
     put_states(parts.made, packed)
 
 

@@ -38,7 +38,7 @@ from recoverrun.worker.context.object_graph import (
 from recoverrun.worker.context.object_members import DICTS, slots_of
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
-from recoverrun.worker.context.values import is_small_tensor
+from recoverrun.worker.context.values import is_numpy, is_small_data, is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.rng.streams import tensor_bytes
 from recoverrun.worker.tracking.microbatches import LoopFrame
@@ -236,8 +236,7 @@ def _needs_nothing(packed: Any) -> bool:
     return True
 
 
-def is_object(holder: Any) -> bool:
-    """True if attributes of an object are told."""
+def is_object(holder: Any) -> bool:  # attributes of an object are told
     return isinstance(holder, list | tuple)
 
 
@@ -262,7 +261,7 @@ def _entries(
     before: Mapping[Place, int] | None = None,
 ) -> Iterator[Entry]:
     """Most plain values are what they were `before`: of these not all are among it."""
-    whole: set[str] = set()  # lists of which all that is in them is told
+    whole: set[str] = set()  # lists, and such dicts, of which all that is in them is told
     for holder in there.holders:
         path, one, items, _ = holder
         if path in NOT_OURS or path.endswith(HOOKS) or is_within(path, whole):
@@ -270,7 +269,8 @@ def _entries(
         if data and type(one) in WHOLE and holds_part(one, data):
             whole.add(path)
             continue
-        entry = entry_of((path, None), one) if type(one) in WHOLE else None
+        whole_kind = type(one) in WHOLE or _has_other_keys(one, items)
+        entry = entry_of((path, None), one) if whole_kind else None
         if entry is not None:
             whole.add(path)
             yield entry
@@ -280,6 +280,11 @@ def _entries(
                 yield from _kind_of(path, one, items, data, before or {})
             if items:
                 yield from _values(holder, owner, of_process, data, before or {})
+
+
+def _has_other_keys(one: Any, items: Items) -> bool:
+    """True of a dict that has keys by which no single value is told."""
+    return type(one) in DICTS and not all(type(key) in KEYS for key, _ in items)
 
 
 def _kinds(items: Items) -> Iterator[Any]:
@@ -308,7 +313,7 @@ def _is_all_told(one: Any, data: frozenset[int], depth: int = DEPTH) -> bool:
         elif kind in WHOLE:
             told = entry_of(("", None), value) is not None and not holds_part(value, data)
         else:
-            told = _is_told(kind) or (is_small_tensor(value) and id(value) not in data)
+            told = _is_told(kind) or (is_small_data(value) and id(value) not in data)
         if not told:
             return False
     return True
@@ -330,11 +335,11 @@ def _values(
         kind: Any = type(value)
         if kind in SAME and type(key) in KEYS and _has_rested(value, before.get((path, key))):
             continue  # there are thousands
-        if not (_is_told(kind) or issubclass(kind, torch.Tensor)):
+        if not (_is_told(kind) or issubclass(kind, torch.Tensor) or is_numpy(value)):
             continue
         if type(key) not in KEYS or (type(key) is str and _is_private(key, of_process)):
             continue
-        if _is_told(kind) or (is_small_tensor(value) and id(value) not in data):
+        if _is_told(kind) or (is_small_data(value) and id(value) not in data):
             entry = entry_of((path, key), value, kind_of_holder)
             if entry is not None and not (kind is tuple and entry.tensors):  # `loose_values`
                 yield entry

@@ -25,7 +25,7 @@ from recoverrun.worker.arrival import (
 )
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts, TakesSnapshots
-from recoverrun.worker.arrival.loose_values import Before, Key, Mark
+from recoverrun.worker.arrival.loose_values import Before, Key
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.passed_loops import PassedLoop
@@ -33,6 +33,7 @@ from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.run_beginning import Beginning
 from recoverrun.worker.arrival.state_wire import Address
+from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin
@@ -116,7 +117,7 @@ class Survivor:
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         self._before = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
         self._modules = frozenset(path for path, _ in there.modules)
-        self._marks = loose_values.tensor_marks(there, spaces)
+        self._marks = loose_values.marks_in_place(there, spaces)
 
     def begins(self, top: Top, context: Context) -> None:
         """A transaction begins at `top`, of a loop that trains or of another one."""

@@ -101,6 +101,11 @@ def is_small_tensor(value: Any, limit: int = SMALL_TENSOR_BYTES) -> bool:
     return value.numel() * value.element_size() <= limit
 
 
+def is_small_data(value: Any) -> bool:
+    """The same, or an array or a number of numpy's."""
+    return is_small_tensor(value) or (is_numpy(value) and value.nbytes <= SMALL_TENSOR_BYTES)
+
+
 def is_result(value: Any) -> bool:
     """A number that was computed with gradients: a running loss, to which code adds in place."""
     plain = type(value) is torch.Tensor and value.grad_fn is not None

@@ -10,8 +10,9 @@ from types import FrameType
 from typing import Any
 
 from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables
-from recoverrun.worker.arrival.loose_values import Key, Mark
+from recoverrun.worker.arrival.loose_values import Key
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.snapshots import lost_entries, moved_sources
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames

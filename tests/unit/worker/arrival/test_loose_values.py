@@ -46,10 +46,10 @@ class Script:
         values = [(path, name, unpack(plain, tensors)) for path, name, plain in told]
         loose_values.put(there, spaces, values)
 
-    def changed_tensors(self, *bound: str, data: frozenset[int] = frozenset()) -> bytes:
+    def changed_in_place(self, *bound: str, data: frozenset[int] = frozenset()) -> bytes:
         self.packing = Packing([])
         there, spaces = self._seen()
-        found = loose_values.changed_tensors(
+        found = loose_values.changed_in_place(
             there,
             spaces,
             before=self.before,
@@ -59,11 +59,11 @@ class Script:
         )
         return bytes(msgpack.packb(found))
 
-    def put_tensors(self, other: "Script", packed: bytes) -> None:
+    def put_in_place(self, other: "Script", packed: bytes) -> None:
         there, spaces = self._seen()
         told = msgpack.unpackb(packed, raw=False)
         values = [(path, name, unpack(one, other.packing.tensors)) for path, name, one in told]
-        loose_values.put_tensors(there, spaces, values)
+        loose_values.put_in_place(there, spaces, values)
 
 
 def train(script: Script) -> None:
@@ -234,13 +234,41 @@ def test_another_rank_gets_the_tensors_that_have_changed() -> None:
     held["batches"]["x"].add_(5)
 
     data = frozenset({id(held["batches"]["x"])})
-    second.put_tensors(first, first.changed_tensors("batch", data=data))
+    second.put_in_place(first, first.changed_in_place("batch", data=data))
 
     here = second.variables
     assert torch.equal(here["mean"], torch.full((5,), 2.0))
     assert torch.equal(here["average"]["weight"], torch.full((200_000,), 2.0))
     assert [float(one[0]) for one in here["shadow"]] == [1, 3]
     assert float(here["batch"][0]) == float(here["batches"]["x"][0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: np.zeros(3), lambda one: np.add(one, 1, out=one)),
+        (lambda: np.zeros(70_000), lambda one: np.add(one, 1, out=one)),
+        (lambda: np.array(["none"] * 600), lambda one: one.fill("some")),
+        (lambda: bytearray(3), lambda one: one.extend(b"abc")),
+        (lambda: array("d", [1]), lambda one: one.append(2)),
+    ],
+)
+def test_another_rank_gets_the_arrays_that_have_changed(make: Any, change: Any) -> None:
+    first, second = (Script(alone=make(), held=[{"rows": make()}], kept=make()) for _ in range(2))
+    change(first.variables["alone"])
+    change(first.variables["held"][0]["rows"])
+    second.variables["kept"] = kept = object()  # of this rank, and the donor's has not changed
+
+    there, _ = first._seen()
+    entries = plain_values.changed(there, plain_values.digests(second._seen()[0]))
+    told = plain_values.pack(entries, packing := Packing([]))
+    second.put_in_place(first, first.changed_in_place())
+    plain_values.put(told, packing.tensors, second._seen()[0])
+
+    here = second.variables
+    assert list(here["alone"]) == list(first.variables["alone"])
+    assert list(here["held"][0]["rows"]) == list(first.variables["held"][0]["rows"])
+    assert here["kept"] is kept
 
 
 def paired() -> Script:
@@ -257,7 +285,7 @@ def test_a_tensor_in_a_tuple_has_its_elements_put_where_it_lies(all_of_it: bool)
     if all_of_it:
         here.put(there, there.told())
     else:
-        here.put_tensors(there, there.changed_tensors())
+        here.put_in_place(there, there.changed_in_place())
 
     assert all(one is other for one, other in zip(here.variables["pairs"], kept, strict=True))
     assert [one.mean().item() for _, one in kept] == [1.0, 1.0]
@@ -268,7 +296,7 @@ def test_a_tensor_that_this_rank_has_not_made_is_left_out() -> None:
     first.variables["average"]["weight"].mul_(2)
     del second.variables["average"]
 
-    second.put_tensors(first, first.changed_tensors())
+    second.put_in_place(first, first.changed_in_place())
 
     assert "average" not in second.variables
 
@@ -299,7 +327,7 @@ def test_averages_of_a_sharded_model_come(mesh: DeviceMesh, size: int) -> None:
     torch._foreach_lerp_([there["means"][1]], [there["means"][1] * 3], 0.5)
     there["by_name"]["bias"].add_(1)
 
-    second.put_tensors(first, first.changed_tensors())
+    second.put_in_place(first, first.changed_in_place())
 
     found = [*here["means"], here["by_name"]["bias"]]
     assert [one.to_local().unique().tolist() for one in found] == [[2], [2], [2]]

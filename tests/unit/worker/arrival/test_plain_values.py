@@ -3,8 +3,10 @@
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from copy import copy
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -235,6 +237,34 @@ def test_keys_that_cannot_travel_are_left_alone() -> None:
     places = plain_values.digests(there(handlers=handlers))
 
     assert [key for path, key in places if path == "handlers"] == ["seen"]
+
+
+@pytest.mark.parametrize("kind", [dict, Counter, partial(defaultdict, int)])
+@pytest.mark.parametrize("key", [(0, 1), 0.5, True, None, ("row", (1, 2.0))])
+def test_a_dict_with_keys_of_other_kinds_is_told_as_a_whole(kind: Any, key: Any) -> None:
+    expected = {"a": 1, key: 6}
+    donor, newcomer = ({"held": {"counts": kind({"a": 1})}} for _ in range(2))
+    kept = newcomer["held"]["counts"]
+
+    moved(donor, lambda: donor["held"]["counts"].update({key: 6}), newcomer)
+
+    assert newcomer["held"]["counts"] is kept
+    assert (type(kept), dict(kept)) == (type(donor["held"]["counts"]), expected)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(np.float64(1), np.float64(2)), (np.zeros(3), np.arange(3.0))]
+)
+def test_numbers_and_small_arrays_of_numpy_are_told(first: Any, then: Any) -> None:
+    donor, newcomer = ({"meters": [Meter()]} for _ in range(2))
+    for one in (donor, newcomer):
+        one["meters"][0].total = copy(first)
+
+    moved(donor, lambda: vars(donor["meters"][0]).update(total=then), newcomer)
+
+    told = newcomer["meters"][0].total
+    assert type(told) is type(then)
+    assert np.array_equal(told, then)
 
 
 def test_batches_are_those_of_each_rank() -> None:

@@ -70,7 +70,7 @@ def test_the_number_of_a_parameter_is_that_of_each_process() -> None:
     assert [here.slow[one]["weights"].tolist() for one in numbers] == [[5.0, 5.0], [6.0, 6.0]]
     assert [*here.slow] == numbers and [*here.velocity] == [*numbers, "mean"], "and no others"
     told = plain_values.pack(plain_values.changed(there.there, {}), packing)
-    loose = loose_values.changed_tensors(
+    loose = loose_values.changed_in_place(
         there.there, (), before={}, bound=NONE, data=frozenset(), packing=packing
     )
     keys = {key for _, key, *_ in told} | {key for _, key, _ in loose}
