@@ -25,7 +25,7 @@ from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
-from recoverrun.worker.arrival.value_marks import Mark, cannot_travel, mark_in_place, mark_of_tensor
+from recoverrun.worker.arrival.value_marks import Mark, cannot_travel, mark_of_tensor
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
@@ -328,5 +328,4 @@ def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]
 
 def _in_place(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
     """The tensors and arrays that may change."""
-    found = _all(there, spaces, mark_in_place)
-    return (one for one in found if one[0][1] is not None)  # no lists
+    return (one for one in _all(there, spaces) if one[0][1] is not None)  # no lists

@@ -37,12 +37,6 @@ def mark_of(value: Any) -> Mark:
     return value.nbytes, int(words.sum()), int(words[::3].sum()), int(flat[whole:].sum())
 
 
-def mark_in_place(value: Any) -> Mark:
-    """The mark of a dense tensor is its version alone: to sum up all of them takes long."""
-    dense = isinstance(value, torch.Tensor) and not cannot_travel(value)
-    return mark_of_tensor(value) if dense else mark_of(value)
-
-
 def mark_of_tensor(value: Any) -> Mark:
     """The mark of a tensor that may change in place; () for all else.
 
