@@ -10,7 +10,6 @@ holds is plain.
 """
 
 import ast
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,9 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.arrival import dict_kinds
+from recoverrun.worker.arrival import dict_kinds, new_objects
 from recoverrun.worker.arrival.container_contents import WHOLE, fill
+from recoverrun.worker.arrival.new_objects import DICT
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_graph import (
@@ -35,7 +35,7 @@ from recoverrun.worker.context.object_graph import (
     Resting,
     holdings,
 )
-from recoverrun.worker.context.object_members import DICTS, slots_of
+from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_numpy, is_small_data, is_small_tensor
@@ -58,8 +58,6 @@ MOST_BYTES = 1 << 18
 """Of one container: a larger one is data."""
 
 ALL_BYTES = 1 << 24
-
-DICT = "dict"
 
 OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules")
 """The ends of the paths of dicts that each module of torch has, beside those of hooks."""
@@ -189,13 +187,12 @@ def put(
         value = unpack(packed, tensors, here=here)
         if path not in by_path:
             parent, name = place_of(path)
-            made = value if key is None else _made(holder, sizes[path])
+            made = value if key is None else new_objects.made(holder, sizes[path])
             if parent not in by_path or (key is not None and made is None):
                 continue
-            if type(by_path[parent]) in WHOLE:
-                continue  # it has come with all that lies in it
-            named_in(by_path[parent])[name] = made
-            by_path[path] = vars(made) if is_object(holder) else made
+            if not new_objects.add(by_path[parent], name, made):
+                continue
+            by_path[path] = vars(made) if new_objects.is_object(holder) else made
         if key is None and holder == DICT:  # of one that is there each entry is told
             parent, name = place_of(path)
             around = by_path.get(parent)
@@ -234,24 +231,6 @@ def _needs_nothing(packed: Any) -> bool:
     except ValueError:  # a tensor
         return False
     return True
-
-
-def is_object(holder: Any) -> bool:  # attributes of an object are told
-    return isinstance(holder, list | tuple)
-
-
-def _made(holder: Any, size: int) -> Any:
-    """An empty one; None if its class is not here or has a way of its own to make objects, or if
-    not all that it holds is told.
-    """
-    if not is_object(holder):
-        return {} if holder == DICT else None
-    module, name, attributes = holder
-    kind: Any = sys.modules.get(module)
-    for part in name.split("."):
-        kind = getattr(kind, part, None)
-    plain = getattr(kind, "__new__", None) is object.__new__ and not slots_of(kind)
-    return object.__new__(kind) if plain and attributes == size else None
 
 
 def _entries(

@@ -239,6 +239,23 @@ def test_keys_that_cannot_travel_are_left_alone() -> None:
     assert [key for path, key in places if path == "handlers"] == ["seen"]
 
 
+class Row:
+    def __init__(self, loss: float) -> None:
+        self.loss, self.step = loss, int(loss)
+
+
+@pytest.mark.parametrize("kind", [list, partial(deque, maxlen=5)])
+def test_objects_that_a_list_was_given_are_made_there_in_their_order(kind: Any) -> None:
+    donor, newcomer = ({"rows": kind([Row(1.0)])} for _ in range(2))
+    kept = newcomer["rows"][0]
+
+    moved(donor, lambda: donor["rows"].extend(map(Row, (2.0, 3.0))), newcomer)
+
+    assert newcomer["rows"][0] is kept
+    assert [type(one) for one in newcomer["rows"]] == [Row] * 3
+    assert [vars(one) for one in newcomer["rows"]] == [vars(one) for one in donor["rows"]]
+
+
 @pytest.mark.parametrize("kind", [dict, Counter, partial(defaultdict, int)])
 @pytest.mark.parametrize("key", [(0, 1), 0.5, True, None, ("row", (1, 2.0))])
 def test_a_dict_with_keys_of_other_kinds_is_told_as_a_whole(kind: Any, key: Any) -> None:
