@@ -3,9 +3,9 @@
 A process that goes back calls a generator function anew, lets it give as many items, and puts its
 state in place (`generator_states`). The copy does the same and looks at what has come of it. It is
 tried with the first snapshot of each generator and whenever it has given four times as many items,
-as what a function does may depend on how far it has come. Training waits, so it may take
-`WITHIN_S`: what takes longer, or cannot be tried in a copy, is promised untried, and losses tell it
-once all have gone back.
+as what a function does may depend on how far it has come. Training waits, so a trial may take
+`WITHIN_S`. One that comes to no end is a reason to promise nothing, unless an earlier one of the
+same generator did: that is not tried any more. With CUDA no copy can try anything.
 """
 
 import sys
@@ -30,6 +30,7 @@ WITHIN_S = 2.0
 UNEQUAL = "{} is not as it was once its items are passed again"
 UNTOLD = "{} draws random numbers, and what {} holds in it cannot be told"
 RAISES = "{} cannot be read again: {!r}"
+UNTRIED = "{} could not be read again in a copy of the process ({})"
 
 
 class GeneratorTrials:
@@ -38,6 +39,7 @@ class GeneratorTrials:
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
         self._tried: weakref.WeakKeyDictionary[GeneratorSource, int] = weakref.WeakKeyDictionary()
+        """How many items each had given, at its last trial that led to the same place."""
 
     def require(self, drawn: Sequence[Below], items: Sequence[str], *, draws: bool) -> None:
         """Raises NotReachable where a process that goes back would not come to the same place.
@@ -63,10 +65,7 @@ class GeneratorTrials:
     def _is_due(self, source: GeneratorSource | None) -> bool:
         if source is None:
             return False
-        if source.count < MORE * self._tried.get(source, 0):
-            return False
-        self._tried[source] = source.count
-        return True
+        return source.count >= MORE * self._tried.get(source, 0)
 
     def _try(self, due: Sequence[Stateful], items: Sequence[str]) -> None:
         def work() -> dict[str, Plain]:
@@ -76,13 +75,23 @@ class GeneratorTrials:
 
         try:
             why = str(forked_child.run(work, WITHIN_S).get("why", ""))
-        except forked_child.Failed:
-            for one in due:
-                if one.source is not None:
-                    self._tried[one.source] = sys.maxsize
-            return
+        except forked_child.Failed as problem:
+            why = self._untried(due, str(problem))
         if why:
             raise NotReachable(why)
+        for one in due:
+            if one.source is not None:
+                self._tried[one.source] = max(one.source.count, self._tried.get(one.source, 0))
+
+    def _untried(self, due: Sequence[Stateful], problem: str) -> str:
+        """The reason to promise nothing, or "" if each was shown to come to its place before."""
+        new = [one for one in due if one.source not in self._tried]
+        if new:
+            return UNTRIED.format(new[0].name, problem)
+        for one in due:
+            if one.source is not None:
+                self._tried[one.source] = sys.maxsize
+        return ""
 
 
 def tried(one: Stateful, items: Sequence[str] = ()) -> str:

@@ -118,7 +118,7 @@ class Restoring:
         with torch.no_grad():
             plain_values.put(self._told["values"], tensors, there, own)
             spaces = loose_values.spaces_of(frames, runtime.own_modules)
-            loose_values.put_tensors(there, spaces, self._loose(tensors, own))
+            loose_values.put_in_place(there, spaces, self._loose(tensors, own))
         if begun is not None:
             vars(items).clear()
             vars(items).update(begun)

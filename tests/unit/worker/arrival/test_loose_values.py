@@ -390,22 +390,3 @@ def test_a_list_of_objects_may_have_the_name_of_an_argument_by_now() -> None:
     script.variables = {"given": calls, **script.variables}
 
     assert msgpack.unpackb(script.told()) == []
-
-
-def test_a_small_array_that_something_holds_is_told() -> None:
-    here, there = (Script(state={"rows": np.ones((4, 6), "float32")}) for _ in range(2))
-    here.variables["state"]["rows"] += 2
-
-    there.put(here, here.told())
-
-    assert (there.variables["state"]["rows"] == 3).all()
-
-
-@pytest.mark.parametrize("offset", [0, 1, 2, 3])
-def test_a_small_view_at_any_place_in_memory_has_a_mark(offset: int) -> None:
-    here, there = (Script(row=torch.zeros(8)[offset : offset + 1]) for _ in range(2))
-    here.variables["row"].data.add_(1)
-
-    there.put(here, here.told())
-
-    assert there.variables["row"] == 1

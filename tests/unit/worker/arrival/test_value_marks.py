@@ -7,6 +7,7 @@ import torch
 
 from recoverrun.worker.arrival import loose_values
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
+from recoverrun.worker.arrival.value_marks import mark_of
 from recoverrun.worker.context.object_graph import holdings
 
 
@@ -56,3 +57,13 @@ def test_a_change_that_no_version_counts_is_told(change: Any) -> None:
     told = changed(held, lambda held: change(held["average"]))
 
     assert [one[:2] for one in told] == [["held", "average"]]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+def test_a_small_view_at_any_place_in_memory_has_a_mark(offset: int) -> None:
+    row = torch.zeros(8)[offset : offset + 1]
+    before = mark_of(row)
+
+    row.data.add_(1)
+
+    assert mark_of(row) != before

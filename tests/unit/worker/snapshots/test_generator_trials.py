@@ -9,9 +9,12 @@ from typing import Any, cast
 import pytest
 import torch
 
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.snapshots.generator_states import Stateful
-from recoverrun.worker.snapshots.generator_trials import tried
+from recoverrun.worker.snapshots import generator_trials
+from recoverrun.worker.snapshots.generator_states import Below, Stateful
+from recoverrun.worker.snapshots.generator_trials import GeneratorTrials, tried
+from recoverrun.worker.verification import forked_child
 
 shared: dict[str, float] = {}
 
@@ -108,3 +111,59 @@ def test_how_far_a_loop_has_come_by_other_numbers_is_put_in_place_or_told() -> N
         outcomes.add(tried(begun(rejects, 5)))
 
     assert outcomes == {"", "rejects is not as it was once its items are passed again"}
+
+
+class Source:
+    """The source of one generator, which has given `count` items."""
+
+    make, began = staticmethod(draws), None
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+class Children:
+    """Copies of the process, of which some come to no end."""
+
+    def __init__(self, *late: bool) -> None:
+        self.late, self.made = list(late), 0
+
+    def run(self, work: Callable[[], Any], within_s: float) -> dict[str, Any]:
+        self.made += 1
+        if self.late.pop(0):
+            raise forked_child.Late("it did not end")
+        return {}
+
+
+def trials(monkeypatch: pytest.MonkeyPatch, *late: bool) -> tuple[Children, Callable[[], None]]:
+    """Copies, and a look at a generator that gives many items from one to the next."""
+    children, source = Children(*late), cast("Any", Source(1))
+    monkeypatch.setattr(generator_trials.forked_child, "run", children.run)
+    one = GeneratorTrials(cast("Any", None))
+    below = Below("items", [Stateful(draws(), source)], loads=False)
+
+    def look() -> None:
+        source.count *= 5
+        one.require([below], [], draws=False)
+
+    return children, look
+
+
+def test_a_generator_that_was_never_tried_to_the_end_is_promised_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, look = trials(monkeypatch, True)
+
+    with pytest.raises(NotReachable, match="could not be read again .*it did not end"):
+        look()
+
+
+def test_a_later_trial_that_comes_to_no_end_is_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    children, look = trials(monkeypatch, False, True)
+
+    for _ in range(4):
+        look()
+
+    assert children.made == 2
