@@ -125,6 +125,11 @@ RENEWED = tuple(
         ("turned", "told", "the data set Lines was made anew with another names"),
     )
 )
+# Survivors that make up unequally many microbatches have as many items as before.
+CUTS = (
+    case("B7-drawn", "cuts.py", "r1@step:4:forward", "r0@step:10:vote", ranks=3),
+    case("B7-blocks", "cuts.py", "r1@step:4:forward", ranks=3, contract="told"),
+)
 CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
 APART = (
     *LOGGED,
@@ -134,5 +139,6 @@ APART = (
     *STEERED,
     *SHARES,
     *RENEWED,
+    *CUTS,
     *CONSTANTS,
 )

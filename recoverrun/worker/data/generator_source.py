@@ -15,10 +15,12 @@ A loader may be read ahead (accelerate reads one batch ahead to recognise the la
 item holds what an earlier call drew. A generator without a loader below is made anew, with those
 that it was given before they had begun, and read from its beginning (`generator_again`). One that
 draws random numbers, to cut random pieces from a text for example, is resumed, once a proof has
-shown that this gives another rank's item and leaves no trace.
+shown that this gives another rank's item and leaves no trace. The script gets as many items as it
+would have (`owed_items`).
 """
 
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -26,11 +28,14 @@ from weakref import WeakValueDictionary
 from recoverrun.worker.data.batch_substitution import contains, pairs_for_rank, substituted
 from recoverrun.worker.data.generator_again import GeneratorAgain
 from recoverrun.worker.data.generator_wrapper import Anew, Make
+from recoverrun.worker.data.owed_items import OwedItems
 from recoverrun.worker.data.runtime import GeneratorRuntime
 from recoverrun.worker.data.source import Draw, RankAware
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
+
+NO_MORE = "{} has no other data to give"
 
 READ_AHEAD = 4
 """Draws that are kept until an item holds them: the most that a loader may be read ahead."""
@@ -75,8 +80,8 @@ class GeneratorSource(RankAware):
         """`make` makes the same generator again, where that can be."""
         self.number = number
         self.count = 0
-        self.generator = generator
         self.make = make
+        self._items = OwedItems(generator, make)
         self.began: Streams | None = None  # the streams as it was asked for its first item
         self.name = name
         self._runtime = runtime
@@ -105,6 +110,11 @@ class GeneratorSource(RankAware):
         return self._next_as(rank, index, value)
 
     @property
+    def generator(self) -> Generator[Any, Any, Any]:
+        """The one of the script that gives the items now."""
+        return self._items.generator
+
+    @property
     def asked(self) -> bool:
         """True if the script asked for an item in the present transaction."""
         return bool(self._taken)
@@ -124,7 +134,10 @@ class GeneratorSource(RankAware):
         self.began = self.began or before
         self._runtime.asking += 1
         try:
-            item = self._resumed(value)
+            item = self._items.own(self.count, value)
+        except StopIteration:
+            self.ended = True
+            raise
         finally:
             self._runtime.asking -= 1
         draws = self._runtime.draws_since(mark)
@@ -167,13 +180,6 @@ class GeneratorSource(RankAware):
         self._ahead = left[-READ_AHEAD:]
         return held or waiting
 
-    def _resumed(self, value: Any) -> Any:
-        try:
-            return self.generator.send(value)
-        except StopIteration:
-            self.ended = True
-            raise
-
     # --------------------------------------------------------------------------- as a lost rank
 
     def _next_as(self, rank: int, index: int, value: Any) -> Any:
@@ -189,7 +195,7 @@ class GeneratorSource(RankAware):
                     raise NotReplayable(UNTRIED.format(self.name))
                 if self.again is not None and value is None:
                     return self.again.item(rank, index, self._make_as(rank, self.again.make))
-                return self._resumed(value)
+                return self._items.of_another(self.count, index, value)
             return self._served(rank, taken)
         except NotReplayable as reason:
             self._runtime.spoil(str(reason))
@@ -207,7 +213,7 @@ class GeneratorSource(RankAware):
         return make
 
     def _fresh(self, rank: int, value: Any) -> Any:
-        """Return an item of other data.
+        """Return an item of other data; where there is none, the present one once more.
 
         If there is a loader below, the loader is asked and the generator is not: it may do more
         than hand on, and what the script does between two items is not done here.
@@ -217,7 +223,13 @@ class GeneratorSource(RankAware):
             item = substituted(taken.item, pairs_for_rank(taken.item, taken.draws, rank))
             if item is not taken.item:
                 return item
-        return self._resumed(value)
+        if not self._loads and value is None:
+            with suppress(StopIteration):
+                return self._items.ahead(self.count)
+        if taken is None:
+            self._runtime.spoil(NO_MORE.format(self.name))
+            return None
+        return taken.item
 
     def _served(self, rank: int, taken: GivenItem | None) -> Any:
         if taken is None:

@@ -2,6 +2,7 @@
 rank.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ class Two:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.module = ModuleType(NAME)
-        monkeypatch.setitem(constants_module.sys.modules, NAME, self.module)
+        monkeypatch.setitem(sys.modules, NAME, self.module)
         monkeypatch.setattr(Settings, "__module__", NAME)
         self.theirs: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []

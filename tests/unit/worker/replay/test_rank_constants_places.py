@@ -17,7 +17,7 @@ from torch import nn
 from recoverrun.worker.context.attached_state import Attached
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay import rank_constants as constants_module
+from recoverrun.worker.replay import constant_leaves
 from recoverrun.worker.replay.constant_leaves import leaves_of
 from recoverrun.worker.replay.rank_constants import RankConstants, seen_by_contexts
 from tests.unit.worker.replay.test_rank_constants import Two
@@ -140,7 +140,7 @@ def test_what_a_module_was_made_with_belongs_to_a_rank_until_the_script_writes_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     attached = Attached()
-    monkeypatch.setattr(constants_module, "ATTACHED", attached)
+    monkeypatch.setattr(constant_leaves, "ATTACHED", attached)
     meeting = Meeting(Layer)
     layer, constants = meeting.here, meeting.constants[0]
 
