@@ -182,7 +182,7 @@ def _told(one: Any, packing: Packing) -> list[Any]:
             places.append(packing.pack(_place_in(iterator), f"{_place_of(one)}: items"))
         except CannotTravel as why:
             untold.append(why.path)
-            places.append([-1, None])
+            places.append([operator.length_hint(iterator), None, None])
     return [_place(one), variables, untold, places]
 
 
@@ -243,8 +243,8 @@ def _place_in(iterator: Any) -> list[Any]:
 
 def _move(iterator: Any, place: Sequence[Any]) -> None:
     left, at, items = place
-    if at is None or left < 0:
-        for _ in range(operator.length_hint(iterator) - left if left >= 0 else 0):
+    if at is None:
+        for _ in range(operator.length_hint(iterator) - left):
             next(iterator)
         return
     sequence = iterator.__reduce__()[1][0]

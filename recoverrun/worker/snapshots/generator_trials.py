@@ -74,9 +74,12 @@ class GeneratorTrials:
             return {"why": next(filter(None, (tried(one, items) for one in due)), "")}
 
         try:
-            why = str(forked_child.run(work, WITHIN_S).get("why", ""))
+            said = forked_child.run(work, WITHIN_S)
+            failed, why = str(said.get("failed", "")), str(said.get("why", ""))
         except forked_child.Failed as problem:
-            why = self._untried(due, str(problem))
+            failed, why = str(problem), ""
+        if failed:
+            why = self._untried(due, failed)
         if why:
             raise NotReachable(why)
         for one in due:
@@ -120,7 +123,7 @@ def tried(one: Stateful, items: Sequence[str] = ()) -> str:
     again = [Stateful(fresh, source)]
     try:
         generator_states.put(states, again, [tensor.clone() for tensor in kept])
-    except NotReachable as why:
+    except (NotReachable, ValueError) as why:
         return str(why)
     here: list[torch.Tensor] = []
     equal = generator_states.told(again, Packing(here)) == states

@@ -69,13 +69,20 @@ def hides_and_rests() -> Iterator[float]:
             yield 1.0
 
 
+def goes_over_objects() -> Iterator[int]:
+    for number, _ in zip(range(9), [threading.Lock(), threading.Lock()] * 5, strict=False):
+        for _ in (threading.Lock(), threading.Lock()):
+            for _ in [threading.Lock(), threading.Lock()]:
+                yield number
+
+
 def ends() -> Iterator[float]:
     shared["left"] = shared.get("left", 3) - 1
     for _ in range(int(shared["left"]) * 2):
         yield 1.0
 
 
-@pytest.mark.parametrize("make", [draws, hides_and_rests])
+@pytest.mark.parametrize("make", [draws, hides_and_rests, goes_over_objects])
 def test_what_comes_to_the_same_place_is_promised(make: Callable[[], Iterator[Any]]) -> None:
     torch.manual_seed(1)
 
@@ -122,22 +129,30 @@ class Source:
         self.count = count
 
 
+Answer = dict[str, Any] | forked_child.Failed
+
+LATE = forked_child.Late("it did not end")
+
+
 class Children:
     """Copies of the process, of which some come to no end."""
 
-    def __init__(self, *late: bool) -> None:
-        self.late, self.made = list(late), 0
+    def __init__(self, *answers: Answer) -> None:
+        self.answers, self.made = list(answers), 0
 
     def run(self, work: Callable[[], Any], within_s: float) -> dict[str, Any]:
         self.made += 1
-        if self.late.pop(0):
-            raise forked_child.Late("it did not end")
-        return {}
+        answer = self.answers.pop(0)
+        if isinstance(answer, forked_child.Failed):
+            raise answer
+        return answer
 
 
-def trials(monkeypatch: pytest.MonkeyPatch, *late: bool) -> tuple[Children, Callable[[], None]]:
+def trials(
+    monkeypatch: pytest.MonkeyPatch, *answers: Answer
+) -> tuple[Children, Callable[[], None]]:
     """Copies, and a look at a generator that gives many items from one to the next."""
-    children, source = Children(*late), cast("Any", Source(1))
+    children, source = Children(*answers), cast("Any", Source(1))
     monkeypatch.setattr(generator_trials.forked_child, "run", children.run)
     one = GeneratorTrials(cast("Any", None))
     below = Below("items", [Stateful(draws(), source)], loads=False)
@@ -149,10 +164,11 @@ def trials(monkeypatch: pytest.MonkeyPatch, *late: bool) -> tuple[Children, Call
     return children, look
 
 
+@pytest.mark.parametrize("answer", [LATE, {"failed": "it did not end"}])
 def test_a_generator_that_was_never_tried_to_the_end_is_promised_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, look = trials(monkeypatch, True)
+    _, look = trials(monkeypatch, answer)
 
     with pytest.raises(NotReachable, match="could not be read again .*it did not end"):
         look()
@@ -161,7 +177,7 @@ def test_a_generator_that_was_never_tried_to_the_end_is_promised_nothing(
 def test_a_later_trial_that_comes_to_no_end_is_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    children, look = trials(monkeypatch, False, True)
+    children, look = trials(monkeypatch, {"why": ""}, LATE)
 
     for _ in range(4):
         look()
