@@ -119,6 +119,16 @@ class GeneratorSource(RankAware):
         """True if the script asked for an item in the present transaction."""
         return bool(self._taken)
 
+    @property
+    def draws_beside(self) -> bool:
+        """True if numbers were drawn for the newest item that no loader has drawn for it. One that
+        begins draws more than its item needs.
+        """
+        taken = self._held.get(self.count - 1)
+        if taken is None or taken.by_loader or any(not one.index for one in taken.draws or ()):
+            return False
+        return taken.before != taken.after
+
     def throw(self, *error: Any) -> Any:
         return self.generator.throw(*error)
 

@@ -5,12 +5,13 @@ state in place (`generator_states`). The copy does the same and looks at what ha
 tried with the first snapshot of each generator and whenever it has given four times as many items,
 as what a function does may depend on how far it has come. Training waits, so a trial may take
 `WITHIN_S`. One that comes to no end is a reason to promise nothing, unless an earlier one of the
-same generator did: that is not tried any more. With CUDA no copy can try anything.
+same function did: this generator is not tried any more. With CUDA no copy can try anything.
 """
 
 import sys
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -40,6 +41,7 @@ class GeneratorTrials:
         self._worker = worker
         self._tried: weakref.WeakKeyDictionary[GeneratorSource, int] = weakref.WeakKeyDictionary()
         """How many items each had given, at its last trial that led to the same place."""
+        self._shown: set[Any] = set()  # the code of functions whose generators have come there
 
     def require(self, drawn: Sequence[Below], items: Sequence[str], *, draws: bool) -> None:
         """Raises NotReachable where a process that goes back would not come to the same place.
@@ -57,7 +59,11 @@ class GeneratorTrials:
             self._try(due, items)
         if draws:
             for each in drawn:
-                others = [one for one in each.found if one not in tried]
+                others = [
+                    one
+                    for one in each.found
+                    if one not in tried and not (each.loads and _drawn_by_loader(one))
+                ]
                 untold = generator_states.untold(others)
                 if others and (lacks := [*untold, *items]):
                     raise NotReachable(UNTOLD.format(others[0].name, lacks[0]))
@@ -84,17 +90,30 @@ class GeneratorTrials:
             raise NotReachable(why)
         for one in due:
             if one.source is not None:
+                self._shown.add(_code(one))
                 self._tried[one.source] = max(one.source.count, self._tried.get(one.source, 0))
 
     def _untried(self, due: Sequence[Stateful], problem: str) -> str:
-        """The reason to promise nothing, or "" if each was shown to come to its place before."""
-        new = [one for one in due if one.source not in self._tried]
+        """The reason to promise nothing, or "" if one of each function was shown to come to its
+        place before.
+        """
+        new = [one for one in due if _code(one) not in self._shown]
         if new:
             return UNTRIED.format(new[0].name, problem)
         for one in due:
             if one.source is not None:
                 self._tried[one.source] = sys.maxsize
         return ""
+
+
+def _code(one: Stateful) -> Any:
+    """The code of its function: a script may call that in each pass over its data."""
+    return getattr(one.one, "gi_code", None)
+
+
+def _drawn_by_loader(one: Stateful) -> bool:
+    """True if a loader below accounts for the numbers that were drawn for the newest item."""
+    return one.source is None or not one.source.draws_beside
 
 
 def tried(one: Stateful, items: Sequence[str] = ()) -> str:

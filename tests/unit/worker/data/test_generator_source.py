@@ -275,6 +275,18 @@ def test_where_the_generator_draws_as_well_nobody_knows_which_are_the_loader_s()
     assert "draws random numbers of Python or numpy" in play.spoiled
 
 
+@pytest.mark.parametrize(("more", "given", "beside"), [(0, 2, False), (1, 2, True), (1, 1, False)])
+def test_what_is_drawn_beside_a_loader_that_has_begun_is_known(
+    more: int, given: int, beside: bool
+) -> None:
+    play = Play(tens=Augmented())
+    feed = GeneratorSource(augmented(play, more), "metered", play, 0)
+    for _ in range(given):
+        next(feed)
+
+    assert feed.draws_beside is beside
+
+
 @pytest.mark.parametrize(
     ("make", "index", "reason"),
     [

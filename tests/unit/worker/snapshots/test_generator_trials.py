@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -150,16 +151,17 @@ class Children:
 
 def trials(
     monkeypatch: pytest.MonkeyPatch, *answers: Answer
-) -> tuple[Children, Callable[[], None]]:
+) -> tuple[Children, Callable[..., None]]:
     """Copies, and a look at a generator that gives many items from one to the next."""
     children, source = Children(*answers), cast("Any", Source(1))
     monkeypatch.setattr(generator_trials.forked_child, "run", children.run)
     one = GeneratorTrials(cast("Any", None))
-    below = Below("items", [Stateful(draws(), source)], loads=False)
 
-    def look() -> None:
+    def look(*, made_anew: bool = False) -> None:
+        nonlocal source
+        source = cast("Any", Source(source.count)) if made_anew else source
         source.count *= 5
-        one.require([below], [], draws=False)
+        one.require([Below("items", [Stateful(draws(), source)], loads=False)], [], draws=False)
 
     return children, look
 
@@ -183,3 +185,28 @@ def test_a_later_trial_that_comes_to_no_end_is_the_last_one(
         look()
 
     assert children.made == 2
+
+
+def test_a_generator_of_a_later_pass_is_one_of_the_same_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    children, look = trials(monkeypatch, {"why": ""}, LATE, {"why": "it differs"})
+
+    look()
+    look(made_anew=True)
+    with pytest.raises(NotReachable, match="it differs"):
+        look(made_anew=True)
+
+    assert children.made == 3
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_a_loader_has_drawn_asks_for_no_variables_of_a_generator_over_it(beside: bool) -> None:
+    """Such as its sampler, which cannot be told."""
+    one, source = hides(), SimpleNamespace(make=hides, draws_beside=beside)
+    next(one)
+    below = Below("items", [Stateful(one, cast("Any", source))], loads=True)
+    refused = pytest.raises(NotReachable, match="what lock holds") if beside else nullcontext()
+
+    with refused:
+        GeneratorTrials(cast("Any", None)).require([below], [], draws=True)
