@@ -14,8 +14,8 @@ Whether that leads to the same place is tried by this code, before it is promise
 import dis
 import functools
 import gc
-import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, GeneratorType
 from typing import Any
@@ -24,14 +24,16 @@ import torch
 
 from recoverrun.worker.arrival.container_contents import WHOLE, fill
 from recoverrun.worker.arrival.frame_variables import WRITES_THROUGH, write
-from recoverrun.worker.arrival.iterator_places import SEQUENCES
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.context.iterator_copy import BUILT_IN
 from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.values import is_numpy
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.snapshots import inner_iterators
+from recoverrun.worker.snapshots.inner_iterators import same
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
@@ -40,7 +42,12 @@ ELSEWHERE = "{} does not come to the instruction at which it waited"
 LACKING = "{} has other generators below it than it had"
 
 MOST_BYTES = 64 << 20
-"""Of a tensor that one of its variables holds: a larger one is data."""
+"""Of what one variable holds, or one loop goes over: more is data."""
+
+TENSOR_BYTES, OBJECT_BYTES, INTEGER_BYTES = 4096, 64, 8
+"""Counted of each, beside what it holds, for the time that it takes."""
+
+NUMBERS = frozenset({int, float, bool})
 
 BINDS = frozenset({"STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"})
 
@@ -101,22 +108,13 @@ def _below(name: str, root: Any, own: frozenset[str], named: set[int], seen: set
                 found.append(Stateful(one, source))
                 inner = gc.get_referents(one)
         elif type(one).__module__ in BUILT_IN:
-            inner = _parts(one)
+            inner = inner_iterators.parts(one)
         elif is_own_iterator(one, own):
             inner = vars(one).values()
             if named.isdisjoint((id(one), id(vars(one)))):
                 found.append(Stateful(one, source))
         todo += [(part, None) for part in reversed(list(inner))]
     return Below(name, found, loads)
-
-
-def _parts(one: Any) -> Iterator[Any]:
-    """The objects to which an iterator of Python's own refers. `zip` keeps them in a tuple."""
-    for part in gc.get_referents(one):
-        if type(part) is tuple:
-            yield from part
-        else:
-            yield part
 
 
 def is_own_iterator(one: Any, own: frozenset[str]) -> bool:
@@ -151,12 +149,17 @@ def put(
             raise NotReachable(ELSEWHERE.format(one.name))
         present = _variables(one.one)
         values = {name: unpack(packed, tensors, here=here) for name, packed in variables}
-        iterators = _sequences(one.one)
+        iterators = inner_iterators.below(one.one)
         if len(iterators) != len(places):
             raise NotReachable(ELSEWHERE.format(one.name))
         for iterator, place in zip(iterators, places, strict=True):
-            _move(iterator, unpack(place, tensors, here=here))
-        rest = {name: value for name, value in values.items() if not fill(present.get(name), value)}
+            inner_iterators.move(iterator, unpack(place, tensors, here=here))
+        rest = {
+            name: value
+            for name, value in values.items()
+            if not (name in present and same(present[name], value))  # it may be another's memory
+            and not fill(present.get(name), value)
+        }
         if isinstance(one.one, GeneratorType):
             write(_frame(one.one), rest)
             _let_go(one.one)
@@ -171,19 +174,44 @@ def _told(one: Any, packing: Packing) -> list[Any]:
         if hasattr(type(value), "__next__"):
             continue
         try:
-            if isinstance(value, torch.Tensor) and value.nbytes > MOST_BYTES:
-                raise CannotTravel("a large tensor", name)
+            _require_light(value, name)
             variables.append([name, packing.pack(value, f"{_place_of(one)}.{name}")])
         except CannotTravel:
             untold.append(name)
-    places = []
-    for iterator in _sequences(one):
+    places: list[list[Plain]] = []
+    for iterator in inner_iterators.below(one):
+        left, at, items = inner_iterators.place_of(iterator)
+        where = f"{_place_of(one)}: items"
         try:
-            places.append(packing.pack(_place_in(iterator), f"{_place_of(one)}: items"))
+            _require_light(items, where)
+            packed = packing.pack(items, where)
         except CannotTravel as why:
             untold.append(why.path)
-            places.append([operator.length_hint(iterator), None, None])
+            packed = None
+        places.append([left, at, packed])
     return [_place(one), variables, untold, places]
+
+
+def _require_light(value: Any, path: str) -> None:
+    """Raises CannotTravel if it is data."""
+    left, todo = MOST_BYTES, [value]
+    while todo and left >= 0:
+        one = todo.pop()
+        if isinstance(one, torch.Tensor) or is_numpy(one):
+            left -= one.nbytes + TENSOR_BYTES
+        elif isinstance(one, str | bytes):
+            left -= len(one) + OBJECT_BYTES
+        elif isinstance(one, dict):
+            left -= OBJECT_BYTES
+            todo += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset | deque):
+            numbers = NUMBERS.issuperset(map(type, one))
+            left -= OBJECT_BYTES + (INTEGER_BYTES * len(one) if numbers else 0)
+            todo += [] if numbers else one
+        else:
+            left -= OBJECT_BYTES
+    if left < 0:
+        raise CannotTravel("what is large", path)
 
 
 def _place_of(one: Any) -> str:
@@ -225,38 +253,6 @@ def _bound(code: CodeType) -> frozenset[str]:
     return frozenset(str(one.argval) for one in dis.get_instructions(code) if one.opname in BINDS)
 
 
-def _sequences(one: Any) -> list[Iterator[Any]]:
-    """The iterators over sequences that it holds, those of its own loops among them."""
-    parts = gc.get_referents(one) if isinstance(one, GeneratorType) else vars(one).values()
-    inner: list[Any] = [part.items if isinstance(part, LoopIterator) else part for part in parts]
-    return [part for part in inner if type(part) in SEQUENCES]
-
-
-def _place_in(iterator: Any) -> list[Any]:
-    """The number of items to come, and of a list or tuple the place and all items."""
-    state = iterator.__reduce__()
-    left, sequence = operator.length_hint(iterator), state[1][0]
-    if type(sequence) is range or len(state) < 3:
-        return [left, None, None]
-    return [left, state[2], sequence]
-
-
-def _move(iterator: Any, place: Sequence[Any]) -> None:
-    left, at, items = place
-    if at is None:
-        for _ in range(operator.length_hint(iterator) - left):
-            next(iterator)
-        return
-    sequence = iterator.__reduce__()[1][0]
-    if type(sequence) is list:
-        sequence[:] = items
-    elif type(sequence) is tuple:
-        for mine, theirs in zip(sequence, items, strict=False):
-            if isinstance(mine, torch.Tensor) and mine.shape == theirs.shape:
-                mine.copy_(theirs)
-    iterator.__setstate__(at)
-
-
 def items_of(
     stack: Sequence[LoopFrame], start: FrameType, drawn: Sequence[Below]
 ) -> list[tuple[int, str, Any]]:
@@ -271,8 +267,27 @@ def items_of(
     return found
 
 
+def untold_items(stack: Sequence[LoopFrame], start: FrameType, drawn: Sequence[Below]) -> list[str]:
+    """The names of items that cannot be told."""
+    packing, names = Packing([]), []
+    for _, name, value in items_of(stack, start, drawn):
+        try:
+            packing.pack(value)
+        except CannotTravel:
+            names.append(name)
+    return names
+
+
 def put_items(items: Sequence[tuple[str, Any]], loop_frame: LoopFrame, start: FrameType) -> None:
     """Give the variables that `loop_frame` binds for each iteration the items that were taken."""
     frame = find_frame(loop_frame.frame_id, start)
     assert frame is not None, "its top was reached"
-    write(frame, dict(items))
+    present = dict(frame.f_locals)
+    write(
+        frame,
+        {
+            name: value
+            for name, value in items
+            if not (name in present and same(present[name], value))
+        },
+    )

@@ -20,7 +20,7 @@ from recoverrun.worker.arrival.slot_sources import ENDED
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.snapshots import generator_states
+from recoverrun.worker.snapshots import generator_states, inner_iterators
 from recoverrun.worker.snapshots.generator_states import Below, Stateful
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
@@ -146,9 +146,4 @@ def tried(one: Stateful, items: Sequence[str] = ()) -> str:
         return str(why)
     here: list[torch.Tensor] = []
     equal = generator_states.told(again, Packing(here)) == states
-    return "" if equal and _equal(here, kept) else UNEQUAL.format(one.name)
-
-
-def _equal(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> bool:
-    pairs = zip(mine, theirs, strict=False)
-    return len(mine) == len(theirs) and all(torch.equal(one, other) for one, other in pairs)
+    return "" if equal and inner_iterators.equal(here, kept) else UNEQUAL.format(one.name)

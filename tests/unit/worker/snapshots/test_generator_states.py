@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 
@@ -57,6 +58,13 @@ def of_tensors() -> Iterator[torch.Tensor]:
         yield mean.clone()
 
 
+def numbered() -> Iterator[tuple[int, int, str]]:
+    while True:
+        of = {name: random.random() for name in "abcdefg"}
+        for number, (one, name) in enumerate(zip(random.sample(range(9), 7), of, strict=True)):
+            yield number, one, name
+
+
 def inner() -> Iterator[int]:
     count = random.randrange(100)
     while True:
@@ -83,9 +91,10 @@ class Counted:
         return self.sum
 
 
-@pytest.mark.parametrize("make", [permuted, unnamed, of_tensors, nested, Counted, lambda: (
-    one for one in unnamed()
-)])  # fmt: skip
+@pytest.mark.parametrize("make", [
+    permuted, unnamed, numbered, of_tensors, nested, Counted,
+    lambda: (one for one in unnamed()),
+])  # fmt: skip
 @pytest.mark.parametrize("over", [
     enumerate, lambda one: zip(range(99), one, strict=False), lambda one: map(str, one),
     lambda one: itertools.takewhile(lambda _: True, one),
@@ -138,3 +147,46 @@ def test_variables_that_its_code_does_not_bind_are_left_out() -> None:
 
     assert [name for name, _ in variables] == ["held", "row"]
     assert not untold
+
+
+def test_what_is_alike_stays_where_it_lies() -> None:
+    """A tensor of a model's memory, and a list of them: the generator sees the next update."""
+    models = [torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)]
+
+    def over(weight: torch.Tensor) -> Iterator[float]:
+        seen, within = weight.detach(), {"weight": weight.detach()}
+        while True:
+            for one in (weight.detach(), weight.detach()):
+                yield float(seen.sum() + within["weight"].sum() + one.sum())
+
+    pair = [over(one) for one in models]
+    for one in pair:
+        next(one)
+
+    gone_back(*pair)
+
+    with torch.no_grad():
+        models[1] += 1
+    assert next(pair[1]) == 9.0
+
+
+@pytest.mark.parametrize("held", [
+    torch.zeros(17 << 20), [torch.zeros(1 << 20)] * 17, [numpy.zeros(1 << 20)] * 9,
+    {1: ["x" * (33 << 20)] * 2},
+])  # fmt: skip
+def test_data_are_not_told(held: Any) -> None:
+    def over() -> Iterator[int]:
+        data = held
+        for number, _ in enumerate([data, data]):
+            yield number
+
+    items = over()
+    next(items)
+    (only,) = below(items)
+    tensors: list[torch.Tensor] = []
+
+    ((_, variables, untold, _),) = generator_states.told(only.found, Packing(tensors))
+
+    assert variables == [["number", 0]]
+    assert {f"generator {over.__qualname__}: items", "_", "data"} <= set(untold)
+    assert not tensors
