@@ -6,6 +6,7 @@ followed or guessed, and nobody else's word is needed. Tensors are not copied he
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import FrameType, GeneratorType
 from typing import Any
 
@@ -78,7 +79,7 @@ def made(
     trains = trained_parameters.told(parts.made, before.names)
     before.references.require_groups(trains[0], stack)
     drawn = generator_states.below(stack, there, runtime.own_modules)
-    generators = _generators(stack, frame, drawn, packing, trials)
+    _try(trials, drawn, stack, frame)
     whole: set[str] = set()
     changed = plain_values.changed(there, before.digests, of_process=True, whole=whole)
     try:
@@ -92,7 +93,6 @@ def made(
             "sources": moved_sources.told(
                 there, before.sources, stack, frames, runtime.own_modules
             ),
-            **generators,
             "lost": lost_entries.told(there, before.keys),
             "trains": trains,
             "trained": packing.pack(trained(parts.made), "trained"),
@@ -108,6 +108,7 @@ def made(
     manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole=whole)
+    manifest |= _generators(stack, frame, drawn, packing)
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
 
@@ -122,25 +123,28 @@ def _require(top: Top, there: Holdings, spaces: loose_values.Spaces, later: str)
         raise NotReachable(UNDER_WAY.format(top.loop.id, held))
 
 
+def _try(
+    trials: GeneratorTrials, drawn: Sequence[Below], stack: Sequence[LoopFrame], frame: FrameType
+) -> None:
+    """Raises NotReachable where a process that goes back would not come to what is `drawn` from."""
+    items = generator_states.untold_items(stack, frame, drawn)
+    trials.require(drawn, items, draws=stack[-1].streams not in (None, read_streams()))
+
+
 def _generators(
     stack: Sequence[LoopFrame],
     frame: FrameType,
     drawn: Sequence[Below],
     packing: Packing,
-    trials: GeneratorTrials,
 ) -> dict[str, Any]:
     """The states of generators, the streams as they were asked for their first items, and by loop
-    the items that loops hold of them. Raises NotReachable where a process that goes back would not
-    come to them.
+    the items that loops hold of them. What they share with others would be left out of what is told
+    of these if it came first.
     """
     told: list[list[Any]] = [[] for _ in stack]
-    lacking = []
     for number, name, value in generator_states.items_of(stack, frame, drawn):
-        try:
+        with suppress(CannotTravel):
             told[number].append([name, packing.pack(value, f"item {name}")])
-        except CannotTravel:
-            lacking.append(name)
-    trials.require(drawn, lacking, draws=stack[-1].streams not in (None, read_streams()))
     began = {
         each.name: one.source.began.pack()
         for each in drawn
@@ -188,7 +192,7 @@ def _iterators(frame: FrameType, own: frozenset[str], read: frozenset[str]) -> l
 
 def _variables(packing: Packing, stack: Sequence[LoopFrame], frame: FrameType) -> list[Any]:
     """The variables that the loops bind in each function on the stack: locals, and variables of its
-    module. One may hold what is told elsewhere, and is given a copy: so this comes last.
+    module.
     """
     carried = {name for one in stack for name in one.loop.carried}
     return [

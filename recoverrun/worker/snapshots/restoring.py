@@ -181,12 +181,12 @@ class Restoring:
         placing.put_iterators(packed_state, frames, hold)
         lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, hold)
-        self._put_generators(stack, frame, there)
         loose_values.put(
             plain_values.found(frames, known, last=bound),  # with dicts that are made above
             spaces,
             self._loose(packed_state.tensors, own),
         )
+        self._put_generators(stack, frame, there)  # what is alike by now may be others' memory
         putting.put(factories)
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
