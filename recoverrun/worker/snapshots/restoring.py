@@ -110,15 +110,17 @@ class Restoring:
         frames, bound = frames_of(stack, sys._getframe(1)), plain_values.bound_by(stack)
         there = plain_values.found(frames, changing_modules(runtime), last=bound)
         begun = dict(vars(items)) if is_own_iterator(items, runtime.own_modules) else None
+        own = held_tensors.in_every_process(self._parts.made)
         try:
             tensors = self._reading.tensors()
+            with torch.no_grad():
+                plain_values.put(self._told["values"], tensors, there, own)
+                spaces = loose_values.spaces_of(frames, runtime.own_modules)
+                loose_values.put_in_place(there, spaces, self._loose(tensors, own))
+        except (NotReachable, ValueError) as why:
+            fail(self._parts.worker, self._snapshot.id, str(why))
         except StateLost as why:
             give_up(self._parts.worker, self._snapshot.id, why)
-        own = held_tensors.in_every_process(self._parts.made)
-        with torch.no_grad():
-            plain_values.put(self._told["values"], tensors, there, own)
-            spaces = loose_values.spaces_of(frames, runtime.own_modules)
-            loose_values.put_in_place(there, spaces, self._loose(tensors, own))
         if begun is not None:
             vars(items).clear()
             vars(items).update(begun)
