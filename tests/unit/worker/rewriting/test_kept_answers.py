@@ -184,3 +184,10 @@ def test_the_folder_is_where_users_have_their_caches(
     environ: dict[str, str], path: str | None
 ) -> None:
     assert cache_folder(environ) == (None if path is None else Path(path))
+
+
+def test_tests_keep_nothing_in_the_user_s_own_folder() -> None:
+    folder = cache_folder(os.environ)
+
+    assert folder is not None
+    assert folder != Path.home() / ".cache" / kept_answers.NAME
