@@ -123,6 +123,8 @@ RENEWED = tuple(
         ("same", "exact", ""),
         ("workers", "exact", ""),
         ("turned", "told", "the data set Lines was made anew with another names"),
+        ("harder", "told", "Harder was read after the last proof"),
+        ("rows", "told", "Rows was read after the last proof"),
     )
 )
 # Survivors that make up unequally many microbatches have as many items as before.

@@ -17,6 +17,7 @@ from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for, keeps_workers, with_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_kinds import kinds_of
 from recoverrun.worker.data.loader_workers import CheckedItems, watched
 from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.data.own_data_sets import own_data_sets, put_in_place
@@ -32,6 +33,8 @@ from recoverrun.worker.replay.proved_generators import ProvedGenerators
 from recoverrun.worker.replay.rank_constants import CALLED
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
+
+UNMET = "{kind} was read after the last proof, and no proof has met one: a lost rank's is unknown"
 
 
 class DataSources:
@@ -151,6 +154,7 @@ class DataSources:
         own_origin = captures.loaders().get(number)
         if lost is None:
             return None
+        _require_met(number, self._runtime.sources, self._executor, self.proved.names)
         origin = lost.origin(number, own_origin, captures.points)
         if origin is None and own_origin is None:
             raise NotReplayable(f"data iterator {number} of rank {rank} is not known any more")
@@ -212,6 +216,21 @@ class DataSources:
 
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)
+
+
+def _require_met(
+    number: int, sources: Iterable[Source], executor: Executor, met: Container[str]
+) -> None:
+    """Raises NotReplayable if the loader of this iterator has parts of a kind that no proof has
+    `met`, and that may be given what is a rank's own.
+    """
+    for source in sources:
+        held = source.held if isinstance(source, WeakSource) else None
+        if not isinstance(held, LoaderIterator) or held.number != number:
+            continue
+        for kind, name in sorted(kinds_of(held.loader).items()):
+            if kind not in met and executor.influence.gives(name, executor.executed.apart):
+                raise NotReplayable(UNMET.format(kind=kind))
 
 
 def _root(function: str) -> str:

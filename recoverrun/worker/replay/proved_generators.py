@@ -1,6 +1,10 @@
-"""The generators of the script that a proof has resumed, in the place of another rank's."""
+"""The generators of the script that a proof has resumed, in the place of another rank's, and the
+kinds of loaders that it has met.
+"""
 
 from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_kinds import kinds_of
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
@@ -22,6 +26,8 @@ class ProvedGenerators:
             if isinstance(held, GeneratorSource) and held.asked:
                 self.names.add(held.name)
                 self.numbers.add(held.number)
+            elif isinstance(held, LoaderIterator) and held.count:
+                self.names.update(kinds_of(held.loader))
 
     def learned(self) -> list[str]:
         """The functions, for a process that takes a lost rank's place."""

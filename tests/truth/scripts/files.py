@@ -1,6 +1,7 @@
 """Each epoch makes a stream of the files that are a rank's own: `files.py OUT WAY`.
 
-WAY is who has which: the `same` in each epoch, also with `workers`; or they are `turned`.
+WAY is who has which: the `same` in each epoch, also with `workers`; or they are `turned`. Later
+epochs may make another kind: a `harder` stream, or `rows`.
 """
 
 import sys
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 out, way = sys.argv[1:]
 torch.set_default_dtype(torch.float64)
@@ -29,11 +30,33 @@ class Lines(IterableDataset):
             yield from ROWS[name]
 
 
+class Harder(IterableDataset):
+    def __init__(self, names):
+        self.names = names
+
+    def __iter__(self):
+        for name in self.names:
+            yield from 2 * ROWS[name]
+
+
+class Rows(Dataset):
+    def __init__(self, names):
+        self.rows = torch.cat([ROWS[name] for name in names])
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, number):
+        return self.rows[number]
+
+
+LATER = {"harder": Harder, "rows": Rows}
 model = DDP(nn.Sequential(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
 for epoch in range(3):
     first = rank + epoch if way == "turned" else rank
-    for x in DataLoader(Lines(FILES[first % world :: world]), 4, num_workers=way == "workers"):
+    kind = LATER.get(way, Lines) if epoch else Lines
+    for x in DataLoader(kind(FILES[first % world :: world]), 4, num_workers=way == "workers"):
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -1,4 +1,4 @@
-"""A loader that a thread of the script reads ahead, while its main thread executes for others."""
+"""Loaders that threads read ahead while others are executed, and such as no proof has met."""
 
 import threading
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
@@ -79,3 +80,24 @@ def test_what_an_iterable_data_set_makes_as_it_is_read_is_told_to_nobody() -> No
     kept = sources.feed(rows(1), "rows", partial(rows, 1))
     assert [name for name in sources.roots() if "rows" in name] == ["generator_rows_0"]
     kept.close()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_loader_of_a_kind_that_no_proof_has_met_is_no_lost_ranks_if_it_is_given_a_rank(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = ScriptRuntime(0)
+    executor = Executor(runtime, pytest.fail)
+    sources = DataSources(runtime, executor)
+    monkeypatch.setattr(executor.influence, "gives", lambda name, apart: given)
+    lost = SimpleNamespace(origin=lambda number, own, points: own)
+    monkeypatch.setitem(executor.lost, 1, lost)  # type: ignore[arg-type]
+    items = sources.iterate(_loader(0), DataLoader.__iter__)
+    next(items)
+    if given:
+        with pytest.raises(NotReplayable, match="no proof has met one"):
+            sources.created_at(0, 1)
+
+    sources.proved.trust()
+
+    assert sources.created_at(0, 1) is not None
