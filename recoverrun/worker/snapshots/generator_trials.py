@@ -40,7 +40,7 @@ class GeneratorTrials:
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
         self._tried: weakref.WeakKeyDictionary[GeneratorSource, int] = weakref.WeakKeyDictionary()
-        """How many items each had given, at its last trial that led to the same place."""
+        """The number of items each had given at its last trial that led to the same place."""
         self._shown: set[Any] = set()  # the code of functions whose generators have come there
 
     def require(self, drawn: Sequence[Below], items: Sequence[str], *, draws: bool) -> None:
