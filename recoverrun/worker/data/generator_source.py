@@ -134,7 +134,7 @@ class GeneratorSource(RankAware):
 
     def close(self) -> None:
         self.ended = True
-        self.generator.close()
+        self._items.close()
 
     # --------------------------------------------------------------------------- normal work
 

@@ -59,7 +59,7 @@ class OwedItems:
         while len(self._unread) <= at and self._raises is None:
             try:
                 self._unread.append(self._asked(count + len(self._unread), count, None))
-            # The script's own code raises it where the script asks for that item, as it would have.
+            # Protects made-up work from what the script's code raises: it comes in its turn.
             except Exception as error:
                 self._raises = error
         if not self._unread:
@@ -67,6 +67,12 @@ class OwedItems:
         at = min(at, len(self._unread) - 1)
         self._next_ahead = count + at + 1
         return Copier(strict=False).of(self._unread[at])
+
+    def close(self) -> None:
+        """The script is owed nothing any more."""
+        self.generator.close()
+        self._unread.clear()
+        self._raises, self._ends, self._end = None, StopIteration(), 0
 
     def _asked(self, index: int, count: int, value: Any) -> Any:
         if self._ends is None:

@@ -12,7 +12,7 @@ tokens that were read and not given yet, a counter.
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -44,31 +44,28 @@ def own_data_sets(sources: Iterable[Source]) -> dict[str, Any]:
 
 def identities_in(value: Any) -> set[int]:
     """The identities of the containers and objects in a value, and of what holds attributes."""
-    found: set[int] = set()
-    inner: list[Any] = [value]
-    for _ in range(DEEPEST):
-        over, inner = inner, []
-        for one in over:
-            held = _held(one)
-            if held is not None and id(one) not in found and len(found) < LOOKED_INTO:
-                found |= {id(one), id(held)}
-                inner += held.values()
-    return found
+    found = {id(one) for one, _ in _walk([value])}
+    return found | {id(attributes_of(one)) for one, _ in _walk([value]) if hasattr(one, "__dict__")}
 
 
 def contents_of(sources: Iterable[Source]) -> Contents:
     """The contents of these data sets, and of containers and objects in them."""
-    found: Contents = {}
-    inner: list[Any] = list(own_data_sets(sources).values())
+    return {id(one): dict(held) for one, held in _walk(own_data_sets(sources).values())}
+
+
+def _walk(values: Iterable[Any]) -> Iterator[tuple[Any, Mapping[Any, Any]]]:
+    """Each container or object, from the outside inwards, with its entries."""
+    seen: set[int] = set()
+    inner = list(values)
     for _ in range(DEEPEST):
         over, inner = inner, []
         for one in over:
             held = _held(one)
-            if held is None or id(one) in found or len(found) == LOOKED_INTO:
+            if held is None or id(one) in seen or len(seen) == LOOKED_INTO:
                 continue
-            found[id(one)] = dict(held)
+            seen.add(id(one))
+            yield one, held
             inner += held.values()
-    return found
 
 
 def put_in_place(data: Any, ours: Contents, begun: IterableSnapshot) -> dict[str, Any]:

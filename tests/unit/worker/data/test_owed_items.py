@@ -1,6 +1,7 @@
 """The script gets as many items of its generator as it would have, whoever else gets some."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -26,12 +27,12 @@ class Script:
     def __init__(self, items: OwedItems) -> None:
         self.items, self.count = items, 0
 
-    def __next__(self) -> object:
+    def __next__(self) -> Any:
         item = self.items.own(self.count, None)
         self.count += 1
         return item
 
-    def __iter__(self) -> Iterator[object]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
 
@@ -46,7 +47,7 @@ def test_other_data_are_read_ahead_and_come_in_their_turn() -> None:
     ahead = [script.items.ahead(script.count).item() for _ in range(2)]
 
     assert ahead == [1, 2]
-    assert [item.item() for item in script] == [1, 2, 3, 4]  # type: ignore[attr-defined]
+    assert [item.item() for item in script] == [1, 2, 3, 4]
 
 
 def test_what_is_done_to_other_data_is_not_done_to_the_scripts() -> None:
@@ -54,7 +55,7 @@ def test_what_is_done_to_other_data_is_not_done_to_the_scripts() -> None:
 
     script.items.ahead(0).add_(7)
 
-    assert next(script).item() == 0  # type: ignore[attr-defined]
+    assert next(script).item() == 0
 
 
 def test_no_more_than_a_few_are_read_ahead() -> None:
@@ -132,3 +133,14 @@ def test_without_another_call_the_end_is_an_end() -> None:
     script.items.of_another(0, 0, None)
 
     assert len(list(script)) == 2
+
+
+def test_a_script_that_closes_its_generator_is_owed_nothing() -> None:
+    script = Script(OwedItems(cuts(), cuts))
+    next(script)
+    script.items.of_another(script.count, 0, None)
+    script.items.ahead(script.count)
+
+    script.items.close()
+
+    assert list(script) == []
