@@ -76,7 +76,7 @@ def tail_behind(
     told = {
         path
         for path in written
-        if identifier(path) in names
+        if _last_name(path) in names
         and tainted.isdisjoint(path)
         and not _is_within_another(path, written)
     }
@@ -90,9 +90,9 @@ def _needed(
     kept: Sequence[tuple[ast.stmt, set[Path]]], told: set[Path]
 ) -> list[tuple[ast.stmt, set[Path]]]:
     """The statements of which these paths come, in their order."""
-    names, found = {identifier(path) for path in told}, list[tuple[ast.stmt, set[Path]]]()
+    names, found = {_last_name(path) for path in told}, list[tuple[ast.stmt, set[Path]]]()
     for statement, paths in reversed(kept):
-        if not names.isdisjoint(map(identifier, paths)):
+        if not names.isdisjoint(map(_last_name, paths)):
             found.insert(0, (statement, paths))
             names |= set(_names(statement))
     return found
@@ -169,7 +169,7 @@ class _Replaced(ast.NodeTransformer):
         return found
 
 
-def identifier(path: Path) -> str:
+def _last_name(path: Path) -> str:
     """The last name on the way that is no key of an entry."""
     return next(name for name in reversed(path) if not name.startswith("["))
 
