@@ -57,7 +57,8 @@ class Meters:
             yield batch
             waited.update(time.monotonic() - since)
             if number % every == 0:
-                print(" ".join(f"{name} {mean}" for name, mean in self.meters.items()), waited)
+                means = " ".join(f"{name} {mean}" for name, mean in self.meters.items())
+                print(f"{means} waited {waited} s")
             since = time.monotonic()
 
 
