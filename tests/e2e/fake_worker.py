@@ -39,6 +39,8 @@ class FakeWorker:
         self.rank = env.rank
         self.link = WorkerLink(env.endpoint, env.rank, env.incarnation)
         self.generation = 1
+        self.missed: View | None = None
+        """A view that came while an answer was awaited."""
 
     def say(self, text: str) -> None:
         # One write: lines of several workers must not mix.
@@ -52,6 +54,16 @@ class FakeWorker:
                 self.generation = message.generation
                 return message
         raise TimeoutError(f"rank {self.rank} saw no view {generation}")
+
+    def greet(self) -> None:
+        """Say hello, and wait for the answer. Said again, it tells that the coordinator has heard
+        all that was said before: calls of the store go another way, and overtake that.
+        """
+        pid, incarnation = os.getpid(), self.env.incarnation
+        self.link.send(Hello(rank=self.rank, incarnation=incarnation, pid=pid, torch="none"))
+        before, view = self.generation, self.wait_view(1)
+        if view.generation > before and self.rank in view.live:  # not yet reported to
+            self.generation, self.missed = before, view
 
     def store(self, op: str, key: str, *values: bytes, amount: int = 0, wait_s: float = 5) -> str:
         call = StoreCall(
@@ -74,11 +86,8 @@ class FakeWorker:
     # ------------------------------------------------------------------- actions
 
     def do_hello(self, _: str) -> None:
-        pid = os.getpid()
-        incarnation = self.env.incarnation
-        self.link.send(Hello(rank=self.rank, incarnation=incarnation, pid=pid, torch="none"))
-        self.wait_view(1)
-        self.say(f"hello {pid}")
+        self.greet()
+        self.say(f"hello {os.getpid()}")
 
     def do_topology(self, _: str) -> None:
         replicas = tuple((rank,) for rank in range(self.env.world_size))
@@ -94,6 +103,7 @@ class FakeWorker:
             reason="nothing is trained",
         )
         self.link.send(promised)
+        self.greet()
         self.say("topology")
 
     def do_view(self, generation: str) -> None:
@@ -106,11 +116,10 @@ class FakeWorker:
 
     def do_serve(self, key: str, *, trains: bool = False) -> None:
         """Stand at the commit point of step 0 in every view, until the end; read `key` in each."""
-        self.store("add", "serving", amount=1)  # who answers has heard what was said before
         self.say("serves")
         step = 0
         while True:
-            message = self.link.receive(LOOK_S)
+            message, self.missed = self.missed or self.link.receive(LOOK_S), None
             if trains:
                 self.do_commit(str(step))
                 self.say(f"commits {step}.")
@@ -192,7 +201,7 @@ class FakeWorker:
         self.say(f"add {self.store('add', key, amount=1)}")
 
     def do_meet(self, key: str) -> None:
-        """Go on when all ranks have come here: the coordinator has heard what they said before."""
+        """Go on when all ranks have come here."""
         count = int(self.store("add", key, amount=1).split()[-1])
         if count == self.env.world_size:
             self.store("set", f"{key}/all", b"come")

@@ -38,7 +38,7 @@ def test_who_stood_still_while_its_worker_did_the_last_of_its_part_has_not_faile
     launcher: Launcher, tmp_path: Path
 ) -> None:
     last = tmp_path / "last"
-    worker = f"1:hello topology add=serving say=serves await={last} farewell=0"
+    worker = f"1:hello topology say=serves await={last} farewell=0"
     nodes = Nodes(launcher, 2, "0:hello topology serve", worker)
     pid = int(nodes.launches[1].expect(r"rank 1: hello (\d+)")[1])
 
