@@ -89,7 +89,7 @@ def _html(material: Material) -> str:
     from recoverrun.reports.hang_stacks import hang_stacks  # Each export loads its own parts.
     from recoverrun.reports.html_page import html_page
 
-    stacks = hang_stacks(*material.run_dirs, since=material.facts.began)
+    stacks = hang_stacks(*material.run_dirs, run=material.facts.folder)
     return html_page(material.found, material.facts, stacks, material.utc_offset_s)
 
 

@@ -320,7 +320,7 @@ class Agent:
             start=start,
             station=self._station,
             router=self._private_socket.router,
-            run_dir=self._folder.path,
+            run=self._folder,
             private=self._private,
             keeper=self._bystanders.begin(self._config, start, self._station, self.recorder.record),
             record=self.recorder.record,

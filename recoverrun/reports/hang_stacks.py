@@ -1,4 +1,8 @@
-"""The stacks that launchers have left of ranks that stood still, from the run directory."""
+"""The stacks that launchers have left of ranks that stood still, from the run directory.
+
+The first line of each file names its run: several runs may have had the directory, one after
+another, and their clocks tell nothing, as those may have been set.
+"""
 
 import os
 import re
@@ -27,26 +31,26 @@ class HangStack:
     path: Path
 
 
-def hang_stacks(*run_dirs: Path, since: float = 0.0) -> tuple[HangStack, ...]:
-    """The stacks of all hangs that were kept, the newest hang first; at most `FILES`.
+def heading(run: str) -> str:
+    """The first line of a file with stacks of the run of this name."""
+    return f"run {run}\n"
 
-    Those from before the instant `since` are of an earlier run in the same directory.
-    """
-    found = [stack for place in run_dirs for stack in _below(place / "hangs", since)]
+
+def hang_stacks(*run_dirs: Path, run: str) -> tuple[HangStack, ...]:
+    """The stacks of all hangs of `run` that were kept, the newest hang first; at most `FILES`."""
+    found = [stack for place in run_dirs for stack in _below(place / "hangs", heading(run))]
     found.sort(key=lambda stack: (-stack.hang, stack.rank))
     return tuple(found[:FILES])
 
 
-def _below(folder: Path, since: float) -> Iterator[HangStack]:
+def _below(folder: Path, first: str) -> Iterator[HangStack]:
     for path in sorted(folder.glob("*/rank*.stack")):
         match, hang = _NAME.fullmatch(path.name), path.parent.name
         if match is None or not hang.isdecimal() or len(hang) > 9:
             continue
-        if _written_at(path) < since:
-            continue
         text = read_text(path, MOST_BYTES)
-        if text:
-            text = _script_first(text)
+        if text.startswith(first) and text != first:
+            text = _script_first(text.removeprefix(first))
             yield HangStack(hang=int(hang), rank=int(match[1]), text=text, path=path)
 
 
@@ -55,13 +59,6 @@ def _script_first(text: str) -> str:
     head, *threads = _THREAD.split(text)
     ends = [thread.rstrip("\n") for thread in sorted(threads, key=lambda one: _DUMPER in one)]
     return head + "\n\n".join(ends) + "\n" if threads else text
-
-
-def _written_at(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def read_text(path: Path, most: int, *, tail: bool = False) -> str:

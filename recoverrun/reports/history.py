@@ -26,6 +26,7 @@ class History:
     """The happenings of a run, in the order of the journal."""
 
     run_id: str = ""
+    folder: str = ""  # the name of the run, within which all nodes have theirs
     argv: tuple[str, ...] = ()
     world_size: int = 0
     nnodes: int = 0
@@ -146,6 +147,7 @@ def recovery_of(facts: History, loss: Loss) -> Recovery | None:
 def _run_start(facts: History, entry: Entry) -> None:
     argv = entry.fields.get("argv")
     facts.run_id = facts.run_id or entry.text("run_id")
+    facts.folder = facts.folder or entry.text("folder") or entry.text("run_id")
     facts.argv = facts.argv or tuple(str(word) for word in (argv if isinstance(argv, list) else []))
     facts.world_size = max(facts.world_size, entry.integer("world_size", 0))
     facts.nnodes = max(facts.nnodes, entry.integer("nnodes", 0))

@@ -172,11 +172,11 @@ class Follower:
     def stacks(self, status: Status) -> tuple[HangStack, ...]:
         """The stacks of ranks that stood still in the run of `status`."""
         if self._remote is None:
-            return hang_stacks(self.run_dir, since=status.began)
+            return hang_stacks(self.run_dir, run=self._run)
         if not self._remote.stacks:
             self._remote.stacks = True
             self._remote.fetch()
-        return hang_stacks(self.run_dir)  # of this run; when they were copied says nothing
+        return hang_stacks(self.run_dir, run=self._run)
 
 
 def follow(follower: Follower, console: Console) -> int:

@@ -8,7 +8,6 @@ left without an answer and asks again. One that still asks as the launcher ends 
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,7 +43,6 @@ class JournalDesk:
         self._folder = folder
         self._connections = connections
         self._calls: BlockingCalls[Envelope] = BlockingCalls(station)
-        self._began = time.time()  # older stacks are of an earlier run in the same directory
         self._readers: dict[str, tuple[JournalCall, float]] = {}  # the last call of each, when
 
     def hear(self, sender: str, message: Message, now: float) -> bool:
@@ -55,11 +53,12 @@ class JournalDesk:
         self._readers[sender] = message, now
         if len(self._readers) > READERS_MOST:
             del self._readers[next(iter(self._readers))]
-        tell, run_dir, since = self._teller(sender, message.serial), self._folder.made, self._began
+        tell, run_dir = self._teller(sender, message.serial), self._folder.made
+        stacks_of = self._folder.name if message.stacks else None
 
         def answer() -> Envelope:
             have = dict(message.have)
-            return tell(following(run_dir, have, stacks=message.stacks, since=since))
+            return tell(following(run_dir, have, stacks_of=stacks_of))
 
         self._calls.ask(answer)
         return True
@@ -105,10 +104,10 @@ UNASKED = 0
 
 
 def following(
-    run_dir: Path | None, have: Mapping[str, int], *, stacks: bool = False, since: float = 0.0
+    run_dir: Path | None, have: Mapping[str, int], *, stacks_of: str | None = None
 ) -> Piece:
-    """The next piece of the first file that holds more than `have`: of a journal, else of `stacks`
-    that were written after `since`. A file that cannot be read is as one that holds nothing.
+    """The next piece of the first file that holds more than `have`: of a journal, else of stacks of
+    the run `stacks_of`. A file that cannot be read is as one that holds nothing.
     """
     if run_dir is None:
         return NOTHING
@@ -120,7 +119,7 @@ def following(
         data = _read(run_dir / name, start) if start >= 0 else b""
         if data:
             return name, start, data
-    for stack in hang_stacks(run_dir, since=since) if stacks else ():
+    for stack in hang_stacks(run_dir, run=stacks_of) if stacks_of is not None else ():
         name = f"hangs/{stack.hang}/rank{stack.rank}.stack"
         start = have.get(name, 0)
         data = _read(stack.path, start)[: MOST_BYTES - start] if 0 <= start < MOST_BYTES else b""

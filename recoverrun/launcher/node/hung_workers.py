@@ -17,6 +17,7 @@ from recoverrun.launcher.node import py_spy
 from recoverrun.launcher.node.progress_watch import ProgressWatch, state_of
 from recoverrun.launcher.node.supervisor import EndOrder, KillOrder
 from recoverrun.launcher.node.worker_messages import Worker
+from recoverrun.reports.hang_stacks import heading
 from rendezvous.membership.hang_evidence import STOPPED
 from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.incarnations import birth_of
@@ -56,16 +57,17 @@ class _Deferred:
 
 
 class HungWorkers:
-    """The hung workers of one node; `workers` by rank. `spy` is the path of py-spy, "" for none;
-    None: the one on PATH.
+    """The hung workers of one node; `workers` by rank. `run` is the name of the run. `spy` is the
+    path of py-spy, "" for none; None: the one on PATH.
     """
 
     def __init__(
-        self, workers: Mapping[int, Worker], run_dir: Path, spy: str | None = None
+        self, workers: Mapping[int, Worker], run_dir: Path, run: str, spy: str | None = None
     ) -> None:
         self.watch = ProgressWatch(workers)
         self._workers = workers
         self._folder = run_dir / "hangs"
+        self._heading = heading(run).encode()
         self._spy = py_spy.find() if spy is None else spy
         self._hang = 0
         self._deferred: list[_Deferred] = []
@@ -149,7 +151,8 @@ class HungWorkers:
 
     def _keep(self, worker: Worker, hang: int, *sources: str) -> None:
         """Copy stacks to the run directory: in a thread, as a disk may stall, or not at all."""
-        begin_thread(COPIES, _copy, sources, self._folder, hang, worker.rank)
+        file = f"rank{worker.rank}.stack"
+        begin_thread(COPIES, _copy, self._heading, sources, self._folder, hang, file)
 
 
 def _without(kill: Kill, rank: int) -> Kill:
@@ -164,11 +167,11 @@ def spied_beside(context: str) -> str:
     return f"{context}.spied"
 
 
-def _copy(sources: Sequence[str], folder: Path, hang: int, rank: int) -> None:
+def _copy(first: bytes, sources: Sequence[str], folder: Path, hang: int, file: str) -> None:
     with suppress(OSError):  # Evidence that cannot be kept must not keep a job from going on.
         here = folder / str(hang)
         if not here.exists():
             here.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(folder / str(hang - KEPT), ignore_errors=True)
         known = [Path(source).read_bytes() for source in sources if Path(source).exists()]
-        (here / f"rank{rank}.stack").write_bytes(b"".join(known))
+        (here / file).write_bytes(b"".join((first, *known)))

@@ -7,7 +7,6 @@ worker but what it says about itself, and nothing at all after its end.
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, Signals
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ from recoverrun.launcher.output.error_file import NONE, LastWords, last_words
 from recoverrun.launcher.output.log_files import LogTree, Outlets
 from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
+from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol import shared_memory
 from rendezvous.protocol.arrival_messages import Held, StartAgain
 from rendezvous.protocol.context_copies import packed
@@ -93,15 +93,15 @@ class LocalWorkers:
         start: Start,
         station: Station,
         router: Router,
-        run_dir: Path,
+        run: RunFolder,
         private: PrivateDir,
         record: Callable[[Record], None],
         logs: LogTree,
         inherited: Mapping[str, str],
         keeper: "NodeSnapshots | None" = None,
     ) -> None:
-        """`inherited` is the environment that workers get, before what is their own; `keeper` is
-        that of their snapshots.
+        """`run` is the directory of the run, which exists; `inherited` the environment that
+        workers get, before what is their own; `keeper` that of their snapshots.
         """
         self._config = config
         self._station = station
@@ -114,18 +114,18 @@ class LocalWorkers:
         self.processes = Processes(self._spares)
         self._workers: Mapping[int, Worker] = self.processes.newest
         self._messages = WorkerMessages(router, self._workers, record)
-        self._hangs = HungWorkers(self._workers, run_dir)
+        self._hangs = HungWorkers(self._workers, run.path, run.name)
         self._by_pidfd: dict[int, Worker] = {}
         self.left: Leave | None = None
         self._keeper = keeper
         if keeper is not None:
             keeper.begin(start)
         folder = logs.attempt(start.restarts)
-        self._outlets = Outlets(config=config, folder=folder, run_dir=run_dir, node=self._node)
+        self._outlets = Outlets(config=config, folder=folder, run_dir=run.path, node=self._node)
         self._beginnings = Beginnings(
             config=config,
             start=start,
-            run_dir=run_dir,
+            run_dir=run.path,
             private=private,
             outlets=self._outlets,
             spares=self._spares,

@@ -1,7 +1,6 @@
 """The output of `status` where there is no terminal."""
 
 import json
-import os
 from pathlib import Path
 
 import typer
@@ -34,10 +33,9 @@ def test_stacks_of_an_earlier_run_in_the_same_directory_are_not_shown(tmp_path: 
     journals.live(tmp_path)
     follower = status_command.Follower(tmp_path)
     status = follower.read()
-    for hang, written_at in ((1, status.began - 60.0), (2, status.began + 60.0)):
+    for hang, name in ((1, "earlier"), (2, "tiny-hsdp")):
         kept = tmp_path / "hangs" / str(hang) / "rank1.stack"
         kept.parent.mkdir(parents=True)
-        kept.write_text("stands in a lock")
-        os.utime(kept, (written_at, written_at))
+        kept.write_text(f"run {name}\nstands in a lock")
 
     assert [stack.hang for stack in follower.stacks(status)] == [2]

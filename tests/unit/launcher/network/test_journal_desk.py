@@ -32,16 +32,15 @@ def test_journals_come_piece_by_piece_and_then_nothing(
 def test_stacks_of_ranks_that_stood_still_are_told_where_they_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "hangs" / "3").mkdir(parents=True)
     stack = tmp_path / "hangs" / "3" / "rank1.stack"
-    stack.write_bytes(b"File x")
+    stack.write_bytes(b"run a/b\nFile x")
     (tmp_path / "hangs" / "3" / "standing.json").write_bytes(b"no stack")
-    os.utime(stack, (100.0, 100.0))
     name = "hangs/3/rank1.stack"
 
     assert following(tmp_path, {}) == NOTHING
-    assert following(tmp_path, {}, stacks=True) == (name, 0, b"File x")
-    assert following(tmp_path, {name: 5}, stacks=True) == (name, 5, b"x")
-    assert following(tmp_path, {name: 6}, stacks=True) == NOTHING
-    assert following(tmp_path, {}, stacks=True, since=101.0) == NOTHING  # of an earlier run
+    assert following(tmp_path, {}, stacks_of="a/b") == (name, 0, b"run a/b\nFile x")
+    assert following(tmp_path, {name: 13}, stacks_of="a/b") == (name, 13, b"x")
+    assert following(tmp_path, {name: 14}, stacks_of="a/b") == NOTHING
+    assert following(tmp_path, {}, stacks_of="a/c") == NOTHING
 
 
 def test_nothing_else_is_told(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from recoverrun.launcher.network.journal_desk import JournalDesk
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.network.remote_journals import RemoteJournals
 from recoverrun.launcher.output.run_folder import RunFolder
+from recoverrun.reports.hang_stacks import heading
 from rendezvous.transport.station import Station
 
 PATIENCE_S = 30.0
@@ -98,14 +99,15 @@ def test_a_reader_is_told_the_end_of_a_launcher_that_it_never_asked_for(
 
 def test_stacks_are_fetched_once_they_are_wanted(job: tuple[Launcher, RemoteJournals]) -> None:
     launcher, remote = job
-    launcher.write("hangs/2/rank1.stack", b"File")
+    stacks = heading("train/stamp").encode() + b"File"
+    launcher.write("hangs/2/rank1.stack", stacks)
 
     remote.fetch()
     assert not (remote.directory / "hangs").exists()
 
     remote.stacks = True
     remote.fetch()
-    assert (remote.directory / "hangs" / "2" / "rank1.stack").read_bytes() == b"File"
+    assert (remote.directory / "hangs" / "2" / "rank1.stack").read_bytes() == stacks
 
 
 def test_a_launcher_is_found_by_the_port_of_an_endpoint_where_nobody_listens(

@@ -55,7 +55,7 @@ class Node:
         self.worker = Worker(
             rank=1, incarnation=0, child=Child(self.process), context=context, error_file=""
         )
-        self.hung = HungWorkers({1: self.worker}, folder)
+        self.hung = HungWorkers({1: self.worker}, folder, "run")
 
     def line(self) -> bytes:
         assert self.process.stdout is not None
@@ -118,7 +118,7 @@ def test_what_py_spy_reads_is_kept_also_of_a_stopped_process(node: Node, tmp_pat
     program = tmp_path / "py-spy"
     program.write_text('#!/bin/sh\necho "asked: $*"\n')
     program.chmod(0o755)
-    node.hung = HungWorkers({1: node.worker}, node.run_dir, spy=str(program))
+    node.hung = HungWorkers({1: node.worker}, node.run_dir, "run", spy=str(program))
     node.hung.inspect(Inspect(hang=3, look=1, ranks=(1,), stacks=True))
     os.kill(node.process.pid, signal.SIGSTOP)
     os.waitpid(node.process.pid, os.WUNTRACED)
@@ -138,7 +138,7 @@ def test_a_py_spy_that_does_not_answer_is_not_waited_for_long(node: Node, tmp_pa
     both = os.open(pipe, os.O_RDWR)
     program.write_text(f"#!/bin/sh\nread answer < {pipe}\n")
     program.chmod(0o755)
-    node.hung = HungWorkers({1: node.worker}, node.run_dir, spy=str(program))
+    node.hung = HungWorkers({1: node.worker}, node.run_dir, "run", spy=str(program))
     node.hung.inspect(Inspect(hang=3, look=1, ranks=(1,), stacks=True))
 
     assert node.hung.defers(KILL, 10.0)
@@ -185,7 +185,7 @@ def test_the_newest_suspicions_keep_their_stacks(node: Node) -> None:
         _copied()
 
     assert sorted(path.name for path in (node.run_dir / "hangs").iterdir()) == ["2", str(KEPT + 1)]
-    assert (node.run_dir / "hangs" / "2" / "rank1.stack").read_text() == "a stack"
+    assert (node.run_dir / "hangs" / "2" / "rank1.stack").read_text() == "run run\na stack"
 
 
 def test_one_that_is_being_ended_shows_nothing_more(node: Node) -> None:

@@ -107,7 +107,7 @@ class Node:
             ),
             station=self.station,
             router=self.router,
-            run_dir=run_folder.path,
+            run=run_folder,
             private=self.private,
             record=self.records.append,
             logs=LogTree(config, run_folder),
