@@ -3,7 +3,8 @@
 A directory that is used again keeps what was written there before, and a launcher appends to the
 file of its predecessor. All launchers of a run write the same `folder` into their `run.start`: a
 name that the run's first coordinator has made, which no other run has. So a launcher that takes
-part again continues its run, and one that begins another run begins anew.
+part again continues its run, and one that begins another run begins anew. Which run came later is
+told by the order in a file: clocks are set.
 
 A launcher that was never let in writes a start, too, without a rank. It is a run of its own only
 where none is under way: one that has begun and not ended is what people ask for.
@@ -34,6 +35,7 @@ class _Run:
     """One run, as far as it is known: its beginning, its latest end, if it was formed."""
 
     began: float
+    place: int = 0  # after so many others in the same file
     formed: bool = False
     ended: float = math.inf
 
@@ -63,10 +65,12 @@ class NewestRun:
 
     def _run_of(self, file: str, line: Line) -> str:
         if line.event == "run.start":
-            name = line.text("folder") or line.text("run_id")
+            before, name = self._at.get(file, ""), line.text("folder") or line.text("run_id")
             self._at[file] = name
             if name:
                 run = self._runs.setdefault(name, _Run(line.ts))
+                if before and before != name:
+                    run.place = max(run.place, self._runs[before].place + 1)
                 run.began = min(run.began, line.ts)
                 run.formed |= line.integer("world_size") != 0
         at = self._at.get(file, "")
@@ -76,7 +80,7 @@ class NewestRun:
         return at
 
     def _newest(self) -> str:
-        by_age = sorted(self._runs.items(), key=lambda item: (item[1].began, item[0]))
+        by_age = sorted(self._runs.items(), key=lambda one: (one[1].place, one[1].began, one[0]))
         newest = ""
         for name, run in by_age:
             if not newest or run.formed or run.began > self._runs[newest].ended:

@@ -43,6 +43,18 @@ def test_of_two_runs_the_second_is_read(tmp_path: Path) -> None:
     assert (told(log.entries), log.earlier) == (["t/2", "new"], 1)
 
 
+def test_a_clock_that_was_set_back_hides_no_run(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    begins(story, "t/1")
+    note(story, "old")
+    ends(story)
+    story.wait(-3600.0)
+    begins(story, "t/2")
+    note(story, "new")
+
+    assert told(read_run(story.close()).entries) == ["t/2", "new"]
+
+
 def test_a_node_of_an_earlier_run_alone_is_no_part_of_the_next(tmp_path: Path) -> None:
     story = Story(tmp_path)
     begins(story, "t/1", "a", "b")
