@@ -28,7 +28,7 @@ from rendezvous.coordinator.job_events import Received as Received
 from rendezvous.coordinator.job_events import Resumed as Resumed
 from rendezvous.coordinator.job_events import Stopping as Stopping
 from rendezvous.coordinator.job_events import Tick as Tick
-from rendezvous.coordinator.losses import Loss, code_of
+from rendezvous.coordinator.losses import Loss, cause_of, code_of
 from rendezvous.coordinator.notices import Notices
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.coordinator.way_parts import parts
@@ -240,7 +240,7 @@ class Coordinator(Generations):
         if exited.code == 0:  # perhaps without hooks that could say farewell
             return self._finish(rank, -1, FIRST_GENERATION)
         if rank in self.members.finished:
-            reason = f"failed after its script had ended (code {exited.code})"
+            reason = f"{cause_of(exited)} after its script had ended"
             if exited.ours:
                 reason = "did not end after its script, and recoverrun ended it"
             return [Record("notice.give", reason, {"rank": rank}), *self._done()]

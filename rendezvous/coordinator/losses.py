@@ -51,7 +51,7 @@ class Loss:
             failed_at=now - max(0.0, exited.age_s),
             detected_s=exited.detected_s,
             error=exited.error,
-            reason=f"rank {exited.rank} {_cause(exited)}",
+            reason=f"rank {exited.rank} {cause_of(exited)}",
             node=exited.node,
         )
 
@@ -239,7 +239,8 @@ def exit_code(code: int) -> int:
     return code if 0 < code < CODE_LIMIT else 1
 
 
-def _cause(exited: Exited) -> str:
+def cause_of(exited: Exited) -> str:
+    """The end of a worker, as words behind its name."""
     if exited.code < 0:
         # No colon: what stands behind one is an exception, which a script may raise everywhere.
         return f"was ended by signal {-exited.code}" + " (out of memory)" * exited.starved

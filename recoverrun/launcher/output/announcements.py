@@ -215,7 +215,7 @@ def _node_loss(record: Record) -> str:
 
 def announcement(record: Record, ascii_only: bool = False) -> str:
     """The line for the console, or "" for what only the journal needs to know."""
-    line = _line(record)
+    line = named_signals(_line(record))
     return sanitize(line.translate(PLAIN) if ascii_only else line)
 
 

@@ -65,6 +65,13 @@ def test_what_only_the_journal_needs_stays_there() -> None:
     assert announcement(Record("worker.spawn", "rank 0", {"rank": 0})) == ""
 
 
+def test_who_is_killed_after_its_script_is_told_by_the_signals_name() -> None:
+    words = "was ended by signal 9 after its script had ended"
+    record = Record("notice.give", words, {"rank": 2})
+
+    assert announcement(record) == "! rank 2: was killed by SIGKILL after its script had ended"
+
+
 def test_how_often_snapshots_are_taken_is_no_warning() -> None:
     words = "a snapshot every 12 steps: one costs 2.0 ms, a step 20.1"
 

@@ -56,7 +56,7 @@ def test_who_fails_after_its_script_is_told_from_who_did_not_end_and_was_ended()
     ]
 
     assert said == [
-        "failed after its script had ended (code -15)",
+        "was ended by signal 15 after its script had ended",
         "did not end after its script, and recoverrun ended it",
     ]
 
