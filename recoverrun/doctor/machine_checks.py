@@ -1,5 +1,6 @@
 """Checks of what a machine gives a run: memory, limits, torch, the run directory."""
 
+import math
 from collections.abc import Iterator
 
 from recoverrun.doctor.findings import Finding, error, ok, warning
@@ -32,16 +33,23 @@ def shared_memory(facts: NodeFacts) -> Iterator[Finding]:
         yield ok("shm", found)
 
 
+def _launcher_files(facts: NodeFacts) -> Iterator[Finding]:
+    """An error where a run would refuse to start, a warning where it would warn."""
+    # The hard limit, which a user cannot raise: launchers raise the soft one to it themselves.
+    most = math.inf if facts.open_files == UNLIMITED else facts.open_files
+    alone, own = launcher_needs(facts.nproc, 1), launcher_needs(facts.nproc, facts.nnodes)
+    mend = "docker run --ulimit nofile=65536; systemd: LimitNOFILE=65536; root: ulimit -Hn 65536"
+    if most < alone:
+        found = f"{most} open files are allowed at most, a launcher needs {own}"
+        yield error("limits", found, "launchers cannot work", mend)
+    elif most < own:
+        found = f"{most} open files are allowed at most, among {facts.nnodes} nodes a launcher"
+        yield warning("limits", f"{found} needs {own}", "nodes may not reach each other", mend)
+
+
 def limits(facts: NodeFacts) -> Iterator[Finding]:
-    need, ranks = launcher_needs(facts.nproc, facts.nnodes), facts.nproc * facts.nnodes
-    if facts.open_files != UNLIMITED and facts.open_files < need:
-        # The hard limit, which a user cannot raise: launchers raise the soft one to it themselves.
-        found = f"{facts.open_files} open files are allowed at most, a launcher needs {need}"
-        breaks = "launchers cannot work, or not connect to each other"
-        mend = (
-            "docker run --ulimit nofile=65536; systemd: LimitNOFILE=65536; root: ulimit -Hn 65536"
-        )
-        yield error("limits", found, breaks, mend)
+    yield from _launcher_files(facts)
+    ranks = facts.nproc * facts.nnodes
     need = worker_needs(ranks)
     if facts.worker_files != UNLIMITED and facts.worker_files < need:
         found = f"workers may have {facts.worker_files} open files, among {ranks} each needs {need}"

@@ -68,6 +68,7 @@ WARNINGS: list[tuple[str, dict[str, Any], str]] = [
     ("scheduler", {**SLURM, "batch_script": ""}, "cannot be read"),
     ("scheduler", {"scheduler": "systemd", "oom_policy": "stop"}, "OOMPolicy=stop"),
     ("shm", {"shm_free_bytes": 500 << 20}, "500 MiB free"),
+    ("limits", {"open_files": 77}, "77 open files are allowed at most, among 3 nodes a launcher"),
     ("limits", {"worker_files": 40}, "workers may have 40 open files"),
     ("limits", {"processes": 1000}, "1000 processes"),
     ("limits", {"core_pattern": "core"}, "writes a core file"),
