@@ -166,6 +166,13 @@ class Watch:
         gone = {loss.slot for loss in facts.losses if loss.attempt == facts.attempt}
         return frozenset(facts.slots) - gone
 
+    def _of(self) -> int:
+        """The steps that there will be, 0 unknown. A script that ended well had no more to do, if
+        its loops might have gone on.
+        """
+        planned = self.facts.time.script.of if self.facts.exit_code != 0 else 0
+        return self.steps or max(0, planned)
+
     def status(self, now: float, utc_offset_s: int = 0) -> Status:
         facts = self.facts
         newest = facts.commits[-1] if facts.commits else None
@@ -174,7 +181,7 @@ class Watch:
         middle = goodput.usual_us / 1000
         live = self._live()
         recoveries = figures.recoveries(facts)
-        of = self.steps or max(0, facts.time.script.of)
+        of = self._of()
         tally = self._tally()
         return Status(
             now=now,

@@ -70,6 +70,21 @@ def test_a_run_that_goes_beyond_what_was_said_is_complete(tmp_path: Path) -> Non
     assert "step 20 of 10 (100.0 %)" in plain_lines(_of(tmp_path, 10))[0]
 
 
+@pytest.mark.parametrize(("code", "of"), [(0, 0), (1, 100)])
+def test_a_script_that_ended_well_before_its_loop_had_no_more_steps_to_do(
+    tmp_path: Path, code: int, of: int
+) -> None:
+    story = journals.two_steps(tmp_path)
+    planned = {"promise": "exact-samples", "microbatches": 4, "script_step": 0, "script_steps": 100}
+    story.write("promise.state", "", **planned)
+    assert status_of(read_run(tmp_path), journals.WALL).of == 100
+
+    story.end(code)
+    story.close()
+
+    assert status_of(read_run(tmp_path), journals.WALL).of == of
+
+
 def test_events_name_signals_as_the_console_does(tmp_path: Path) -> None:
     story = journals.two_steps(tmp_path)
     story.lose(1, 3, "rank 3 was ended by signal 9")
