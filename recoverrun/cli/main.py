@@ -26,6 +26,12 @@ def main() -> None:
         # `recoverrun ... | head`: the reader has seen enough, which is no error of anybody.
         _give_up(sys.stdout)
         code = ExitCode.FAILED
+    except OSError as error:
+        if not _is_refused(sys.stdout):
+            raise
+        _give_up(sys.stdout)
+        _tell(f"the output cannot be written: {error.strerror}")
+        code = ExitCode.FAILED
     sys.exit(code)
 
 
@@ -47,6 +53,16 @@ def _tell(words: str) -> None:
         print(f"recoverrun: {words}", file=sys.stderr, flush=True)
     except BrokenPipeError:
         _give_up(sys.stderr)
+
+
+def _is_refused(stream: TextIO | None) -> bool:
+    """True if nothing more can be printed there, as on a disk that is full."""
+    try:
+        if stream is not None:
+            os.write(stream.fileno(), b"\n")
+    except OSError:
+        return True
+    return False
 
 
 def _give_up(stream: TextIO) -> None:

@@ -134,6 +134,21 @@ def test_that_nobody_reads_an_error_changes_no_exit_code(line: str, code: int) -
     assert done.returncode == code
 
 
+@pytest.mark.parametrize("arguments", [["--version", "--json"], ["--help"], ["runs"]])
+def test_an_output_for_which_there_is_no_room_is_one_sentence(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "recoverrun", *arguments]
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=env, stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+
+    words = b"recoverrun: the output cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, words)
+
+
 # A Ctrl-C comes while the launcher's own code is imported.
 INTERRUPTED = """
 import os, signal, sys
