@@ -120,10 +120,10 @@ def expand(
         elif not _PACE.fullmatch(entry):
             kills.append(_kill(entry))
     for kill in kills:
-        if kill.rank >= world or kill.step >= steps:
-            raise ScheduleError(
-                f"{render((kill,))} is outside of this run: {world} ranks, {steps} steps"
-            )
+        for number, all_of_them, name in ((kill.rank, world, "rank"), (kill.step, steps, "step")):
+            if number >= all_of_them:
+                last = f"the last {name} of this run is {all_of_them - 1}"
+                raise ScheduleError(f"{render((kill,))} is outside of this run: {last}")
     return tuple(kills)
 
 

@@ -307,7 +307,7 @@ def test_kills_at_random_are_those_of_their_seed() -> None:
     [
         ("", 0, 40, "give one of them, for example --kill"),
         ("", 1, 0, "need --steps"),
-        ("r9@step:3:vote", 0, 40, "outside of this run"),
+        ("r9@step:3:vote", 0, 40, "outside of this run: the last rank of this run is "),
         ("r1@step:3:lunch", 0, 40, "a phase is one of"),
     ],
 )
