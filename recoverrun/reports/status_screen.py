@@ -148,6 +148,8 @@ def _silence(status: Status, signs: Glyphs) -> Text:
 def silence(status: Status) -> str:
     """The possible meaning of silence in the journal."""
     why = "the job hangs, or its launcher is gone"
+    if status.phase == "starting":  # Imports, data and compilers take their time.
+        why = "its script has not come to a step yet, or its launcher is gone"
     if status.cut_off:
         why = "the disk took none; nothing is known of the job since"
     return f"no record for {span(status.silent_s)}: {why}"

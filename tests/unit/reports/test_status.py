@@ -70,6 +70,22 @@ def test_a_run_that_goes_beyond_what_was_said_is_complete(tmp_path: Path) -> Non
     assert "step 20 of 10 (100.0 %)" in plain_lines(_of(tmp_path, 10))[0]
 
 
+def test_silence_before_the_first_step_is_not_called_a_hang(tmp_path: Path) -> None:
+    story = journals.Story(tmp_path)
+    story.write("run.start", "a run", run_id="r", argv=["t.py"], world_size=2, nnodes=1,
+                version="1", inject="")  # fmt: skip
+    story.close()
+    log = read_run(tmp_path)
+    newest = max(entry.ts for entry in log.entries)
+
+    (said,) = [one for one in plain_lines(status_of(log, newest + 60)) if "silence" in one]
+
+    assert said == (
+        "silence: no record for 1m 00s: "
+        "its script has not come to a step yet, or its launcher is gone"
+    )
+
+
 @pytest.mark.parametrize(("code", "of"), [(0, 0), (1, 100)])
 def test_a_script_that_ended_well_before_its_loop_had_no_more_steps_to_do(
     tmp_path: Path, code: int, of: int
