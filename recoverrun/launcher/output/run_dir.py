@@ -65,6 +65,8 @@ def make_run_dir(run_dir: Path | None, name: str, stamp: str, *, shared: bool = 
         raise RecoverrunError(f"run directory: {error}", ExitCode.USAGE) from error
     except OSError as error:
         why = f"{error.strerror or error} ({error.filename})"
+        if isinstance(error, FileExistsError) and not os.path.isdir(error.filename):
+            why = f"{error.filename} is no directory"
         raise RecoverrunError(f"no run directory {path}: {why}", ExitCode.USAGE) from error
     return path.absolute()
 

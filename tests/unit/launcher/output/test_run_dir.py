@@ -24,6 +24,13 @@ def test_a_run_has_a_directory_of_its_own_and_a_link(
     assert (tmp_path / "runs/train/latest").resolve() == second
 
 
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(RecoverrunError, match=f"no run directory .*: {tmp_path}/file is no dir"):
+        run_dir.make_run_dir(tmp_path / "file" / "run", "train", "1-1")
+
+
 def test_two_runs_of_one_moment_have_two_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
