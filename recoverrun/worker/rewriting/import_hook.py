@@ -20,7 +20,7 @@ from recoverrun.worker.analysis.call_graph import BackwardNames, identifiers_in
 from recoverrun.worker.analysis.changed_names import changed_names
 from recoverrun.worker.analysis.module_graph import imported_exports, imported_packages
 from recoverrun.worker.analysis.project_findings import Findings
-from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.rank_conditions import may_ask_for_rank
 from recoverrun.worker.analysis.syntax_trees import gc_paused
 from recoverrun.worker.instrumentation import NO_CHANGES, RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
@@ -31,7 +31,7 @@ from recoverrun.worker.rewriting.project_analysis import ProjectAnalysis
 
 NO_HINTS = TrainingHints()
 
-YIELDS = re.compile(rb"\byield\b")
+YIELDS = re.compile(rb"yield(?<!\wyield)\b")  # begins with a plain word: that is found fast
 
 
 @dataclass(slots=True)
@@ -59,14 +59,16 @@ class Instrumenter:
         findings = analysis.findings()
         trained = {path for path, leads in findings.leading.items() if leads}
         own = not trained.isdisjoint(found.sources)
-        known = hints.packages & imported_packages(texts)  # they train by loops of their own
+        unknown = found.holds_backward() and not own
+        if unknown and hints.packages & imported_packages(texts):
+            unknown = False  # these train by loops of their own
         return cls(
             runtime,
             found.project,
             found.trainers(trained),
             analysis,
             findings,
-            unknown=found.holds_backward() and not (own or known),
+            unknown=unknown,
         )
 
     def code(
@@ -84,8 +86,7 @@ class Instrumenter:
     def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
         leads = self._leads(path, data, training)
         exports = imported_exports(data, self.findings.exports)
-        words = (YIELDS.search(data), RANK_WORDS.search(data))
-        asks = bool(exports) or any(word is not None for word in words)
+        asks = bool(exports) or YIELDS.search(data) is not None or may_ask_for_rank(data)
         if not leads and not asks:
             return None
         if self.analysis.is_unchanged(path, data, training):

@@ -12,7 +12,12 @@ from types import CodeType
 
 from recoverrun.worker.analysis.call_graph import BackwardCalls, BackwardNames
 from recoverrun.worker.analysis.liveness import liveness_of
-from recoverrun.worker.analysis.rank_conditions import NO_EXPORTS, RANK_WORDS, BoundNames, Exports
+from recoverrun.worker.analysis.rank_conditions import (
+    NO_EXPORTS,
+    BoundNames,
+    Exports,
+    may_ask_for_rank,
+)
 from recoverrun.worker.analysis.rank_conditions import bound_names as rank_names
 from recoverrun.worker.analysis.scopes import bound_by, bound_names, scope_nodes
 from recoverrun.worker.analysis.suspensions import suspensions_in
@@ -81,7 +86,7 @@ def instrument(
         if taken:
             name = min(taken)
             raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
-    asks = bool(exports) or text is None or RANK_WORDS.search(text) is not None
+    asks = bool(exports) or text is None or may_ask_for_rank(text)
     bound = rank_names(tree, exports) if asks else None
     calls = backward_names.calls_in(tree)
     rewriter = _Rewriter(filename, calls, _future_flags(tree), bound)

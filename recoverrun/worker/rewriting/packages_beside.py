@@ -16,7 +16,13 @@ from dataclasses import dataclass
 
 from recoverrun.worker import own_files
 from recoverrun.worker.analysis.module_graph import importable_from, imported_packages
-from recoverrun.worker.rewriting.project import Project, is_installation, python_files, small_file
+from recoverrun.worker.rewriting.project import (
+    Project,
+    is_installation,
+    python_files,
+    small_file,
+    with_real_paths,
+)
 
 PACKAGE_FILES = 1000
 """Files of an installed package that are searched."""
@@ -38,13 +44,13 @@ class Scan:
             path: text
             for texts in self.installed.values()
             for path, text in texts.items()
-            if whole or _TRAINS.search(text) is not None
+            if whole or _trains(text)
         }
         return files | self.sources
 
     def holds_backward(self) -> bool:
         """True if there is a backward in one of them."""
-        return bool(self.installed) or any(map(_TRAINS.search, self.sources.values()))
+        return bool(self.installed) or any(map(_trains, self.sources.values()))
 
     def trainers(self, trained: Collection[str]) -> Project:
         """Return the installed packages that hold a file which is `trained` in."""
@@ -78,6 +84,11 @@ def scan(project: Project, known: Collection[str] = ()) -> Scan:
         project = project.extended(roots)
 
 
+def _trains(text: bytes) -> bool:
+    """True if a source calls a backward. The plain word is found fast, and most have none."""
+    return b"backward" in text and _TRAINS.search(text) is not None
+
+
 def _places(name: str) -> Iterator[str]:
     """Yield the folders of a package, or the file of a module."""
     try:
@@ -96,8 +107,10 @@ def _trained_in(path: str) -> dict[str, dict[str, bytes]]:
     """Return the files of an installed package or module if there is a backward in one of them."""
     paths = python_files(path) if os.path.isdir(path) else iter([path])
     texts = {
-        os.path.realpath(one): text
+        one: text
         for one in itertools.islice(paths, PACKAGE_FILES)
         if (text := small_file(one)) is not None
     }
-    return {path: texts} if any(map(_TRAINS.search, texts.values())) else {}
+    if not any(map(_trains, texts.values())):
+        return {}
+    return {path: {real: texts[one] for one, real in with_real_paths(texts)}}

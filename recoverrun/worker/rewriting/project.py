@@ -56,10 +56,9 @@ class Project:
         """Yield paths and contents of the project's files, within the bounds above."""
         seen: set[str] = set()
         for root in self.roots:
-            for path in python_files(root):
+            for path, real in with_real_paths(python_files(root)):
                 if len(seen) == SCAN_FILES:
                     return
-                real = os.path.realpath(path)
                 if real in seen or not self.contains(path):
                     continue
                 seen.add(real)
@@ -107,6 +106,19 @@ def is_installation(folder: str) -> bool:
     if _is_in_stdlib(folder) or not INSTALLED.isdisjoint(folder.split(os.sep)):
         return True
     return any(entry.name.endswith(".dist-info") for entry in _entries(folder))
+
+
+def with_real_paths(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield paths with `os.path.realpath` of each; the folder of many files is resolved once."""
+    folders: dict[str, str] = {}
+    for path in paths:
+        if os.path.islink(path):
+            yield path, os.path.realpath(path)
+            continue
+        folder, name = os.path.split(os.path.abspath(path))
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        yield path, os.path.join(folders[folder], name)
 
 
 def python_files(root: str) -> Iterator[str]:

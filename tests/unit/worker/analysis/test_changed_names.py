@@ -20,6 +20,8 @@ from recoverrun.worker.analysis.changed_names import changed_names
         (b"seen[key].append(1)\nhard.popleft()", "contents", {"seen", "hard"}),
         (b"buffer.add_(1)", "contents", {"buffer"}),
         (b"del STATS['a']\nnext(data.items)", "contents", {"STATS", "items"}),
+        (b"my_next(data)\nmodel x[0]; reglobal y\nxsetattr(a, 'b', 1)", "contents", set()),
+        (b"next (a); c.step /= 2; d.rate  **=3", "attributes", {"step", "rate"}),
         (b"x = NAMES[0]; y = TABLE.get(x); z = a[0] == 1", "contents", set()),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.worker.rewriting import project as project_module
-from recoverrun.worker.rewriting.project import Project
+from recoverrun.worker.rewriting.project import Project, with_real_paths
 
 
 def test_what_belongs_to_a_project(tmp_path: Path) -> None:
@@ -54,3 +54,17 @@ def test_a_scan_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(project_module, "SCAN_ENTRIES", 0)
     assert list(project.sources()) == []
+
+
+def test_the_real_path_of_a_file_follows_links_of_folders_and_of_the_file_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.py").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "y.py").symlink_to(tmp_path / "a" / "x.py")
+    monkeypatch.chdir(tmp_path)
+
+    paths = ["a/x.py", "link/x.py", "link/y.py", "link/../a/x.py", "missing/z.py"]
+    paths += [str(tmp_path / path) for path in paths]
+    assert dict(with_real_paths(paths)) == {path: os.path.realpath(path) for path in paths}
