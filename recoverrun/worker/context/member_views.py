@@ -41,7 +41,7 @@ class MemberView(MutableMapping[str, Any]):
     def now(self) -> dict[str, Any]:
         """All of it at this moment. What goes while it is looked for is left out."""
         found = {}
-        for name in list(self):
+        for name in list(iter(self)):  # not `list(self)`: that asks for the length, and so twice
             with suppress(KeyError):
                 found[name] = self[name]
         return found
@@ -141,8 +141,16 @@ class Free(MemberView):
         self._more = owner.__dict__
 
     def __iter__(self) -> Iterator[str]:
-        yield from (name for name in self._cells if name in self)
-        yield from (name for name in list(self._more) if name not in self._cells)
+        return iter(self.now())
+
+    def now(self) -> dict[str, Any]:
+        """All of it at this moment; it is asked for often in every microbatch."""
+        found: dict[str, Any] = {}
+        for name, cell in self._cells.items():
+            with suppress(ValueError):  # it was not given anything yet, or no more
+                found[name] = cell.cell_contents
+        more = self._more.copy()
+        return found | {name: more[name] for name in more if name not in self._cells}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._cells:
@@ -172,27 +180,39 @@ class Shared(MemberView):
         self._owner = owner
 
     def __iter__(self) -> Iterator[str]:
-        yield from (name for name in list(vars(self._owner)) if name in self)
+        return iter(self.now())
+
+    def now(self) -> dict[str, Any]:
+        """All of it at this moment; it is asked for often in every microbatch."""
+        held = vars(self._owner).copy()
+        return {name: one for name, one in held.items() if self._is_member(name, one)}
 
     def __contains__(self, name: object) -> bool:
         held = vars(self._owner)
-        if str(name).startswith("__") or name not in held:
-            return False
-        value = held[str(name)]
-        if issubclass(self._owner, Enum) and type(value) is self._owner:
-            return False
-        return not (callable(value) or hasattr(value, "__get__"))
+        return name in held and self._is_member(str(name), held[str(name)])
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
         return vars(self._owner)[name]
 
+    def _is_member(self, name: str, value: Any) -> bool:
+        kind: Any = type(value)
+        if name[:2] == "__" or callable(value) or _describes(kind):
+            return False
+        return kind is not self._owner or not issubclass(kind, Enum)
+
     def __setitem__(self, name: str, value: Any) -> None:
         setattr(self._owner, name, value)
 
     def __delitem__(self, name: str) -> None:
         delattr(self._owner, name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _describes(kind: Any) -> bool:
+    """True of the kinds of properties and methods. Python, too, asks the class alone."""
+    return hasattr(kind, "__get__")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from recoverrun.worker.context.slot_context import (
     Path,
     member,
     owners_of,
-    states_of,
+    states_in,
 )
 from recoverrun.worker.context.values import copied, is_result, is_simple, is_small_tensor
 from recoverrun.worker.data.batch_substitution import dicts_in, draws_in, items_in_memory
@@ -54,10 +54,12 @@ class TorchObserver:
         if visible is not None:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
             self._iterators = list(plain_iterators(visible))
-            spaces = [visible, *(contents(owner) for _, owner in self._owners)]
+        held = [(path, contents(owner)) for path, owner in self._owners]
+        if visible is not None:
+            spaces = [visible, *(inside for _, inside in held)]
             lists = {id(v): v for space in spaces for v in space.values() if _is_iterator_list(v)}
             self._iterator_lists = list(lists.values())
-        return states_of(self._owners)
+        return states_in(held)
 
     @aside
     def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:

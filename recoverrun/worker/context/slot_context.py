@@ -173,15 +173,16 @@ def attributes_of(
     """Simple members of what the script holds, as far as it can be reached from `names`, but not
     of `data`, by identity.
     """
-    return states_of(owners_of(names, modules, data))
+    owners = owners_of(names, modules, data)
+    return states_in((path, contents(owner)) for path, owner in owners)
 
 
-def states_of(owners: Iterable[tuple[Path, Any]]) -> dict[Path, Any]:
-    """The simple members of owners, each by its path."""
+def states_in(held: Iterable[tuple[Path, dict[str, Any]]]) -> dict[Path, Any]:
+    """The simple members among what owners hold, each by its path."""
     return {
         member(path, name): value
-        for path, owner in owners
-        for name, value in state_of(owner).items()
+        for path, inside in held
+        for name, value in state_in(inside).items()
     }
 
 
@@ -191,9 +192,8 @@ def member(path: Path, name: str) -> Path:
     return (*path, name)
 
 
-def state_of(owner: Any) -> dict[str, Any]:
-    """The simple members of an owner, and marks of those that are none."""
-    held = contents(owner)
+def state_in(held: dict[str, Any]) -> dict[str, Any]:
+    """The simple values among members, and marks of those that are none."""
     return values_of(held) | fingerprints.marks(held, ATTRIBUTE_TENSOR_BYTES)
 
 

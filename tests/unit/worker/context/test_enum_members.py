@@ -10,8 +10,8 @@ from recoverrun.worker.context.attached_state import Attached, is_light, is_stat
 from recoverrun.worker.context.changed_in_place import ChangedInPlace
 from recoverrun.worker.context.enum_members import is_member, member, told
 from recoverrun.worker.context.module_state import TORCHS
-from recoverrun.worker.context.object_members import is_owner, members
-from recoverrun.worker.context.slot_context import attributes_of, state_of
+from recoverrun.worker.context.object_members import contents, is_owner, members
+from recoverrun.worker.context.slot_context import attributes_of, state_in
 
 OWN = frozenset({__name__})
 
@@ -65,7 +65,7 @@ def test_an_object_s_attribute_is_the_member_and_not_what_is_in_it() -> None:
 
 def test_members_are_no_variables_of_their_class() -> None:
     assert is_owner(Phase, OWN)
-    assert Phase.ODD not in state_of(Phase).values() and "ODD" not in members(Phase)
+    assert Phase.ODD not in state_in(contents(Phase)).values() and "ODD" not in members(Phase)
 
 
 def test_a_member_that_a_model_is_given_is_followed_as_it_was_before() -> None:
