@@ -51,6 +51,11 @@ STARTS = (
     Case(name="A4", script="arguments_first.py", needs="transformers"),
     case("A6-always", "budget.py"),
 )
+# Survivors that took items for what they made up left their loops before the others.
+TAKEN = tuple(
+    case(f"A10-{way}", "taken.py", "r1@step:3:forward", ranks=3, contract="told")
+    for way in ("own", "file", "queue")
+)
 STREAMS = (
     case("B1-layers", "chance.py", "r1@step:3:forward", "r0@step:4:vote", ranks=3),
     case("B1-images", "chance.py", "r1@step:3:forward,r2@step:6:reduce", ranks=3),
@@ -240,6 +245,7 @@ CASES = (
     *GRADIENTS,
     *BLOCKS,
     *PLACES,
+    *TAKEN,
     *STARTS,
     *STREAMS,
     *RENEWED,

@@ -48,19 +48,16 @@ def unchanged(
     modules: Iterable[nn.Module],
     optimizers: Iterable[torch.optim.Optimizer],
     own: frozenset[str],
-    *,
-    iterators: bool = True,
 ) -> Iterator[None]:
     """Around a re-execution: afterwards all that is found from these is what it was.
 
-    `own` are the names of the script's modules, whose objects are looked into; those that are
-    `iterators` may be left where they have come to.
+    `own` are the names of the script's modules, whose objects are looked into.
     """
     trained = {
         id(p): p for one in optimizers for group in one.param_groups for p in group["params"]
     }
     parameters = {id(p): p for one in modules for p in one.parameters(recurse=False)}
-    look = _Look(own, iterators)
+    look = _Look(own)
     for namespace in namespaces:
         look.at_names(namespace)
     for optimizer in optimizers:
@@ -174,8 +171,8 @@ def _rest(attributes: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
 class _Look:
     """Notes how to put back what it finds."""
 
-    def __init__(self, own: frozenset[str], iterators: bool = True) -> None:
-        self._own, self._iterators = own, iterators
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
         self._seen: set[int] = set()
         self._left = ENTRIES
         self.undo: list[Undo] = []
@@ -215,8 +212,6 @@ class _Look:
                 self._note_tensor(value)
         elif is_plain_array(value):
             self._note_array(value)
-        elif not self._iterators and hasattr(type(value), "__next__"):
-            self._seen.add(id(value))
         elif isinstance(value, torch.optim.lr_scheduler.LRScheduler) or is_own(value, self._own):
             self._seen.add(id(value))
             self._note_attributes(vars(value))

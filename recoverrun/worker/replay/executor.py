@@ -220,19 +220,19 @@ class Executor:
                 return self._run(top, names, item, microbatch, step)
 
     def execute_fresh(self, microbatch: Microbatch) -> Executed:
-        """Compute one more microbatch as ourselves, on our own next data (equal-count).
+        """Compute one more microbatch as ourselves, on our own next data (equal-count). The script
+        gets these, too, in their turn.
 
-        Raises NotReplayable where the script's code comes to no backward on them.
+        Raises NotReplayable where it would not, or its code comes to no backward on them.
         """
-        top = (microbatch := self.passing.shorter(microbatch)).top
-        # Loops within an iteration begin anew with it: where these have come to is not theirs.
-        stays = microbatch.place is not microbatch.places[0]
+        top = self.influence.top = (microbatch := self.passing.shorter(microbatch)).top
+        self._substitution.require_put_back(top)
         with self._substitution.as_ourselves(top) as names:
             self.fresh = True
             try:
                 with (
                     self.runtime.mode.as_rank(self.runtime.own_rank),
-                    self._unchanged(top, names, stays=stays),
+                    self._unchanged(top, names),
                     undo_log.training(),
                 ):
                     return self._run_fresh(top, names, microbatch)
@@ -318,10 +318,10 @@ class Executor:
             raise Misled(STEERS) if self._misled else NothingReached(region.id)
 
     @contextmanager
-    def _unchanged(self, top: Top, names: dict[str, Any], *, stays: bool = True) -> Iterator[None]:
-        """The script never knows. Its place in the data `stays`, or moves on."""
+    def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
+        """The script never knows."""
         optimizers, mine, strategy = self.optimizers, self.runtime.own_modules, self._strategy
-        around = surroundings.unchanged(top, names, mine, optimizers, strategy, iterators=stays)
+        around = surroundings.unchanged(top, names, mine, optimizers, strategy)
         held = held_weights(optimizers, rewritten=self.rewrites)
         with around as self._structure, undo_log.schedules_rest(), held as self._weights:
             try:

@@ -23,19 +23,14 @@ def unchanged(
     own_modules: frozenset[str],
     optimizers: Collection[torch.optim.Optimizer],
     strategy: Strategy | None,
-    *,
-    iterators: bool,
 ) -> Iterator[Structure]:
-    """Afterwards modules, objects, variables, optimizers and buffers are what they were.
-
-    Objects of the script that are `iterators` may be left where they have come to.
-    """
+    """Afterwards modules, objects, variables, optimizers and buffers are what they were."""
     modules = modules_in({**top.globals, **top.names}, own_modules)
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
     spaces = [*spaces, top.names, names]
     buffers = strategy.buffers() if strategy is not None else []
     untouched = module_state.untouched(modules, buffers)
     with untouched as structure, undo_log.optimizers_rest(optimizers):
-        with undo_log.unchanged(spaces, modules, optimizers, own_modules, iterators=iterators):
+        with undo_log.unchanged(spaces, modules, optimizers, own_modules):
             with REGISTRY.as_at(top.made), switches.as_at(top.switches):
                 yield structure

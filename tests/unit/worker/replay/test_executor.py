@@ -1,5 +1,6 @@
 """Notes of our own iterations, and where a re-execution leaves them alone."""
 
+import queue
 from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -250,6 +251,46 @@ def test_fresh_data_begin_no_loop_of_the_script_anew() -> None:
     rank.script.inner([0], cursor, backward)
 
     assert ats == [3] and len(rank.runtime.microbatches) == 4
+
+
+def test_fresh_data_are_the_next_ones_of_the_script() -> None:
+    """A survivor that made up more than another came to the end of its data before that."""
+    rank, cursor, given = Rank(), Cursor(), list[Any]()
+    rank.runtime.own_modules = frozenset({__name__})
+
+    def backward(item: Cursor) -> None:
+        given.append(next(item))
+        rank.backward(0)
+
+    rank.script.flat([cursor], backward)
+    rank.executor.execute_fresh(rank.runtime.microbatches[-1])
+    rank.executor.execute_fresh(rank.runtime.microbatches[-1])
+
+    assert given == [1, 2, 2] and next(cursor) == 2
+
+
+class Waiting:
+    """An object of the script's whose items are in a queue."""
+
+    def __init__(self) -> None:
+        self.items = queue.SimpleQueue[int]()
+
+
+def test_fresh_data_are_not_taken_from_what_cannot_have_them_back() -> None:
+    rank, waiting = Rank(), Waiting()
+    rank.runtime.own_modules = frozenset({__name__})
+    waiting.items.put(1)
+    waiting.items.put(2)
+
+    def backward(item: Waiting) -> None:
+        item.items.get()
+        rank.backward(0)
+
+    rank.script.flat([waiting], backward)
+    with pytest.raises(NotReplayable, match=r"item.items cannot be put back"):
+        rank.executor.execute_fresh(rank.runtime.microbatches[-1])
+
+    assert waiting.items.get_nowait() == 2
 
 
 # --------------------------------------------------------------------------- sources
