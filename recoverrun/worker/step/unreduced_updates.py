@@ -5,8 +5,8 @@ from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 
 ALONE = (
-    "the script updated parameters with gradients that are not reduced, before step {} was: "
-    "a lost rank's parameters are gone with it"
+    "the script updated parameters with gradients that torch has not reduced, before step {} was: "
+    "what a lost rank gave to them is gone with it"
 )
 
 
