@@ -53,7 +53,7 @@ STARTS = (
 )
 # Survivors that took items for what they made up left their loops before the others.
 TAKEN = tuple(
-    case(f"A10-{way}", "taken.py", "r1@step:3:forward", ranks=3, contract="told")
+    case(f"A10-{way}", "taken.py", "r1@step:3:forward", ranks=3, contract="either")
     for way in ("own", "file", "queue")
 )
 STREAMS = (

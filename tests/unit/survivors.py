@@ -97,6 +97,8 @@ class Rehearsed:
 class Survivor:
     """As much of a session as making up needs."""
 
+    barren_by: type[NotReplayable] = NotReplayable  # of `barren`
+
     def __init__(
         self, rank: int, exchange: Exchange, program: Callable[[int], int], microbatches: int
     ) -> None:
@@ -208,7 +210,7 @@ class Survivor:
     def _execute_fresh(self, microbatch: Microbatch) -> Executed:
         if self.barren:
             self.present.append(("fresh", "a part of a backward"))
-            raise NotReplayable(self.barren)
+            raise self.barren_by(self.barren)
         self.present.append(("fresh", self.env.rank))
         return executed(None)
 

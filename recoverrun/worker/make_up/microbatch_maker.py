@@ -21,6 +21,7 @@ from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import Lacking, State, lacking
+from recoverrun.worker.replay.taken_items import TakenForGood
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.step.interfaces import Rehearses
 from recoverrun.worker.step.worker_state import WorkerState
@@ -198,7 +199,8 @@ class MicrobatchMaker:
                 self._executor.execute_fresh(self.own(made.identity[1]))
                 made.pieces = apart.pieces(carried=carried)
         except NotReplayable as reason:
-            together = self._own_with_mates(made.identity[1])
+            taken = isinstance(reason, TakenForGood)  # its own once more would take one, too
+            together = [] if taken else self._own_with_mates(made.identity[1])
             made.pieces = together or self._own_again(carried)
             if not self._repeats:
                 self._repeats = True

@@ -53,6 +53,7 @@ from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord, restore_body
 from recoverrun.worker.replay.tails import Tails
+from recoverrun.worker.replay.taken_items import require_put_back
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.forward_sync import Buffers, ForwardSync
@@ -220,13 +221,11 @@ class Executor:
                 return self._run(top, names, item, microbatch, step)
 
     def execute_fresh(self, microbatch: Microbatch) -> Executed:
-        """Compute one more microbatch as ourselves, on our own next data (equal-count). The script
-        gets these, too, in their turn.
-
-        Raises NotReplayable where it would not, or its code comes to no backward on them.
+        """Compute one more microbatch as ourselves, on our own next data, which the script gets,
+        too. Raises NotReplayable where it would not, or comes to no backward on them.
         """
         top = self.influence.top = (microbatch := self.passing.shorter(microbatch)).top
-        self._substitution.require_put_back(top)
+        require_put_back(top, self.influence, self.runtime.own_modules)
         with self._substitution.as_ourselves(top) as names:
             self.fresh = True
             try:

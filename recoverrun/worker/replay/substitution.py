@@ -17,7 +17,7 @@ from recoverrun.worker.context.attached_state import ABSENT, ATTACHED, noted
 from recoverrun.worker.context.attached_state import CONTAINERS as FOLLOWED
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator, is_emptied
+from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
 from recoverrun.worker.context.member_views import (
     ORDER,
 )
@@ -34,7 +34,6 @@ from recoverrun.worker.context.slot_context import (
     Key,
     Path,
     belongs_to_process,
-    member,
     owners_of,
 )
 from recoverrun.worker.context.values import copied as copied_value
@@ -302,19 +301,6 @@ class Substitution:
         for key, copy in top.iterators.items():
             if isinstance(copy, Uncopyable) and self._influence.matters(key, None):
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
-
-    def require_put_back(self, top: Top) -> None:
-        """Raises NotReplayable if the code takes items from what cannot have them back: other data
-        than a lost rank's are not worth the script's own.
-        """
-        lasting = {key for key, copy in top.iterators.items() if isinstance(copy, Uncopyable)}
-        visible = {**top.globals, **top.names}
-        lasting.update(name for name, value in visible.items() if is_emptied(value))
-        for path, owner in owners_of(visible, self._script.own_modules):
-            lasting.update(member(path, n) for n, v in contents(owner).items() if is_emptied(v))
-        for key in sorted(lasting, key=named):
-            if self._influence.matters(key, None):
-                raise NotReplayable(f"items taken from {named(key)} cannot be put back")
 
     def lend(self, names: dict[str, Any], top: Top, undo: UndoRecord) -> None:
         """Give re-executed code copies of the script's plain iterators, and then the functions that

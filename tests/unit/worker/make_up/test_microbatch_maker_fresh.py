@@ -6,6 +6,7 @@ import pytest
 
 from recoverrun.worker.make_up.make_up import ENDLESS
 from recoverrun.worker.make_up.microbatch_maker import ONCE_MORE, REPEATS
+from recoverrun.worker.replay.taken_items import TakenForGood
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at
 from tests.unit.survivors import (
@@ -118,6 +119,18 @@ def test_who_has_shard_mates_computes_its_own_once_more_with_them(
         survivor = team.survivors[n]
         assert survivor.recalled == [(STEP, n)] and survivor.present == [HOME]
         assert survivor.noticed == [ONCE_MORE.format(LOST, STEP, BARREN)]
+
+
+def test_who_would_take_items_for_good_computes_nothing_once_more() -> None:
+    """Its own microbatch would take one, as other data would; so do its mates, and none waits."""
+    team = barren()
+    for survivor in team.survivors:
+        survivor.layout, survivor.barren_by = IN_SHARDS, TakenForGood
+
+    team.makes_up()
+
+    assert {kind for kind, _ in team.gradients.values()} == {"share"}
+    assert [one.recalled for one in team.survivors] == [[], []]
 
 
 def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
