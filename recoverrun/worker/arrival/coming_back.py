@@ -1,6 +1,7 @@
 """Puts both sides of an arrival together in one worker."""
 
 from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.worker.arrival import arrived_state
 from recoverrun.worker.arrival.learned import Gives, PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.newcomer import Newcomer
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
@@ -20,7 +21,7 @@ def serve(parts: PlaceParts, snapshots: TakesSnapshots | None) -> tuple[Prologue
     if not worker.env.birth:
         parts.driver.return_by(survivor)
         return Prologue(), survivor
-    newcomer = Newcomer(parts, survivor, record, snapshots)
+    newcomer = Newcomer(parts, survivor, record, snapshots, puts=arrived_state.put)
     parts.driver.return_by(newcomer)
     winding = Winding(worker.runtime, newcomer.outermost, newcomer, newcomer.passed)
     worker.runtime.winds = newcomer.winding = winding

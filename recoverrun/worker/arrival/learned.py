@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import torch
 
 from ft_collectives.process_group.elastic import ElasticGroup
-from recoverrun.worker.arrival.loose_values import Key as TensorKey
+from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
-from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.slot_context import key_of, told
 from recoverrun.worker.errors import NotReachable
@@ -48,16 +47,8 @@ class PlaceParts:
 class Gives(Returns, Protocol):
     """The interface of a process that has taken its place, and may give others theirs."""
 
-    def know(
-        self,
-        before: list[list[Any]],
-        modules: Iterable[str],
-        marks: Mapping[TensorKey, Mark],
-        began_at: float | None = None,
-    ) -> None:
-        """Digests of plain values as the run began, which modules this process has made, the marks
-        of its tensors beside these, and when the others began, by the wall clock; None: with it.
-        """
+    def know(self, before: Before, began_at: float | None = None) -> None:
+        """The state as the run began, and when others began, by the wall clock; None: with it."""
 
     def meet(self, joined: Iterable[int]) -> None:
         """Note ranks that have come in one view with this process."""

@@ -5,27 +5,35 @@ An average of weights in a dict, a buffer of past samples in an array, a history
 long for a plain value (`arrival.plain_values`). Each is known by its path, and by a mark that tells
 whether it has changed.
 
-A snapshot holds all of them. A process that comes back is told tensors and arrays alone, and only
-those that every process has made before it trained: the rest may be one rank's own.
+A snapshot holds all of them, and so is a process that comes back told of them, but for variables
+that were not there before anything was trained: these may be one rank's own.
 """
 
 import re
 import sys
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from types import FrameType
 from typing import Any
 
+import msgpack
 import torch
 
-from recoverrun.worker.arrival import dict_kinds, plain_values, raw_memory, value_marks
+from recoverrun.worker.arrival import (
+    dict_kinds,
+    new_objects,
+    plain_values,
+    raw_memory,
+    value_marks,
+)
 from recoverrun.worker.arrival.container_contents import SEQUENCES, WHOLE, fill
 from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
-from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.plain_values import LONG_CONTAINER
 from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
-from recoverrun.worker.arrival.value_marks import Mark, cannot_travel, mark_of_tensor
+from recoverrun.worker.arrival.value_marks import Mark, cannot_travel, is_result, mark_of_tensor
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
@@ -45,9 +53,6 @@ _FIRST = re.compile(r"[.\[]")
 
 Key = tuple[str, Any]
 """The path of a holder, and a name or place there; or the path of a list, and None."""
-
-Before = tuple[Mapping[Place, int], frozenset[str], Mapping[Key, Mark]]
-"""The state as the run began: digests of plain values, the paths of modules, marks of tensors."""
 
 Spaces = Sequence[tuple[str, Mapping[str, Any]]]
 """Variables, by the name of their function or module."""
@@ -70,11 +75,6 @@ def tensor_marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
     return {key: mark for key, _, mark in _tensors(there, spaces)}
 
 
-def marks_in_place(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
-    """The marks of tensors and arrays, which may change where they lie."""
-    return {key: mark for key, _, mark in _in_place(there, spaces)}
-
-
 def changed_in_place(
     there: Holdings,
     spaces: Spaces,
@@ -83,36 +83,65 @@ def changed_in_place(
     bound: frozenset[str],
     data: frozenset[int],
     packing: Packing,
+    whole: Iterable[str] = (),
 ) -> list[list[Any]]:
-    """The tensors and arrays that were there `before`, have changed since, and are not in `packing`
-    yet: plain values for msgpack. Left out are variables that loops have `bound`, and parts of
-    `data`.
+    """The values that have changed since `before`, and are not in `packing` yet: plain values for
+    msgpack. Left out are variables that were not there before or that loops have `bound`, parts of
+    `data`, lists at the paths `whole`, which are told elsewhere, and lists that cannot be told: of
+    these each object is told by itself.
 
     Raises CannotTravel.
     """
     known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
-    return [
-        [*key, packing.pack(_plain(value), f"{key[0]}[{key[1]!r}]")]
-        for key, value, mark in _in_place(there, spaces)
-        if before.get(key, mark) != mark
-        and not (isinstance(value, torch.Tensor) and mark[:2] in known)
-        and _variable(*key) not in bound
-        and not holds_part(value, data)
-        and packing.with_id(key[1]) is None  # see `values_by_parameter`
-    ]
+    lists, found, names = set(whole), [], {space for space, _ in spaces}
+    for key, value, mark in _all(there, spaces):
+        path, name = key
+        if before.get(key) == mark or (path in names and key not in before):
+            continue
+        if path in lists or plain_values.is_within(path, lists) or _variable(*key) in bound:
+            continue
+        if isinstance(value, torch.Tensor) and mark[:2] in known:
+            continue
+        if holds_part(value, data) or packing.with_id(name) is not None:  # `values_by_parameter`
+            continue
+        if name is None:
+            if is_result(value) or not _can_travel(value, packing):
+                continue
+            lists.add(path)
+        found.append([path, name, packing.pack(_plain(value), f"{path}[{name!r}]")])
+    return found
 
 
-def put_in_place(there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]) -> None:
-    """Put them where they were found. One that nothing here holds is another rank's own."""
+def _can_travel(value: Any, packing: Packing) -> bool:
+    try:
+        Packing([], packing.here).pack(_plain(value))
+    except CannotTravel:
+        return False
+    return True
+
+
+def put_in_place(
+    there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]
+) -> list[tuple[str, Any, Any]]:
+    """Put them where they were found. One that nothing here holds is another rank's own. Returns
+    the values of variables that are to be bound anew, by their spaces and names.
+    """
     holders, variables = _holders(there), dict(spaces)
+    anew: list[tuple[str, Any, Any]] = []
     for path, name, packed in told:
         value = raw_memory.made(packed)
         if path in variables:
-            _fill(variables[path].get(name), value)  # what a loop binds comes by itself
-            continue
-        named = _named(holders[path]) if path in holders else {}
-        if name in named and not _fill(named[name], value):
-            named[name] = value
+            if name in variables[path] and not _fill(variables[path][name], value):
+                anew.append((path, name, value))
+        elif name is None and path not in holders:
+            around, place = plain_values.place_of(path)
+            if around in holders and new_objects.add(holders[around], place, value):
+                holders[path] = value
+        elif name is None:
+            fill(holders[path], value)
+        elif path in holders and not _fill(_named(holders[path]).get(name), value):
+            _named(holders[path])[name] = value
+    return anew
 
 
 def told(
@@ -139,7 +168,7 @@ def told(
         path, name = key
         if before.get(key) == mark:
             continue
-        if name is None and type(value) not in SEQUENCES and key not in before:
+        if name is None and type(value) not in (*SEQUENCES, *DICTS) and key not in before:
             continue
         if name is None and (path in lists or plain_values.is_within(path, lists)):
             continue
@@ -189,6 +218,8 @@ def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -
             if path not in holders:
                 _put_new(holders, path, value)
                 holders[path] = value
+            elif value:  # an empty one is the kind of a dict
+                fill(holders[path], value)
             continue
         if name is None:
             if not fill(holders.get(path), value):
@@ -273,6 +304,8 @@ def _all(
     for path, holder, _, objects in there.holders:
         if isinstance(holder, SEQUENCES) and (mark := _mark_of_list(holder)):
             yield (path, None), holder, mark
+        elif type(holder) in DICTS and len(holder) > LONG_CONTAINER:
+            yield (path, None), holder, _mark_of_content(holder)
         for name, value in objects:
             kind = type(value)
             if not _may_change(kind) or type(name) not in (str, int):
@@ -291,9 +324,21 @@ def _all(
 def _mark_of_list(holder: Any) -> Mark:
     """() of an empty plain one: it is a plain value."""
     items = _items(holder)
+    if len(items) > LONG_CONTAINER:
+        return _mark_of_content(items)
     if items:
         return len(items), id(items[0]), id(items[-1])
     return () if type(holder) in SEQUENCES else (0,)
+
+
+def _mark_of_content(long: Any) -> Mark:
+    """Of a container that is too long for a plain value. Objects in it may change unseen."""
+    plain = list(long) if isinstance(long, deque) else long
+    try:
+        return len(plain), zlib.crc32(msgpack.packb(plain))
+    except (TypeError, ValueError, OverflowError):  # more than plain values are in it
+        items = list(plain.values() if isinstance(plain, dict) else plain)
+        return len(items), id(items[0]), id(items[-1])
 
 
 def _items(holder: Any) -> Any:
@@ -324,8 +369,3 @@ def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]
     """The tensors that may change."""
     found = _all(there, spaces, mark_of_tensor)
     return (one for one in found if isinstance(one[1], torch.Tensor))
-
-
-def _in_place(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
-    """The tensors and arrays that may change."""
-    return (one for one in _all(there, spaces) if one[0][1] is not None)  # no lists

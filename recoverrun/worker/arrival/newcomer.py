@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Never
+from typing import Any, Never, Protocol
 
 import torch
 
@@ -21,36 +21,28 @@ from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.arrival import (
-    frame_variables,
-    held_tensors,
-    learned,
-    loose_values,
-    other_names,
     passed_bodies,
     passed_loops,
-    placing,
     plain_values,
     published,
-    rebound_variables,
 )
-from recoverrun.worker.arrival.contents import PackedState
+from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.fetching import from_donor
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.kept_files import KeptFiles
 from recoverrun.worker.arrival.learned import Gives, PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
+from recoverrun.worker.arrival.slot_sources import SlotSources
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.transfer import empty, fetch
 from recoverrun.worker.arrival.winding import Standing, Winding
-from recoverrun.worker.context.namespaces import reachable
-from recoverrun.worker.context.slot_context import Context, key_of
+from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.replay.known_state import from_words
 from recoverrun.worker.replay.lost_rank import LostRank
-from recoverrun.worker.rng.registry import REGISTRY
-from recoverrun.worker.rng.streams import read_streams, restore_streams
+from recoverrun.worker.rng.streams import restore_streams
 from recoverrun.worker.step import take_over
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.protection import Protection
@@ -72,6 +64,22 @@ EDITED = "{} has changed since the run began"
 NOTHING = "the others have not told where in the script they are"
 
 
+class Puts(Protocol):
+    """The interface that puts in place what others have told (`arrived_state`)."""
+
+    def __call__(
+        self,
+        parts: PlaceParts,
+        found: PackedState,
+        loop_frame: LoopFrame,
+        frame: FrameType,
+        global_: dict[str, Any],
+        *,
+        sources: SlotSources,
+    ) -> Before:
+        """Put it in place. Raises NotReachable."""
+
+
 class Newcomer:
     """The newcomer's side: a process that was started after its rank was lost."""
 
@@ -81,8 +89,13 @@ class Newcomer:
         survivor: Gives,
         record: PrologueRecord,
         snapshots: TakesSnapshots | None = None,
+        *,
+        puts: Puts,
     ) -> None:
-        """`survivor` is what this process is once it has taken its place."""
+        """`survivor` is what this process is once it has taken its place; `puts` puts in place what
+        others have told.
+        """
+        self._puts = puts
         self._parts = parts
         self._snapshots = snapshots
         self._record = record
@@ -279,59 +292,15 @@ class Newcomer:
         self, found: PackedState, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]
     ) -> None:
         parts, told = self._parts, found.manifest
-        worker, streams = parts.worker, read_streams()
         self._protect(told)
         if self._snapshots is not None:
             self._snapshots.comes(told["snapshots"], frame)
-        stack = worker.runtime.stack
-        frames, bound = frames_of(stack, frame), plain_values.bound_by(stack)
-        there = plain_values.found(frames, changing_modules(worker.runtime), last=bound)
-        at = find_frame(loop_frame.frame_id, frame)
-        assert at is not None, "its top was reached"
-        data = worker.runtime.module_data
-        own = placing.own_values(found, reachable(data, global_, at.f_locals))
-        spaces = loose_values.spaces_of(frames, worker.runtime.own_modules)
-        marks = loose_values.marks_in_place(there, spaces)
-        tensors = loose_values.tensor_marks(there, spaces)
-        first = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
-        complete = placing.put_constants(parts, found, there, wound=False)
-        placing.put_state(parts, found, there, spaces)
         assert self.winding is not None, "wound to here"
-        rebound_variables.put(told["rebound"], spaces, frames)
-        known = held_tensors.in_every_process(parts.made, parts.worker.strategy)
-        others = other_names.found(told["other names"], there, spaces)
-        placing.put_variables(found, stack, frame, known)
-        frame_variables.write_all(others, stack, frame)
-        placing.put_iterators(found, frames, self.winding.sources.hold)
-        placing.put_attached(parts, found, {**global_, **at.f_locals})
-
-        def write(name: str, value: Any) -> None:
-            if name in at.f_locals:
-                frame_variables.write(at, {name: value})
-            else:
-                global_[name] = value
-
-        visible = reachable(data, global_, at.f_locals)
-        fits = partial(
-            placing.without_own_objects, visible=visible, tensors=tensors, donor=told["donor"]
-        )
-        here = fits(Context.unpack(told["here"]))
-        if told["slot"] is not None:
-            slot = fits(Context.unpack(told["slot"]))
-            placing.put_context(visible, here, slot, write)
-            inside = self.winding.sources.inside
-            REGISTRY.restore({k: v for k, v in slot.generators.items() if k not in inside})
-        placing.put_values(reachable(data, global_, at.f_locals), own, write)
-        placing.put_shares(parts, found, reachable(data, global_, at.f_locals))
-        if not complete:
-            placing.put_constants(parts, found, there, wound=True)
-        learned.put(parts, told["learned"])
-        restore_streams(streams)  # what making modules and iterators drew is nobody's
-        parts.taken.take(map(key_of, told["taken over"]), [one.loop for one in stack])
+        sources = self.winding.sources
+        before = self._puts(parts, found, loop_frame, frame, global_, sources=sources)
         self._others = told["others"]
-        modules = (path for path, _ in there.modules)
-        self._survivor.know(placing.begun(told, first), modules, marks, self._way.began)
-        take_over.join(worker, parts.driver.control, told["channels"])
+        self._survivor.know(before, self._way.began)
+        take_over.join(parts.worker, parts.driver.control, told["channels"])
 
     def _protect(self, told: dict[str, Any]) -> None:
         """Gradients are ours from now on, and no others are met yet."""

@@ -34,13 +34,14 @@ from recoverrun.worker.arrival import (
     passed_bodies,
     plain_values,
     rebound_variables,
+    structure,
     values_by_parameter,
 )
-from recoverrun.worker.arrival.contents import PackedState
+from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.loose_values import Before, Spaces
+from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.namespaces import module_paths
@@ -119,10 +120,12 @@ def common(
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     bound = plain_values.bound_by(stack)
     there = plain_values.found(frames, changing_modules(worker.runtime), last=bound)
-    digests, modules, marks = before
     spaces = loose_values.spaces_of(frames, own)
     anew = frozenset(name for one in stack for name in one.loop.made)
     others = held_tensors.others(strategy, parts.made, there)
+    whole: set[str] = set()
+    changed = plain_values.changed(there, before.digests, data, whole=whole)
+    now = structure.seen(there, spaces, changing_modules(worker.runtime), data)
     try:
         manifest = {
             "step": worker.step,
@@ -141,14 +144,15 @@ def common(
                 held_tensors.beside(strategy, parts.made), "parameters beside the model"
             ),
             "modules": packing.pack(others, "untrained modules"),
-            "late": [one for one in others if held_tensors.path_of(one) not in modules],
-            "values": plain_values.pack(plain_values.changed(there, digests, data), packing),
+            "late": [one for one in others if held_tensors.path_of(one) not in before.modules],
+            "values": plain_values.pack(changed, packing),
+            "structure": structure.told(now, before.structure, there, bound),
             "by parameter": values_by_parameter.told(there, parts.made, packing),
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
         }
         manifest["loose"] = loose_values.changed_in_place(
-            there, spaces, before=marks, bound=bound, data=data, packing=packing
+            there, spaces, before=before.marks, bound=bound, data=data, packing=packing, whole=whole
         )
         # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
         manifest |= _variables(packing, stack, frame, data, (there, spaces))
@@ -175,12 +179,12 @@ def early_values(parts: PlaceParts, frame: FrameType, before: Before) -> list[li
     fresh process runs it before it has its place. Of many none are told: all come with its place.
     """
     worker = parts.worker
-    runtime, digests = worker.runtime, before[0]
+    runtime = worker.runtime
     frames, bound = frames_of(runtime.stack, frame), plain_values.bound_by(runtime.stack)
     there = plain_values.found(frames, changing_modules(runtime), last=bound)
     packing = Packing([], held_tensors.in_every_process(parts.made, worker.protection.strategy))
     data = parts_of(runtime.given())
-    found = [one for one in plain_values.changed(there, digests, data) if not one.tensors]
+    found = [one for one in plain_values.changed(there, before.digests, data) if not one.tensors]
     if sum(len(one.packed) for one in found) > EARLY_BYTES:
         return []
     return plain_values.pack(found, packing)
@@ -241,10 +245,9 @@ def _rebound(
     spaces = loose_values.spaces_of(
         frames_of(stack, sys._getframe(1)), parts.worker.runtime.own_modules
     )
-    digests, _, _ = before
     bound = plain_values.bound_by(stack)
     unlike = parts.left.informs(LostRank(rank, apart=False)).alone
-    return rebound_variables.changed(spaces, digests, bound, unlike)
+    return rebound_variables.changed(spaces, before.digests, bound, unlike)
 
 
 def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:

@@ -12,10 +12,11 @@ from recoverrun.worker.arrival import (
     held_tensors,
     loose_values,
     plain_values,
+    rebound_variables,
     values_by_parameter,
 )
 from recoverrun.worker.arrival.container_contents import fill
-from recoverrun.worker.arrival.contents import PackedState
+from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
 from recoverrun.worker.arrival.learned import PlaceParts
@@ -37,7 +38,13 @@ from recoverrun.worker.replay.rank_constants import CALLED
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 
-def put_state(parts: PlaceParts, packed: PackedState, there: Holdings, spaces: Spaces) -> None:
+def put_state(
+    parts: PlaceParts,
+    packed: PackedState,
+    there: Holdings,
+    spaces: Spaces,
+    frames: Sequence[FrameType],
+) -> None:
     """Parameters, buffers, averages of weights, gradients, optimizers and the like.
 
     Raises NotReachable where they do not fit.
@@ -69,7 +76,8 @@ def put_state(parts: PlaceParts, packed: PackedState, there: Holdings, spaces: S
     loose = (
         (path, name, unpack(packed, tensors, here=own)) for path, name, packed in told["loose"]
     )
-    loose_values.put_in_place(there, spaces, loose)
+    anew = loose_values.put_in_place(there, spaces, loose)
+    rebound_variables.bind(anew, spaces, frames)
     put_states(parts.made, packed)
 
 
@@ -242,17 +250,16 @@ def own_values(packed: PackedState, visible: Mapping[str, Any]) -> dict[Key, Any
     return {key: copied(value) for key, value in found if value is not None}
 
 
-def begun(told: Mapping[str, Any], own: Mapping[Place, int]) -> list[list[Any]]:
-    """The digests of plain values as the run began, for this rank; `own` are those that its first
-    lines have left.
+def begun(told: Mapping[str, Any], own: Before) -> Before:
+    """The state as the run began, for this rank; `own` is what its first lines have left.
 
     What the donor does not tell has not changed there since. So what this process has otherwise is
     what ranks do not have in common, and has not changed either.
     """
     changed = {(path, key) for kind in ("values", "rebound") for path, key, *_ in told[kind]}
     before = {(path, key): digest for path, key, digest in told["before"]}
-    before |= {place: digest for place, digest in own.items() if place not in changed}
-    return [[*place, digest] for place, digest in before.items()]
+    before |= {place: digest for place, digest in own.digests.items() if place not in changed}
+    return replace(own, digests=before)
 
 
 def put_values(

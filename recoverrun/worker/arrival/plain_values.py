@@ -141,7 +141,8 @@ def changed(
     whole: set[str] | None = None,
 ) -> Iterator[Entry]:
     """The values that have changed or are new. Left out is what holds one of these parts of `data`:
-    those are this rank's. To `whole` are added the paths of lists that nobody else has to tell.
+    those are this rank's. To `whole` are added the paths of lists, and of such dicts, that nobody
+    else has to tell.
     """
     left = ALL_BYTES
     for entry in _entries(there, of_process, data, before):
@@ -248,7 +249,7 @@ def _entries(
         if data and type(one) in WHOLE and holds_part(one, data):
             whole.add(path)
             continue
-        whole_kind = type(one) in WHOLE or _has_other_keys(one, items)
+        whole_kind = type(one) in WHOLE or _is_told_whole(holder, there)
         entry = entry_of((path, None), one) if whole_kind else None
         if entry is not None:
             whole.add(path)
@@ -261,9 +262,13 @@ def _entries(
                 yield from _values(holder, owner, of_process, data, before or {})
 
 
-def _has_other_keys(one: Any, items: Items) -> bool:
-    """True of a dict that has keys by which no single value is told."""
-    return type(one) in DICTS and not all(type(key) in KEYS for key, _ in items)
+def _is_told_whole(holder: HeldObject, there: Holdings) -> bool:
+    """True of a dict that has keys by which no single value is told, or too many."""
+    _, one, items, _ = holder
+    if type(one) not in DICTS:
+        return False
+    many = len(one) > LONG and id(one) not in there.owners
+    return many or not all(type(key) in KEYS for key, _ in items)
 
 
 def _kinds(items: Items) -> Iterator[Any]:
@@ -362,7 +367,7 @@ def _digest_of(value: Any) -> int:
 def entry_of(place: Place, value: Any, holder: Holder = "") -> Entry | None:
     """None if it is no plain value, or data."""
     kind = type(value)
-    if kind in WHOLE and len(value) > LONG_CONTAINER:
+    if (kind in WHOLE or kind in DICTS) and len(value) > LONG_CONTAINER:
         return None
     if kind in QUICK or (kind is int and abs(value) < LARGE):  # there are thousands
         return Entry(place, msgpack.packb(value), (), holder)

@@ -7,7 +7,7 @@ not what was made once and may be the rank's own, nor what ranks are known not t
 Where somebody follows the lost rank, what its microbatches read is put in place of that afterwards.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -50,18 +50,28 @@ def changed(
 
 def put(told: Sequence[Sequence[Any]], spaces: Spaces, frames: Sequence[FrameType]) -> None:
     """Put them where they are in this process; `frames` are those of the first of `spaces`."""
+    bind([(space, name, unpack(packed, ())) for space, name, packed in told], spaces, frames)
+
+
+def bind(told: Iterable[tuple[str, Any, Any]], spaces: Spaces, frames: Sequence[FrameType]) -> None:
+    """Give variables, by their spaces and names, other values, where this process has them."""
     of_frames = {space: frame for (space, _), frame in zip(spaces, frames, strict=False)}
     variables = dict(spaces)
-    for space, name, packed in told:
+    for space, name, value in told:
         if name not in variables.get(space, ()):
             continue
-        value = unpack(packed, ())
         if space in of_frames:
             frame_variables.write(of_frames[space], {name: value})
         else:
             vars_of_module = variables[space]
             assert isinstance(vars_of_module, dict), "the namespace of a module"
             vars_of_module[name] = value
+
+
+def bind_one(
+    space: str, name: str, value: Any, spaces: Spaces, frames: Sequence[FrameType]
+) -> None:
+    bind([(space, name, value)], spaces, frames)
 
 
 def _entries(spaces: Spaces, of_process: bool) -> Iterator[tuple[Entry, Any]]:

@@ -10,10 +10,9 @@ stands there, and tells where it is; the others do not wait for that.
 import gc
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from recoverrun.worker.arrival import (
     loose_values,
@@ -22,18 +21,17 @@ from recoverrun.worker.arrival import (
     plain_values,
     published,
     rebound_variables,
+    structure,
 )
+from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.learned import PlaceParts, TakesSnapshots
-from recoverrun.worker.arrival.loose_values import Before, Key
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.passed_loops import PassedLoop
-from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.run_beginning import Beginning
 from recoverrun.worker.arrival.state_wire import Address
-from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.iterator_origin import Origin
@@ -87,9 +85,7 @@ class Survivor:
         self._told_at = 0.0  # the beginning that was told
         self._step = -1  # the last one whose top was seen
         self._refused = False
-        self._before: dict[Place, int] | None = None  # of plain values, as the run began
-        self._modules: frozenset[str] = frozenset()  # their paths, as the run began
-        self._marks: Mapping[Key, Mark] = {}  # of tensors beside modules, as the run began
+        self._before: Before | None = None  # None until it is seen
         self._offers: list[Offer] = []
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
 
@@ -102,7 +98,7 @@ class Survivor:
     def first_forward(self) -> None:
         """Look around before anything has been trained."""
         if self._before is None:
-            self._before = {}
+            self._before = Before()
             try:
                 with _guarded():
                     self._look_around()
@@ -115,9 +111,12 @@ class Survivor:
         bound = plain_values.bound_by(runtime.stack[:1])
         there = plain_values.found(frames, changing_modules(runtime), last=bound)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
-        self._before = {**plain_values.digests(there), **rebound_variables.digests(spaces)}
-        self._modules = frozenset(path for path, _ in there.modules)
-        self._marks = loose_values.marks_in_place(there, spaces)
+        self._before = Before(
+            {**plain_values.digests(there), **rebound_variables.digests(spaces)},
+            frozenset(path for path, _ in there.modules),
+            loose_values.marks(there, spaces),
+            structure.seen(there, spaces, changing_modules(runtime)),
+        )
 
     def begins(self, top: Top, context: Context) -> None:
         """A transaction begins at `top`, of a loop that trains or of another one."""
@@ -133,25 +132,17 @@ class Survivor:
         if machine.held() is not None:
             self._hold(top, context)
 
-    def know(
-        self,
-        before: list[list[Any]],
-        modules: Iterable[str],
-        marks: Mapping[Key, Mark],
-        began_at: float | None = None,
-    ) -> None:
-        """This process has not seen the run begin: `before` are the digests of that moment, and its
-        first lines have made `modules`, and tensors with these `marks`. Others began at `began_at`,
-        None: with it.
+    def know(self, before: Before, began_at: float | None = None) -> None:
+        """This process has not seen the run begin: its first lines have left what was `before`.
+        Others began at `began_at`, None: with it.
         """
         if began_at is not None:
             self._beginning = _begins_now(began_at)
-        self._before = {(path, key): digest for path, key, digest in before}
-        self._modules, self._marks = frozenset(modules), marks
+        self._before = before
 
     @property
     def _began(self) -> Before:
-        return self._before or {}, self._modules, self._marks
+        return self._before or Before()
 
     def meet(self, joined: Iterable[int]) -> None:
         """This process has come in one view with others."""
@@ -342,7 +333,7 @@ class Survivor:
         stands = standing(worker.runtime, origin_of, own_data=not exact)
         found = packed_state.made(parts, rank, slot=slot, top=top, here=context, before=self._began)
         record = self._record.pack(worker.protection.layout)
-        before = [[*place, digest] for place, digest in (self._before or {}).items()]
+        before = [[*place, digest] for place, digest in self._began.digests.items()]
         manifest = {
             **found.manifest,
             "standing": stands.pack(),

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections import deque
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ import torch
 from ft_collectives.communicators.tensor_bits import bits_of
 from recoverrun.worker.arrival import raw_memory
 from recoverrun.worker.arrival.sharded_tensors import is_distributed
+from recoverrun.worker.context.object_graph import LONG
 
 MOST_BYTES = 1 << 28
 """Of an array, or of a tensor that is written to as one, so that nobody counts its changes: a
@@ -77,3 +80,30 @@ def cannot_travel(value: Any) -> bool:
 
 def is_strided(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or value.layout is torch.strided
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object, by no method of its class: a proxy may do more."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def is_result(value: Any) -> bool:
+    """True of a tensor with a graph, of a parameter, and of what holds a tensor with a graph: the
+    next step makes another one.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad
+    if isinstance(value, torch.nn.Module | type | FunctionType):
+        return False
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts = list(dict.values(value)) if len(value) <= LONG else []
+    elif isinstance(value, list | tuple | deque | set):
+        parts = list(value) if len(value) <= LONG else []
+    else:
+        parts = list(attributes_of(value).values())
+    return any(isinstance(one, torch.Tensor) and one.grad_fn is not None for one in parts)

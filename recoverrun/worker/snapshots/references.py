@@ -21,6 +21,7 @@ import torch
 
 from recoverrun.worker.arrival import dict_kinds, frame_variables
 from recoverrun.worker.arrival.loose_values import Spaces
+from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.arrival.value_kinds import is_value, named
@@ -42,9 +43,6 @@ GROUPS = (
 
 MODULE = ".vars"
 """The end of the path of a module's attributes."""
-
-LIBRARIES = ("torch", "torch.nn.functional", "math", "operator")
-"""Functions of C do not always know their module."""
 
 FUNCTIONS = (FunctionType, BuiltinFunctionType)
 NO_OBJECTS = frozenset({*PLAIN, *CONTAINERS, torch.Tensor, torch.nn.Parameter})
@@ -299,7 +297,7 @@ def _found(
 ) -> Any:
     """None if there is none."""
     if way == "name":
-        return _lookup(*told)
+        return lookup(*told)
     if way == "same":
         return first.get((told[0], told[1]))
     if way == "method":
@@ -343,32 +341,15 @@ def _shape(value: Any, own: frozenset[str]) -> Token | None:
             return None
         return "method", function.__qualname__, function.__name__
     if kind in FUNCTIONS or isinstance(value, type):
-        return _by_name(value) or (_by_code(value) if value.__module__ in own else None)
+        if name := by_name(value):
+            return "name", *name
+        code = by_code(value) if value.__module__ in own else None
+        return None if code is None else ("code", *code)
     if issubclass(kind, (ModuleType, *CONTAINERS)) or hasattr(kind, "__next__"):
         return None
     if is_defined_in(kind, own) and not issubclass(kind, torch.nn.Module):
         return "own", kind.__module__, kind.__qualname__
     return library_objects.token(kind)
-
-
-def _by_name(value: Any) -> Token | None:
-    name = getattr(value, "__qualname__", "")
-    for module in (getattr(value, "__module__", None) or "", *LIBRARIES):
-        if _lookup(module, name) is value:
-            return "name", module, name
-    return None
-
-
-def _by_code(value: Any) -> Token | None:
-    code = getattr(value, "__code__", None)
-    if code is None:
-        return None
-    return "code", value.__module__, code.co_qualname, code.co_firstlineno
-
-
-def _lookup(module: str, name: str) -> Any:
-    """None if there is none. C functions of torch are found by the last part of their name."""
-    return named(module, name) or (named(module, name.rpartition(".")[2]) if name else None)
 
 
 def _is_hook(key: Key) -> bool:

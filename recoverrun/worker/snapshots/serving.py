@@ -91,7 +91,7 @@ class Serving:
         def resumes(of: SnapshotId, before: ValuesAtStart, proof: int | None) -> None:
             taker.resumes(of, before, proof)
             if gives is not None:
-                gives.know(before.pack(), before.names.paths, before.marks)
+                gives.know(before.for_returns())
 
         worker.on_not_reached = lambda why: tell_unfit(worker, kept.id, why)
         worker.runtime.winds = Restoring(parts, self._steps, kept, self._outer, resumes).winding

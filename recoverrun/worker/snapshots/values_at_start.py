@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables
+from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables, structure
+from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.loose_values import Key
 from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.snapshots import lost_entries, moved_sources
@@ -32,6 +34,7 @@ class ValuesAtStart:
     keys: lost_entries.Keys  # of dicts
     references: References
     resting: RestingModules
+    structure: Structure
 
     @staticmethod
     def seen(
@@ -60,6 +63,7 @@ class ValuesAtStart:
                 bound=bound,
             ),
             resting=RestingModules(there.modules),
+            structure=structure.seen(there, spaces, own),
         )
 
     def of(self, told: Sequence[Sequence[Any]]) -> "ValuesAtStart":
@@ -78,6 +82,10 @@ class ValuesAtStart:
         """Nothing rests that had another value then."""
         other = {path for (path, _), _ in self.digests.items() ^ digests.items()}
         return replace(self, digests=digests, resting=self.resting.but_for(other))
+
+    def for_returns(self) -> Before:
+        """The part that a process needs to give others their places."""
+        return Before(self.digests, self.names.paths, self.marks, self.structure)
 
     def pack(self) -> list[list[Any]]:
         """The part that another process can use: plain values for msgpack."""

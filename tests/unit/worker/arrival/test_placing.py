@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recoverrun.worker.arrival import placing, plain_values
-from recoverrun.worker.arrival.contents import PackedState
+from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import holdings
@@ -199,8 +199,8 @@ def test_values_of_its_own_rank_are_not_what_has_changed_for_one_that_came_back(
         "rebound": [],
     }
 
-    begun = placing.begun(told, plain_values.digests(of_one))
+    begun = placing.begun(told, Before(plain_values.digests(of_one)))
 
-    known = {(path, key): digest for path, key, digest in begun}
+    known = begun.digests
     changed = plain_values.changed(of_one, known)
     assert [entry.place for entry in changed] == [("job", "done")]

@@ -24,7 +24,7 @@ def changed(held: dict[str, Any], change: Any) -> list[list[Any]]:
     def look() -> Any:
         return holdings([{"held": held}], frozenset()), [("<train>", {"held": held})]
 
-    before = loose_values.marks_in_place(*look())
+    before = loose_values.marks(*look())
     change(held)
     bound, data = frozenset[str](), frozenset[int]()
     return loose_values.changed_in_place(

@@ -1,0 +1,91 @@
+"""A newcomer that is told what a donor holds, without the processes around them."""
+
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import msgpack
+
+from recoverrun.worker.arrival import loose_values, plain_values, structure
+from recoverrun.worker.arrival.contents import Before
+from recoverrun.worker.arrival.packing import Packing, unpack
+from recoverrun.worker.context.object_graph import Holdings, holdings
+
+SPACE = "<train>"
+
+Variables = dict[str, Any]
+
+
+def own_module(name: str, text: str) -> ModuleType:
+    """A module of the script's, with this text."""
+    made = ModuleType(name)
+    sys.modules[name] = made
+    exec(compile(text, f"{name}.py", "exec"), vars(made))
+    return made
+
+
+class Script:
+    """The variables of a function, in one process."""
+
+    def __init__(self, variables: Variables, own: frozenset[str]) -> None:
+        self.variables, self.own = variables, own
+        there, spaces = self.look()
+        self.before = Before(
+            plain_values.digests(there),
+            frozenset(),
+            loose_values.marks(there, spaces),
+            structure.seen(there, spaces, own),
+        )
+
+    def look(self) -> tuple[Holdings, loose_values.Spaces]:
+        return holdings([self.variables], self.own, idle_hooks=False), [(SPACE, self.variables)]
+
+    def told(
+        self, data: frozenset[int] = frozenset(), bound: frozenset[str] = frozenset()
+    ) -> tuple[bytes, Packing]:
+        there, spaces = self.look()
+        packing, whole = Packing([]), set[str]()
+        entries = plain_values.changed(there, self.before.digests, data, whole=whole)
+        values = plain_values.pack(entries, packing)
+        loose = loose_values.changed_in_place(
+            there,
+            spaces,
+            before=self.before.marks,
+            bound=bound,
+            data=data,
+            packing=packing,
+            whole=whole,
+        )
+        now = structure.seen(there, spaces, self.own, data)
+        rest = structure.told(now, self.before.structure, there, bound)
+        return bytes(msgpack.packb([values, loose, rest])), packing
+
+    def put(self, packed: bytes, packing: Packing) -> None:
+        values, loose, rest = msgpack.unpackb(packed, raw=False)
+        tensors = [one.clone() for one in packing.tensors]
+        there, spaces = self.look()
+        plain_values.put(values, tensors, there)
+        unpacked = ((path, name, unpack(one, tensors)) for path, name, one in loose)
+        for _, name, value in loose_values.put_in_place(there, spaces, unpacked):
+            self.variables[name] = value
+        structure.put(rest, self.before.structure, self.look, self.own, self._bind)
+
+    def _bind(self, space: str, name: str, value: Any) -> None:
+        assert space == SPACE, "there is no other"
+        self.variables[name] = value
+
+
+def arrives(
+    make: Callable[[], Variables],
+    change: Callable[[Variables], None],
+    own: frozenset[str] = frozenset(),
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The variables of a donor, which a script has made and changed, and those of a newcomer.
+
+    Raises NotReachable.
+    """
+    donor, newcomer = Script(make(), own), Script(make(), own)
+    change(donor.variables)
+    newcomer.put(*donor.told())
+    return donor.variables, newcomer.variables
