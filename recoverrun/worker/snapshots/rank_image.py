@@ -14,6 +14,7 @@ import torch
 
 from recoverrun.worker.arrival import (
     frame_variables,
+    generator_states,
     held_tensors,
     loose_values,
     plain_values,
@@ -21,6 +22,8 @@ from recoverrun.worker.arrival import (
     values_by_parameter,
 )
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.generator_states import Below
+from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
@@ -31,13 +34,10 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
-    generator_states,
     lost_entries,
     moved_sources,
     trained_parameters,
 )
-from recoverrun.worker.snapshots.generator_states import Below
-from recoverrun.worker.snapshots.generator_trials import GeneratorTrials
 from recoverrun.worker.snapshots.open_collectives import under_way
 from recoverrun.worker.snapshots.packed_states import PackedStates
 from recoverrun.worker.snapshots.piece_table import RankImage

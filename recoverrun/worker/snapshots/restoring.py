@@ -15,6 +15,7 @@ import torch
 from recoverrun.worker.arrival import (
     dict_kinds,
     frame_variables,
+    generator_states,
     held_tensors,
     loose_values,
     placing,
@@ -24,6 +25,7 @@ from recoverrun.worker.arrival import (
 )
 from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.generator_states import is_own_iterator
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Spaces
@@ -38,7 +40,6 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
-    generator_states,
     library_objects,
     lost_entries,
     moved_sources,
@@ -48,7 +49,6 @@ from recoverrun.worker.snapshots import (
     trained_parameters,
 )
 from recoverrun.worker.snapshots.failures import fail, give_up
-from recoverrun.worker.snapshots.generator_states import is_own_iterator
 from recoverrun.worker.snapshots.outer_tops import OuterTops
 from recoverrun.worker.snapshots.snapshot import Reading, Snapshot
 from recoverrun.worker.snapshots.untouched_zeros import untouched_zeros

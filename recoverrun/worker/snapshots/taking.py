@@ -13,6 +13,7 @@ import torch
 
 from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.arrival.frame_variables import stack_of
+from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.context.made_objects import MadeObjects
@@ -22,7 +23,6 @@ from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
-from recoverrun.worker.snapshots.generator_trials import GeneratorTrials
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.arrival import generator_states, inner_iterators
+from recoverrun.worker.arrival.generator_states import Below, Stateful
 from recoverrun.worker.arrival.packing import Packing, Plain
 from recoverrun.worker.arrival.slot_sources import ENDED
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.snapshots import generator_states, inner_iterators
-from recoverrun.worker.snapshots.generator_states import Below, Stateful
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
 

@@ -22,8 +22,10 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.arrival import inner_iterators
 from recoverrun.worker.arrival.container_contents import WHOLE, fill
 from recoverrun.worker.arrival.frame_variables import WRITES_THROUGH, write
+from recoverrun.worker.arrival.inner_iterators import same
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.context.iterator_copy import BUILT_IN
 from recoverrun.worker.context.object_graph import Holdings
@@ -32,8 +34,6 @@ from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import inner_iterators
-from recoverrun.worker.snapshots.inner_iterators import same
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame

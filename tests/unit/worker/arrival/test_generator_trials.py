@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 import torch
 
+from recoverrun.worker.arrival import generator_trials, inner_iterators
+from recoverrun.worker.arrival.generator_states import Below, Stateful
+from recoverrun.worker.arrival.generator_trials import GeneratorTrials, tried
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.snapshots import generator_trials, inner_iterators
-from recoverrun.worker.snapshots.generator_states import Below, Stateful
-from recoverrun.worker.snapshots.generator_trials import GeneratorTrials, tried
 from recoverrun.worker.verification import forked_child
 
 shared: dict[str, float] = {}

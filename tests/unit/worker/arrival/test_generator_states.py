@@ -10,11 +10,11 @@ import numpy
 import pytest
 import torch
 
+from recoverrun.worker.arrival import generator_states
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.snapshots import generator_states
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
 OWN = frozenset({__name__})

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from recoverrun.worker.arrival import inner_iterators
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import inner_iterators
 
 
 def given(iterator: Any, count: int) -> Any:
