@@ -30,7 +30,7 @@ from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_marks import attributes_of, is_result
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import DICTS, is_defined_in
-from recoverrun.worker.context.object_views import PLAIN, is_array, named_in
+from recoverrun.worker.context.object_views import PLAIN, array_kinds, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.data.batch_substitution import holds_part
 from recoverrun.worker.errors import NotReachable
@@ -227,17 +227,25 @@ def _is_private(name: str) -> bool:
 
 def _tag(value: Any, own: frozenset[str], data: Container[int]) -> tuple[str, str] | None:
     """None of a value, of a result or a part of `data`, and of what a library has made."""
+    tag = _tag_of(value, own)
+    if tag is None or tag[0] in (FUNCTION, ITERATOR):
+        return tag
+    return None if holds_part(value, data) or is_result(value) else tag
+
+
+def _tag_of(value: Any, own: frozenset[str]) -> tuple[str, str] | None:
+    """By types alone: a proxy may load what it stands for when it is asked for its class."""
     kind: Any = type(value)
-    if kind in PLAIN or is_value(kind) or holds_part(value, data) or is_result(value):
+    if kind in PLAIN or is_value(kind):
         return None
-    if isinstance(value, torch.Tensor) or is_array(value):
+    if issubclass(kind, (torch.Tensor, *array_kinds())):
         return TENSOR, f"{value.dtype} {tuple(value.shape)}"
     if kind in COUNTING:
         given = items_given(value)
         return None if given is None else (ITERATOR, str(given))
     if kind in CONTAINERS:
         return OBJECT, kind.__qualname__
-    if kind in (FunctionType, BuiltinFunctionType) or isinstance(value, type):
+    if kind in (FunctionType, BuiltinFunctionType) or issubclass(kind, type):
         name = by_name(value) or (by_code(value) if value.__module__ in own else None)
         return None if name is None else (FUNCTION, ":".join(map(str, name)))
     if issubclass(kind, torch.nn.Module) or is_defined_in(kind, own):
@@ -254,7 +262,7 @@ def _paths(there: Holdings) -> dict[int, str]:
 def _alias(place: Place, value: Any, paths: Mapping[int, str]) -> str:
     """The path of an object that is found by another one than its place."""
     kind: Any = type(value)
-    if kind in (FunctionType, BuiltinFunctionType) or isinstance(value, (torch.Tensor, type)):
+    if kind in (FunctionType, BuiltinFunctionType) or issubclass(kind, torch.Tensor | type):
         return ""
     path = paths.get(id(value)) or paths.get(id(attributes_of(value)), "")
     return "" if path in _paths_of(place) else path

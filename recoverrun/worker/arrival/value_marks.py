@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import deque
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -93,17 +93,18 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 def is_result(value: Any) -> bool:
     """True of a tensor with a graph, of a parameter, and of what holds a tensor with a graph: the
-    next step makes another one.
+    next step makes another one. By types alone: a proxy may load what it stands for.
     """
-    if isinstance(value, torch.Tensor):
-        return value.requires_grad
-    if isinstance(value, torch.nn.Module | type | FunctionType):
+    kind: Any = type(value)
+    if issubclass(kind, torch.Tensor):
+        return bool(value.requires_grad)
+    if issubclass(kind, torch.nn.Module | type | FunctionType | ModuleType):
         return False
     parts: list[Any] = []
-    if isinstance(value, dict):
+    if issubclass(kind, dict):
         parts = list(dict.values(value)) if len(value) <= LONG else []
-    elif isinstance(value, list | tuple | deque | set):
+    elif issubclass(kind, list | tuple | deque | set):
         parts = list(value) if len(value) <= LONG else []
     else:
         parts = list(attributes_of(value).values())
-    return any(isinstance(one, torch.Tensor) and one.grad_fn is not None for one in parts)
+    return any(issubclass(type(one), torch.Tensor) and one.grad_fn is not None for one in parts)

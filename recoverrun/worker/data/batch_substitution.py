@@ -37,7 +37,7 @@ def holds_part(item: Any, parts: Container[int], depth: int = 2 * DEPTH) -> bool
     """True if `item` is one of these parts, by identity, or holds one; long ones are not read."""
     if id(item) in parts:
         return True
-    if not depth or not isinstance(item, dict | list | tuple | deque) or len(item) > LONG:
+    if not depth or not issubclass(type(item), dict | list | tuple | deque) or len(item) > LONG:
         return False
     inner = item.values() if isinstance(item, dict) else item
     return any(holds_part(one, parts, depth - 1) for one in inner)

@@ -152,3 +152,16 @@ def test_results_data_and_variables_of_loops_are_not_compared() -> None:
     newcomer.put(*donor.told(frozenset({id(item), id(item[0])}), frozenset({"loop"})))
 
     assert newcomer.variables == {"last": {}, "batch": {}, "loop": {}}
+
+
+class Proxy:
+    """It loads a module, as it were, when it is asked for anything."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"it was asked for {name}")
+
+
+def test_a_proxy_is_asked_for_nothing() -> None:
+    _, here = arrives(lambda: {"held": {"late": Proxy(), "n": 1}}, lambda one: one["held"].pop("n"))
+
+    assert list(here["held"]) == ["late"]
