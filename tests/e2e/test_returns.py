@@ -31,6 +31,7 @@ CASES = (
     # Who gives the second one its place has come back itself.
     Returning(shape="counting", then=0, comes=2),
     Returning(shape="packed", then=0, comes=2),
+    Returning(shape="drawing", ranks=3),
     Returning(shape="shares"),
     Returning(shape="phases", kills="r1@step:8:backward"),
     Returning(shape="phases", ranks=3, kills="r1@step:8:backward,r0@step:12:forward", comes=2),

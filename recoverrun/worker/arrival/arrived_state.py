@@ -6,7 +6,9 @@ from types import FrameType
 from typing import Any
 
 from recoverrun.worker.arrival import (
+    drawing_generators,
     frame_variables,
+    generator_states,
     held_tensors,
     learned,
     loose_values,
@@ -118,4 +120,9 @@ def _put_variables(
     others = other_names.found(found.manifest["other names"], there, spaces)
     placing.put_variables(found, stack, frame, known)
     frame_variables.write_all(others, stack, frame)
-    placing.put_iterators(found, frames, sources.hold)
+    own = parts.worker.runtime.own_modules
+    drawn = generator_states.below(stack, there, own)
+    hold = drawing_generators.holding(found.manifest["drawn"], there, sources.hold)
+    placing.put_iterators(found, frames, hold)
+    drew = drawing_generators.drew(sources.drew, own)
+    drawing_generators.put(found.manifest["drawn"], drawn, found.tensors, known, drew)

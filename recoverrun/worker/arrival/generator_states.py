@@ -2,7 +2,8 @@
 
 A process that goes back runs such a function anew, and lets it give as many items. That leaves it
 at the right instruction; its variables may differ, as it may draw random numbers, read what has
-since changed, or count what it gave. So a snapshot holds the variables that the function binds, and
+since changed, or count what it gave. So a snapshot, and of one that draws (`drawing_generators`)
+whoever gives another process its place, tells the variables that the function binds, and
 how far the iterators have come over which its own loops go, and both are put in place afterwards.
 Of an iterator of a class of the script's that nothing else leads to the attributes are told. The
 items that loops have taken are told as well: those of the fresh process are other ones.
@@ -83,6 +84,11 @@ def below(stack: Sequence[LoopFrame], there: Holdings, own: frozenset[str]) -> l
     seen: set[int] = set()
     found = [_below(name, root, own, named, seen) for name, root in roots]
     return [one for one in found if one.found]
+
+
+def under(root: Any, own: frozenset[str]) -> Below:
+    """Those from which an iterator takes its items."""
+    return _below("", root, own, set(), set())
 
 
 def _below(name: str, root: Any, own: frozenset[str], named: set[int], seen: set[int]) -> Below:

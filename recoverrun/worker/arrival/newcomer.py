@@ -21,6 +21,7 @@ from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.arrival import (
+    drawing_generators,
     passed_bodies,
     passed_loops,
     plain_values,
@@ -174,6 +175,8 @@ class Newcomer:
         worker.timing.note("source", manifest["donor"])
         self._packed = PackedState(manifest, tensors)
         self._record.answer_from(manifest["record"], self.layout)
+        assert self.winding is not None, "it winds the loop before which this waits"
+        self.winding.sources.remade = bool(manifest["drawn"])
         return Standing.unpack(manifest["standing"])
 
     def _fetch(self) -> tuple[float, Mapping[str, Any], list[torch.Tensor]]:
@@ -257,6 +260,7 @@ class Newcomer:
         frames, bound = frames_of(stack, sys._getframe(1)), plain_values.bound_by(stack)
         there = plain_values.found(frames, changing_modules(runtime), last=bound)
         plain_values.put_early(self._packed.manifest["values"], there)
+        drawing_generators.begin(self._packed.manifest["drawn"], f"loop {len(stack) - 1}")
 
     def passes(self, index: int, loop_frame: LoopFrame) -> None:
         """The body of an outer loop begins, with plain variables and iterators of the others."""

@@ -19,6 +19,7 @@ has the first column from its own first lines.
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import compress
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import (
+    drawing_generators,
     frame_variables,
     held_tensors,
     learned,
@@ -39,6 +41,7 @@ from recoverrun.worker.arrival import (
 )
 from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Spaces
@@ -75,6 +78,7 @@ def made(
     top: Top,
     here: Context,
     before: Before,
+    trials: GeneratorTrials,
 ) -> PackedState:
     """For `rank`, at `top`, where this rank's own context is `here` and that of the lost one
     `slot`; `before` is what there was as the run began.
@@ -83,7 +87,7 @@ def made(
     """
     exact, stack = parts.left.exact, stack_of(parts.worker.runtime.stack, top)
     starts = [_known(parts, rank, one) if exact else None for one in stack]
-    manifest, packing = common(parts, top, here, before)
+    manifest, packing = common(parts, top, here, before, trials)
     own = parts.worker.runtime.own_modules
     manifest |= {
         "slot": None if slot is None else slot.pack(),
@@ -106,7 +110,7 @@ def made(
 
 
 def common(
-    parts: PlaceParts, top: Top, here: Context, before: Before
+    parts: PlaceParts, top: Top, here: Context, before: Before, trials: GeneratorTrials
 ) -> tuple[dict[str, Any], Packing]:
     """The parts that are the same for any rank; tensors by reference. Raises NotReachable."""
     worker, frame = parts.worker, sys._getframe(1)
@@ -123,6 +127,7 @@ def common(
     spaces = loose_values.spaces_of(frames, own)
     anew = frozenset(name for one in stack for name in one.loop.made)
     others = held_tensors.others(strategy, parts.made, there)
+    draws = drawing_generators.drawing(stack, there, own) if parts.left.exact else []
     whole: set[str] = set()
     changed = plain_values.changed(there, before.digests, data, whole=whole)
     now = structure.seen(there, spaces, changing_modules(worker.runtime), data)
@@ -153,6 +158,9 @@ def common(
         }
         manifest["loose"] = loose_values.changed_in_place(
             there, spaces, before=before.marks, bound=bound, data=data, packing=packing, whole=whole
+        )
+        manifest["drawn"] = drawing_generators.told(
+            draws, packing, partial(trials.require, items=(), draws=True)
         )
         # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
         manifest |= _variables(packing, stack, frame, data, (there, spaces))

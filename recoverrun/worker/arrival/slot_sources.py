@@ -55,6 +55,7 @@ class SlotSources:
         self._unnamed = 0  # iterators that were made as items were passed: they get numbers below 0
         self.inside: set[str] = set()  # names of generators of random numbers: see `_keep`
         self.remade = False  # items may draw: what they leave in their generators is put in place
+        self.drew: list[Any] = []  # iterators that did
 
     def take(self, told: Sequence[SourcePlace], *, own_data: bool = False) -> None:
         """The places are told: the script may have made some of these iterators. With `own_data`
@@ -115,8 +116,8 @@ class SlotSources:
                     self._forget(mark)
         self._forget(mark)
         self._runtime.opened = opened
-        if read_streams() != before and not (self._own_data or self.remade):
-            raise NotReachable(DRAWS.format(kind=kind))
+        if read_streams() != before and not self._own_data:
+            self._require_remade(items, kind)
         self._keep(items, known)
         self._name(at_top)
 
@@ -196,11 +197,16 @@ class SlotSources:
                     raise NotReachable(ENDLESS.format(kind=kind, seconds=PASSING_S))
         self._forget(mark)
         self._runtime.opened = opened
-        if read_streams() != before and not self.remade:
-            raise NotReachable(DRAWS.format(kind=kind))
+        if read_streams() != before:
+            self._require_remade(items, kind)
         self._name(at_top=told.at >= 0)
         if not _stands(items, told) or told.over in self._moved:
             raise NotReachable(NOT_THERE.format(kind=kind))
+
+    def _require_remade(self, items: Iterator[Any], kind: str) -> None:
+        if not self.remade:
+            raise NotReachable(DRAWS.format(kind=kind))
+        self.drew.append(items)
 
     @contextmanager
     def _passes(self) -> Iterator[None]:

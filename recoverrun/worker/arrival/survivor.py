@@ -25,6 +25,7 @@ from recoverrun.worker.arrival import (
 )
 from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.learned import PlaceParts, TakesSnapshots
 from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.offer import Offer
@@ -85,6 +86,7 @@ class Survivor:
         self._told_at = 0.0  # the beginning that was told
         self._step = -1  # the last one whose top was seen
         self._refused = False
+        self._trials = GeneratorTrials(parts.worker)
         self._before: Before | None = None  # None until it is seen
         self._offers: list[Offer] = []
         self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
@@ -225,7 +227,7 @@ class Survivor:
         try:
             with _guarded():
                 standing(worker.runtime).pack()
-                packed_state.common(self._parts, top, context, self._began)
+                packed_state.common(self._parts, top, context, self._began, self._trials)
         except NotReachable as why:
             self._refuse(str(why))
 
@@ -331,7 +333,15 @@ class Survivor:
 
         exact = parts.left.exact
         stands = standing(worker.runtime, origin_of, own_data=not exact)
-        found = packed_state.made(parts, rank, slot=slot, top=top, here=context, before=self._began)
+        found = packed_state.made(
+            parts,
+            rank,
+            slot=slot,
+            top=top,
+            here=context,
+            before=self._began,
+            trials=self._trials,
+        )
         record = self._record.pack(worker.protection.layout)
         before = [[*place, digest] for place, digest in self._began.digests.items()]
         manifest = {

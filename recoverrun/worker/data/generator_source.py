@@ -83,6 +83,7 @@ class GeneratorSource(RankAware):
         self.make = make
         self._items = OwedItems(generator, make)
         self.began: Streams | None = None  # the streams as it was asked for its first item
+        self.draws = False  # for its first item, at least: a later one is seen as items are passed
         self.name = name
         self._runtime = runtime
         self._taken: dict[int, GivenItem] = {}  # of the present step
@@ -153,6 +154,7 @@ class GeneratorSource(RankAware):
         draws = self._runtime.draws_since(mark)
         after = read_streams() if before is not None else None
         self._loads = self._loads or draws is None or not all(map(self._makes_anew, draws))
+        self.draws = self.draws or before != after
         if before != after or value is not None:
             self.again = None  # it is resumed
         by_loader = before is not None and [one.source.moved for one in draws or ()] == [

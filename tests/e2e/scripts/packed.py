@@ -1,5 +1,5 @@
 """Documents of random lengths, packed into batches by a generator that has a seed of its rank; they
-may be weighed by running means.
+may be weighed by running means. Or rows that a generator draws from the global stream.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,3 +50,18 @@ def train_weighed(
         train(weight * xs[given], ys[given])
         for mean in means:  # which is the shortest name of one of them from here on
             mean.note(step / steps)
+
+
+def crops(rows: int) -> Iterator[torch.Tensor]:
+    while True:
+        yield torch.randint(rows, (4,))
+
+
+def train_drawing(
+    xs: torch.Tensor, ys: torch.Tensor, seed: int, steps: int, train: Callable[..., float]
+) -> None:
+    torch.manual_seed(seed)
+    for step, given in enumerate(crops(len(xs))):
+        train(xs[given], ys[given])
+        if step + 1 == steps:
+            break

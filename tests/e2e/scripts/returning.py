@@ -32,9 +32,8 @@ parser.add_argument("--corrupt", default="", help="RANK:STEP, after whose update
 parser.add_argument("--overflows", default="", help="RANK:STEP, where the machine spoils a loss")
 parser.add_argument("--dies", default="", help="where the first newcomer ends itself")
 args = parser.parse_args()
-OUT, KIND, STEPS = args.out, args.shape, args.steps
+OUT, KIND, STEPS, PACE_S, WIDTH, BATCH = args.out, args.shape, args.steps, 0.8, 16, 4
 WRAP = args.wrap or ("fsdp2" if args.shards else "ddp")
-PACE_S, WIDTH, BATCH = 0.8, 16, 4
 
 torch.set_default_dtype(torch.float64)
 dist.init_process_group("gloo")
@@ -385,6 +384,7 @@ SHAPES = {
     "odd state": by_odd_state,
     "packed": lambda: packed.train_on(xs, ys, 300 + rank, STEPS, train),
     "weighed": lambda: packed.train_weighed(xs, ys, 300 + rank, STEPS, train),
+    "drawing": lambda: packed.train_drawing(xs, ys, 300 + rank, STEPS, train),
     "trainer": lambda: Trainer().fit(),
 }
 end_here("prologue")
