@@ -61,7 +61,7 @@ from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
 
 LONG_TENSOR_BYTES = 1 << 20
-"""Of a variable that is no parameter: larger ones are data, or results of the last step."""
+"""Of a variable that no later iteration reads: larger ones are results of the last step."""
 
 EARLY_BYTES = 1 << 20
 """They are kept in the job's store."""
@@ -304,22 +304,29 @@ def _variables(
     """
     there, spaces = held[0], [(space, dict(variables)) for space, variables in held[1]]
     read = frame_variables.read_all(stack, frame)
+    carried = frozenset(name for one in stack for name in one.loop.carried)
     return {
         "frames": [
-            [list(one.loops), _values(packing, one.local, data), _values(packing, one.module, data)]
+            [
+                list(one.loops),
+                *(_values(packing, part, data, carried) for part in (one.local, one.module)),
+            ]
             for one in read
         ],
         "other names": other_names.told(read, there, spaces, plain_values.bound_by(stack)),
     }
 
 
-def _values(packing: Packing, values: Mapping[str, Any], data: frozenset[int]) -> list[list[Any]]:
+def _values(
+    packing: Packing, values: Mapping[str, Any], data: frozenset[int], carried: frozenset[str]
+) -> list[list[Any]]:
     """Variables by name. Left out is what is no value (a module, a result of the last step) or
     holds `data`: what of it matters comes by other ways, or with the newcomer's own prologue.
+    `carried` are read by the next iteration before it binds them.
     """
     told = []
     for name, value in values.items():
-        if not _is_result(value) and not holds_part(value, data):
+        if not _is_result(value, name in carried) and not holds_part(value, data):
             try:
                 told.append([name, packing.pack(value, name)])
             except CannotTravel:
@@ -327,9 +334,10 @@ def _values(packing: Packing, values: Mapping[str, Any], data: frozenset[int]) -
     return told
 
 
-def _is_result(value: Any) -> bool:
-    tensor = isinstance(value, torch.Tensor)
-    return tensor and (value.requires_grad or value.nbytes > LONG_TENSOR_BYTES)
+def _is_result(value: Any, carried: bool) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.requires_grad or (not carried and value.nbytes > LONG_TENSOR_BYTES)
 
 
 def _states(parts: PlaceParts, packing: Packing) -> dict[str, Any]:
