@@ -8,7 +8,8 @@ looks whether all is as it was told, and does not take part where something is n
 lost in silence that no way leads to.
 
 What belongs to one rank is passed over: what the first lines of the newcomer have made otherwise,
-or not at all. So are results, which the next step makes anew, data, and objects of libraries.
+or not at all. So are results, which the next step makes anew, data, objects of libraries, and what
+hangs on those of frameworks.
 """
 
 from collections import deque
@@ -29,7 +30,7 @@ from recoverrun.worker.arrival.plain_values import HOOKS, NOT_OURS, OF_MODULES, 
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_marks import attributes_of, is_result
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
-from recoverrun.worker.context.object_members import DICTS, is_defined_in
+from recoverrun.worker.context.object_members import DICTS, FRAMEWORKS, is_defined_in
 from recoverrun.worker.context.object_views import PLAIN, array_kinds, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.data.batch_substitution import holds_part
@@ -44,6 +45,9 @@ FUNCTION, ITERATOR, LENGTH, OBJECT, TENSOR = (
 
 COUNTING: tuple[type, ...] = (count, *SEQUENCE_ITERATORS)
 CONTAINERS: tuple[Any, ...] = (list, deque, set, *DICTS)
+
+BOOKKEEPING = FRAMEWORKS | {"transformers", "trl"}
+"""Packages of frameworks."""
 
 Tag = tuple[str, str, str]
 """A word, what it is, and the path of an object that has another one than this place."""
@@ -68,15 +72,19 @@ def seen(
     there: Holdings, spaces: Spaces, own: frozenset[str], data: Container[int] = ()
 ) -> Structure:
     """The present one, without parts of `data`; `own` are the script's modules."""
-    paths = _paths(there)
+    paths, foreign = _paths(there), _of_frameworks(there)
     tags: dict[Place, Tag] = {}
     keys: dict[str, Keys] = {}
     for place, value in _members(there, spaces):
+        if _is_under(place[0], foreign):
+            continue
         tag = _tag(value, own, data)
         if tag is not None:
             tags.setdefault(place, (*tag, _alias(place, value, paths)))
     for path, one, _, _ in there.holders:
-        if _is_passed_over(path) or is_result(one) or holds_part(one, data):
+        if _is_passed_over(path) or _is_under(path, foreign):
+            continue
+        if is_result(one) or holds_part(one, data):
             continue
         if type(one) in DICTS and len(one) <= LONG:
             known = tuple(key for key in list(one) if type(key) in (int, str))
@@ -202,6 +210,27 @@ def _shorten(one: Any, length: int) -> None:
         kind: Any = list if isinstance(one, list) else deque
         while kind.__len__(one) > length:
             kind.pop(one)
+
+
+def _of_frameworks(there: Holdings) -> set[str]:
+    """The paths of objects of frameworks: these keep books of their own, and begin some late."""
+    return {
+        path
+        for path, one, _, _ in there.holders
+        if _package(there.owners.get(id(one), type(one))) in BOOKKEEPING
+    }
+
+
+def _package(kind: Any) -> str:
+    return str(kind.__module__).partition(".")[0]
+
+
+def _is_under(path: str, paths: set[str]) -> bool:
+    """True of one of these paths, and of what lies below it."""
+    if not paths:
+        return False
+    ends = (at for at, letter in enumerate(path) if letter in ".[")
+    return path in paths or any(path[:at] in paths for at in ends)
 
 
 def _members(there: Holdings, spaces: Spaces) -> Iterator[tuple[Place, Any]]:

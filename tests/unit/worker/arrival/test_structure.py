@@ -165,3 +165,17 @@ def test_a_proxy_is_asked_for_nothing() -> None:
     _, here = arrives(lambda: {"held": {"late": Proxy(), "n": 1}}, lambda one: one["held"].pop("n"))
 
     assert list(here["held"]) == ["late"]
+
+
+def test_objects_of_frameworks_keep_books_of_their_own() -> None:
+    """Lightning begins some of them in the first step."""
+    framework = own_module("lightning.books", "class Loop:\n    def __init__(self): self.of = {}")
+    own = OWN | {framework.__name__}
+    donor, newcomer = (Script({"fit": framework.Loop(), "mine": {"of": {}}}, own) for _ in range(2))
+    donor.variables["fit"].of["loss"] = SCRIPT.Sampler()
+
+    newcomer.put(*donor.told())
+
+    donor.variables["mine"]["of"]["loss"] = SCRIPT.Sampler()
+    with pytest.raises(NotReachable, match="mine.of.loss"):
+        newcomer.put(*donor.told())
