@@ -83,6 +83,17 @@ STREAMS = (
         case(f"B9-{way}", "called_anew.py", "r1@step:2:forward", contract="told", told="anew")
         for way in ("called", "shares")
     ),
+    case("B10-alike", "turning_shares.py", "r1@step:3:forward", "r0@step:4:vote"),
+    *(
+        case(f"B10-{way}", "turning_shares.py", kill, ranks=ranks, contract="told", told=told)
+        for way, kill, ranks, told in (
+            ("variable", "r1@step:3:forward", 3, "<lambda> of a loader"),
+            ("files", "r0@step:4:vote", 2, "of a loader"),
+            ("rests", "r1@step:3:forward", 2, "of a loader"),
+            ("later", "r1@step:3:forward", 2, "of a loader"),
+            ("begins", "r1@step:3:forward", 2, "with another others"),
+        )
+    ),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),
