@@ -349,6 +349,7 @@ class Newcomer:
             lost = LostRank(rank, apart=apart)
             theirs, lacking = Context.unpack(packed), from_words(words)
             lost.learn(theirs, context, assumed=assumed, lacking=lacking)
+            lost.made = frozenset(theirs.loaders)
             parts.executor.lost[rank] = parts.left.informs(lost)
         assert parts.worker.place is not None, "given a place"
         others = (one for one in parts.worker.place.joined if one != parts.worker.env.rank)

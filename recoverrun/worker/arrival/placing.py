@@ -149,7 +149,7 @@ def put_constants(parts: PlaceParts, packed: PackedState, there: Holdings, *, wo
     if missing and (wound or not missing.startswith(CALLED)):
         raise NotReachable(f"{missing} differs between ranks, and this process has none")
     sources = parts.worker.runtime.sources
-    parts.sources.shares.learn(sources, parts.executor.constants.apart)
+    parts.sources.shares.learn(sources, parts.executor.constants.apart, own)
     return not missing
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -31,12 +31,19 @@ Contents = dict[int, dict[Any, Any]]
 """The entries of containers and objects, by their identities."""
 
 
+def loaders_of(sources: Iterable[Source]) -> Iterator["DataLoader[Any]"]:
+    """The loaders that are gone through now."""
+    for source in sources:
+        held = source.held if isinstance(source, WeakSource) else source
+        if isinstance(held, LoaderIterator):
+            yield held.loader
+
+
 def own_data_sets(sources: Iterable[Source]) -> dict[str, Any]:
     """Those that loaders go through now, by names that all ranks have."""
     found: dict[str, Any] = {}
-    for source in sources:
-        held = source.held if isinstance(source, WeakSource) else source
-        data = held.loader.dataset if isinstance(held, LoaderIterator) else None
+    for loader in loaders_of(sources):
+        data = loader.dataset
         if isinstance(data, IterableDataset) and not any(data is one for one in found.values()):
             found[f"{type(data).__name__}_{len(found)}"] = data
     return found

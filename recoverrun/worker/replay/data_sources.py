@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from recoverrun.worker.analysis.moving_shares import OWN, MovingShares
 from recoverrun.worker.context.fingerprints import marks
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES
 from recoverrun.worker.data.cycle_source import CycleSource
@@ -17,7 +18,6 @@ from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for, keeps_workers, with_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_kinds import kinds_of
 from recoverrun.worker.data.loader_workers import CheckedItems, watched
 from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.data.own_data_sets import own_data_sets, put_in_place
@@ -29,12 +29,11 @@ from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_set_shares import DataSetShares
 from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.loader_parts import MOVING, kinds_in, moving_part, require_met
 from recoverrun.worker.replay.proved_generators import ProvedGenerators
 from recoverrun.worker.replay.rank_constants import CALLED
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
-
-UNMET = "{kind} was read after the last proof, and no proof has met one: a lost rank's is unknown"
 
 
 class DataSources:
@@ -154,7 +153,10 @@ class DataSources:
         own_origin = captures.loaders().get(number)
         if lost is None:
             return None
-        _require_met(number, self._runtime.sources, self._executor, self.proved.names)
+        loader, runtime = _loader_of(number, self._runtime.sources), self._runtime
+        if loader is not None:
+            told = None if lost.made is None or number in lost.made else self.shares.knows
+            _require_known(loader, runtime, self._executor, self.proved.names, told)
         origin = lost.origin(number, own_origin, captures.points)
         if origin is None and own_origin is None:
             raise NotReplayable(f"data iterator {number} of rank {rank} is not known any more")
@@ -188,7 +190,14 @@ class DataSources:
         if rank is None or rank == self.own_rank:
             return found
         then = attributes_of(data) if begun is None else begun.attributes
-        return found | self.shares.of(rank, data, then or {})
+        kinds = kinds_in(data, self._runtime.own_modules)
+
+        def owns(name: str) -> bool:
+            return name not in found and bool(
+                _labels(self._runtime, self._executor).held(kinds, name) & OWN
+            )
+
+        return found | self.shares.of(rank, data, then or {}, owns)
 
     def roots(self) -> dict[str, Any]:
         """Sources that the script need not hold by a variable, and in which ranks may differ."""
@@ -218,19 +227,37 @@ class DataSources:
         self._runtime.spoil(reason)
 
 
-def _require_met(
-    number: int, sources: Iterable[Source], executor: Executor, met: Container[str]
+def _require_known(
+    loader: "DataLoader[Any]",
+    runtime: ScriptRuntime,
+    executor: Executor,
+    met: Container[str],
+    told: Callable[[Any], bool] | None,
 ) -> None:
-    """Raises NotReplayable if the loader of this iterator has parts of a kind that no proof has
-    `met`, and that may be given what is a rank's own.
+    """Raises NotReplayable if the loader may go over what is a rank's own and that no proof has
+    `met`, or nobody `told` of as it is. Without that the rank has made it, and is judged by what it
+    has noted.
     """
+    apart, influence = executor.executed.apart, executor.influence
+    require_met(loader, met, lambda name: influence.gives(name, apart))
+    if told is None:
+        return
+    if part := moving_part(loader, runtime.own_modules, _labels(runtime, executor), told):
+        raise NotReplayable(MOVING.format(part=part))
+
+
+def _labels(runtime: ScriptRuntime, executor: Executor) -> MovingShares:
+    loops = [one.loop for one in runtime.stack]
+    return executor.influence.moving(loops, executor.executed.apart)
+
+
+def _loader_of(number: int, sources: Iterable[Source]) -> "DataLoader[Any] | None":
+    """The loader of this iterator."""
     for source in sources:
         held = source.held if isinstance(source, WeakSource) else None
-        if not isinstance(held, LoaderIterator) or held.number != number:
-            continue
-        for kind, name in sorted(kinds_of(held.loader).items()):
-            if kind not in met and executor.influence.gives(name, executor.executed.apart):
-                raise NotReplayable(UNMET.format(kind=kind))
+        if isinstance(held, LoaderIterator) and held.number == number:
+            return held.loader
+    return None
 
 
 def _root(function: str) -> str:

@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
 from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.later_writes import written_later
+from recoverrun.worker.analysis.moving_shares import MovingShares
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
     Texts,
@@ -43,6 +45,9 @@ class Influence:
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
         self._gives: dict[tuple[str, int], bool] = {}
         self._spreads: dict[tuple[frozenset[str], frozenset[str]], Spread] = {}
+        self._moving: dict[
+            tuple[tuple[str, ...], frozenset[str], frozenset[str]], MovingShares
+        ] = {}
         self._tails: dict[tuple[str, int], Tail | None] = {}  # by loop, and line of the backward
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
@@ -127,6 +132,20 @@ class Influence:
         is asked for.
         """
         return self._spread_of(differing).reaches(loop, names)
+
+    def moving(self, loops: Sequence[Loop], differing: Iterable[Key]) -> MovingShares:
+        """The labels of what comes of these, and of the turn of the outer ones of `loops`."""
+        modules = self._script.own_modules
+        names = frozenset(key if isinstance(key, str) else identifier(key) for key in differing)
+        asked = tuple(loop.id for loop in loops), names, modules
+        if asked not in self._moving:
+            self._texts.load(modules)
+            outer, inner = loops[:-1], loops[-1:]
+            if outer:  # items of the inner one are data
+                inner = [replace(one, targets=frozenset()) for one in inner]
+            labels = MovingShares([*outer, *inner], names, self._texts.trees())
+            self._moving = {asked: labels}
+        return self._moving[asked]
 
     def _spread_of(self, differing: Iterable[Key]) -> Spread:
         modules = self._script.own_modules

@@ -62,6 +62,7 @@ class LostRank:
     resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
     nothings: dict[Key, Any] = field(default_factory=dict)  # zeros and the like, at any top so far
     loops: set[str] = field(default_factory=set)  # to which it has come
+    made: frozenset[int] | None = None  # iterators over loaders that it made itself; None: all
     alone: frozenset[Key] = frozenset()  # what ranks are known not to have in common
     parted: frozenset[Key] = frozenset()  # what differed between what it left and our own
     restless: frozenset[Key] = frozenset()  # of `parted`, what all had in common just before
@@ -383,6 +384,7 @@ def lost_rank(
     theirs, mine = any(met[-1].streams.private), any(own[met[-1].point].streams.private)
     # Numbers drawn alone tell more than `apart`, which only guesses.
     lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
+    lost.made = frozenset(number for one in met for number in one.loaders)
     for context in met:
         lost.learn(context, own[context.point])
     lost.parted = frozenset(differing(met[-1], own[met[-1].point]))

@@ -239,8 +239,9 @@ class MutualProof:
                 if context is not None:
                     seen |= seen_by_contexts(context.attributes, names)
         worker = self._worker
-        self._executor.constants.exchange(there, worker.runtime.own_modules, seen, tell)
-        self._sources.shares.learn(worker.runtime.sources, self._executor.constants.apart)
+        own, constants = worker.runtime.own_modules, self._executor.constants
+        constants.exchange(there, own, seen, tell)
+        self._sources.shares.learn(worker.runtime.sources, constants.apart, own)
 
     def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
         """The reason why what lies behind the door is wrong, or "". All ranks enter."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
+from recoverrun.worker.analysis.moving_shares import BOTH
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
@@ -90,7 +91,7 @@ def test_a_loader_of_a_kind_that_no_proof_has_met_is_no_lost_ranks_if_it_is_give
     executor = Executor(runtime, pytest.fail)
     sources = DataSources(runtime, executor)
     monkeypatch.setattr(executor.influence, "gives", lambda name, apart: given)
-    lost = SimpleNamespace(origin=lambda number, own, points: own)
+    lost = SimpleNamespace(origin=lambda number, own, points: own, made=None)
     monkeypatch.setitem(executor.lost, 1, lost)  # type: ignore[arg-type]
     items = sources.iterate(_loader(0), DataLoader.__iter__)
     next(items)
@@ -101,3 +102,25 @@ def test_a_loader_of_a_kind_that_no_proof_has_met_is_no_lost_ranks_if_it_is_give
     sources.proved.trust()
 
     assert sources.created_at(0, 1) is not None
+
+
+@pytest.mark.parametrize(("made", "known"), [(None, True), ({0}, True), (frozenset(), False)])
+def test_a_loader_that_may_be_another_one_on_each_rank_in_each_pass_is_known_of_its_maker_alone(
+    made: Any, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = ScriptRuntime(0)
+    executor = Executor(runtime, pytest.fail)
+    sources = DataSources(runtime, executor)
+    monkeypatch.setattr(executor.influence, "gives", lambda name, apart: False)
+    labels = SimpleNamespace(given=lambda kind: BOTH if kind == "TensorDataset" else 0)
+    monkeypatch.setattr(executor.influence, "moving", lambda loops, apart: labels)
+    lost = SimpleNamespace(origin=lambda number, own, points: own, made=made)
+    monkeypatch.setitem(executor.lost, 1, lost)  # type: ignore[arg-type]
+    items = sources.iterate(_loader(0), DataLoader.__iter__)
+    next(items)
+
+    if known:
+        assert sources.created_at(0, 1) is not None
+    else:
+        with pytest.raises(NotReplayable, match="TensorDataset of a loader may be another one"):
+            sources.created_at(0, 1)

@@ -231,6 +231,7 @@ def test_a_rank_is_known_by_the_last_point_where_both_were() -> None:
     assert lost is not None
     assert max(lost.states) == (3, 0, 1, 0)
     assert lost.states[3, 0, 1, 0].context.values == {"x": 2}
+    assert lost.made == frozenset(), "it left no iterator over a loader"
 
 
 def test_a_point_of_another_loop_is_no_point_where_both_were() -> None:
