@@ -24,15 +24,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache folder of the tests: the user's own runs have another one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def warm(request: pytest.FixtureRequest, own_cache: None) -> Iterator[None]:
+def warm(request: pytest.FixtureRequest) -> Iterator[None]:
     """With --warm launchers and workers are forks of one process that has torch."""
     with LAUNCHERS.forked(request.config.getoption("warm")):
         yield

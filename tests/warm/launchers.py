@@ -1,8 +1,10 @@
 """The start of launchers by suites: each as a new process, or as a fork of a template."""
 
+import os
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -10,6 +12,8 @@ from tests.warm.client import Template
 
 if TYPE_CHECKING:
     from recoverrun.fault_injection.trial import Process, Starter
+
+CACHE = "XDG_CACHE_HOME"
 
 
 def new_process(
@@ -22,18 +26,31 @@ def new_process(
     )  # fmt: skip
 
 
+@contextmanager
+def own_cache() -> Iterator[None]:
+    """A cache folder of the suite: the user's own runs have another one."""
+    former = os.environ.get(CACHE)
+    with tempfile.TemporaryDirectory(prefix="cache-") as folder:
+        os.environ[CACHE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[CACHE]
+            if former is not None:
+                os.environ[CACHE] = former
+
+
 class Launchers:
     def __init__(self) -> None:
         self._template: Template | None = None
 
     @contextmanager
     def forked(self, wanted: bool = True) -> Iterator[None]:
-        """Within the block launchers and workers are forks, if `wanted`."""
-        if not wanted:
-            yield
-            return
-        former = self._template
-        with Template() as self._template:
+        """Within the block launchers and workers are forks, if `wanted`, and nothing is kept in the
+        user's cache folder.
+        """
+        with own_cache(), Template() if wanted else nullcontext(self._template) as template:
+            former, self._template = self._template, template
             try:
                 yield
             finally:

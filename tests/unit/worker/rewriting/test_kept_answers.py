@@ -3,12 +3,14 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from recoverrun.worker.rewriting import kept_answers
 from recoverrun.worker.rewriting.kept_answers import KeptAnswers, cache_folder
+from tests.warm.launchers import LAUNCHERS
 
 ANSWER = {"names": ["fit", "\udc80"], "leading": {"train.py": True}}
 
@@ -186,8 +188,16 @@ def test_the_folder_is_where_users_have_their_caches(
     assert cache_folder(environ) == (None if path is None else Path(path))
 
 
-def test_tests_keep_nothing_in_the_user_s_own_folder() -> None:
-    folder = cache_folder(os.environ)
+@pytest.mark.parametrize("beside_pytest", [False, True])
+def test_tests_keep_nothing_in_the_user_s_own_folder(
+    beside_pytest: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do suites that are commands of their own, such as `python -m tests.compat`."""
+    if beside_pytest:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    with LAUNCHERS.forked(False) if beside_pytest else nullcontext():
+        folder = cache_folder(os.environ)
 
     assert folder is not None
     assert folder != Path.home() / ".cache" / kept_answers.NAME
+    assert ("XDG_CACHE_HOME" in os.environ) is not beside_pytest
