@@ -4,12 +4,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
+from torch.optim import SGD
 
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.snapshots.uncounted_updates import (
     APART,
     BACKWARDS,
     BY_HAND,
+    CHANGES,
+    ITSELF,
     WITHIN,
     UncountedUpdates,
 )
@@ -28,7 +32,7 @@ class Play:
             env=SimpleNamespace(world_size=2),
             strategy=None,
         )
-        self.optimizers: list[object] = []
+        self.optimizers: list[Any] = []
         self.uncounted = UncountedUpdates(
             cast("Any", worker), cast("Any", self.steps), lambda: self.optimizers
         )
@@ -56,19 +60,36 @@ def test_a_script_that_trains_in_no_loop_has_none_and_says_so(
     assert play.reasons == ([] if loops else ["it is in no loop"])
 
 
-@pytest.mark.parametrize("optimizers", [[], ["one"]])
-def test_a_script_that_updates_by_hand_has_none_and_says_so(optimizers: list[object]) -> None:
+@pytest.mark.parametrize("optimizers", [0, 1])
+def test_a_script_without_an_optimizer_has_none_and_says_so(optimizers: int) -> None:
     """One with an optimizer may add up as many gradients as it likes."""
     play = Play({"train.py:5"})
-    play.optimizers = optimizers
+    play.optimizers = [SGD([torch.ones(3, requires_grad=True)])] * optimizers
 
     for _ in range(BACKWARDS - 1):
         play.uncounted.backward_begins()
     assert not play.reasons
-    for _ in range(BACKWARDS):
+    for _ in range(2 * CHANGES):
         play.uncounted.backward_begins()
 
     assert play.reasons == ([] if optimizers else [BY_HAND.format(BACKWARDS)])
+
+
+@pytest.mark.parametrize("steps", [0, 40])
+def test_a_script_that_updates_parameters_beside_its_optimizer_has_none(steps: int) -> None:
+    """It may do so for a while, as in an inner loop, if its optimizer makes an update then."""
+    play = Play({"train.py:5"})
+    param = torch.ones(3, 50, requires_grad=True)
+    play.optimizers = [SGD([param])]
+
+    for number in range(1, CHANGES + 3):
+        assert not play.reasons
+        play.uncounted.backward_begins()
+        param.data[0, 0] -= 0.1
+        if steps and not number % steps:
+            play.uncounted.updated()
+
+    assert play.reasons == ([] if steps else [ITSELF.format(CHANGES)])
 
 
 def test_processes_that_have_met_no_other_one_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
