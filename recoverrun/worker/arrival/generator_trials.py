@@ -4,8 +4,9 @@ A process that goes back calls a generator function anew, lets it give as many i
 state in place (`generator_states`). The copy does the same and looks at what has come of it. It is
 tried with the first snapshot of each generator and whenever it has given four times as many items,
 as what a function does may depend on how far it has come. Training waits, so a trial may take
-`WITHIN_S`. One that comes to no end is a reason to promise nothing, unless an earlier one of the
-same function did: this generator is not tried any more. With CUDA no copy can try anything.
+`WITHIN_S`, and once for each function `FIRST_S`: a fork alone may take that on a busy machine. One
+that comes to no end is a reason to promise nothing, unless an earlier one of the same function did:
+this generator is not tried any more. With CUDA no copy can try anything.
 """
 
 import sys
@@ -26,7 +27,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
 
 MORE = 4
-WITHIN_S = 2.0
+WITHIN_S, FIRST_S = 2.0, 10.0
 
 UNEQUAL = "{} is not as it was once its items are passed again"
 UNTOLD = "{} draws random numbers, and what {} holds in it cannot be told"
@@ -80,7 +81,8 @@ class GeneratorTrials:
             return {"why": next(filter(None, (tried(one, items) for one in due)), "")}
 
         try:
-            said = forked_child.run(work, WITHIN_S)
+            known = self._shown.issuperset(map(_code, due))
+            said = forked_child.run(work, WITHIN_S if known else FIRST_S)
             failed, why = str(said.get("failed", "")), str(said.get("why", ""))
         except forked_child.Failed as problem:
             failed, why = str(problem), ""
