@@ -19,6 +19,7 @@ shown that this gives another rank's item and leaves no trace. The script gets a
 would have (`owed_items`).
 """
 
+import threading
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class GeneratorSource(RankAware):
     ) -> None:
         """`make` makes the same generator again, where that can be."""
         self.number = number
-        self.count = 0
+        self.count = self.thread = 0  # items, and the thread that has asked for the newest one
         self.make = make
         self._items = OwedItems(generator, make)
         self.began: Streams | None = None  # the streams as it was asked for its first item
@@ -142,7 +143,7 @@ class GeneratorSource(RankAware):
     def _next_own(self, value: Any) -> Any:
         mark = self._runtime.drawn_so_far
         before = read_streams() if self._loads or not self.count else None
-        self.began = self.began or before
+        self.began, self.thread = self.began or before, threading.get_ident()
         self._runtime.asking += 1
         try:
             item = self._items.own(self.count, value)

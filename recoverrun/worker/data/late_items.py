@@ -144,6 +144,11 @@ class LateItems:
             self._looked_at = is_looked_at(self._source)
         return not self._looked_at
 
+    @property
+    def items(self) -> Iterator[Any] | None:
+        """The iterator that gives them; None as long as none was read."""
+        return None if self._begun is None else self._begun.items
+
     def move(self, count: int) -> None:
         """`count` items count as given; none of them is read."""
         self.at = self._source.count = count
@@ -214,6 +219,21 @@ def begun(source: LoaderIterator, index: int, *, by_rows: bool) -> RankIterator:
         return RankIterator(items, (before, drawn.streams))
     finally:
         _put(loader, present)
+
+
+def order_anew(source: LoaderIterator) -> Any:
+    """An iterator of torch without worker processes that gives the order of data of `source`, from
+    its beginning. Streams and generators are left where that brings them.
+    """
+    loader, opening = source.loader, source.opening
+    _put(loader, opening.created)
+    items: Any = source.make(without_workers(loader, {}))
+    if opening.started is not None:
+        _put(loader, opening.started)
+    elif opening.renewed:  # it drew no seed
+        _put(loader, opening.created)
+    begin_order(items)
+    return items
 
 
 def _with_workers(source: LoaderIterator, index: int, by_rows: bool) -> RankIterator:

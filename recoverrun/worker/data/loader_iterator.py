@@ -10,6 +10,7 @@ lost rank is at the same position as this rank at the same microbatch.
 """
 
 import copy
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -58,6 +59,7 @@ class LoaderIterator(RankAware):
     extra: Iterator[Any] | None = None
     ended: bool = False
     by_rows: bool = True  # no item has drawn random numbers in a worker process
+    thread: int = 0  # that has asked for the newest item; 0: none was
     floor: int = 0  # items before this one belong to steps that are over
     moved: tuple[Streams, Streams] | None = None
     """Before and after the last item that a generator has asked for, and what made the iterator."""
@@ -93,6 +95,7 @@ class LoaderIterator(RankAware):
         if not self.count and self.opening.started is None:
             self.opening.first_item()
         before = self._before() if self.runtime.asking else None
+        self.thread = threading.get_ident()
         try:
             with self._reads():
                 item = next(self.own)

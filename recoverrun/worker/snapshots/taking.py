@@ -24,6 +24,7 @@ from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
+from recoverrun.worker.snapshots.loader_trials import LoaderTrials
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import Pace, Work
 from recoverrun.worker.snapshots.packed_states import PackedStates
@@ -105,6 +106,7 @@ class Taker:
         self._layouts, self._states = Layouts(), PackedStates()
         self._copier = Copier()
         self._lasting, self._trials = LastingWorkers(parts.worker), GeneratorTrials(parts.worker)
+        self._loaders = LoaderTrials(parts.worker)
         self._taking: BegunSnapshot | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
@@ -273,6 +275,7 @@ class Taker:
         top.context = known
         try:
             self._lasting.require(parts.worker.runtime.sources)
+            self._loaders.require(parts.worker.runtime.sources)
             return rank_image.made(
                 parts,
                 top,
