@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import msgpack
@@ -32,6 +32,7 @@ from recoverrun.worker.context.object_graph import (
     HeldObject,
     Holdings,
     Items,
+    LookedInto,
     Resting,
     holdings,
 )
@@ -109,13 +110,16 @@ def found(
     resting: Resting | None = None,
     *,
     last: frozenset[str],
+    looked_into: LookedInto = MappingProxyType({}),
 ) -> Holdings:
     """All that hangs on the variables of `frames`, and on the script's modules, `own`. What hangs
     on the variables `last`, those `bound_by` the loops under way, goes by another name, if it has
-    any.
+    any. Objects of the classes `looked_into` are looked into, too.
     """
     variables = [dict(frame.f_locals) for frame in frames]
-    return holdings(variables, own, idle_hooks=False, resting=resting, last=last)
+    return holdings(
+        variables, own, idle_hooks=False, resting=resting, last=last, looked_into=looked_into
+    )
 
 
 def bound_by(stack: Iterable[LoopFrame]) -> frozenset[str]:

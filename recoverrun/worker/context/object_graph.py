@@ -13,12 +13,7 @@ import contextvars
 import ctypes
 import functools
 import gc
-import io
-import itertools
-import multiprocessing.connection
-import multiprocessing.queues
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -31,15 +26,16 @@ from types import (
     FunctionType,
     MappingProxyType,
     MethodType,
-    WrapperDescriptorType,
 )
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from recoverrun.worker.context.item_kinds import ITERATORS, gives_items
 from recoverrun.worker.context.made_modules import made_by_script
 from recoverrun.worker.context.member_views import Slots
+from recoverrun.worker.context.module_kinds import kind_of
 from recoverrun.worker.context.object_members import (
     NAMESPACES,
     is_defined_in,
@@ -54,7 +50,6 @@ from recoverrun.worker.context.object_views import (
     is_view,
     items_in,
 )
-from recoverrun.worker.data.source import RankAware
 
 MOST = 40_000
 """Objects that are walked through: what hangs on the frames first, then on the main module."""
@@ -81,17 +76,8 @@ _PLAIN = frozenset(PLAIN)
 _HOOK_KINDS = frozenset({dict, OrderedDict})
 
 CONTAINERS = (dict, list, set, deque, tuple, frozenset)
-ITERATORS: tuple[Any, ...] = (
-    type(iter(())), type(iter([])), map, filter, zip, enumerate, reversed, itertools.accumulate,
-    itertools.chain, itertools.cycle, itertools.islice, itertools.starmap, itertools.takewhile,
-)  # fmt: skip
 BEHIND = (CellType, MappingProxyType, functools._lru_cache_wrapper)
-GIVING = (
-    io.IOBase, queue.Queue, queue.SimpleQueue, multiprocessing.queues.Queue,
-    multiprocessing.queues.SimpleQueue, multiprocessing.connection._ConnectionBase, RankAware,
-)  # fmt: skip
 WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
-WRAPPING = ("torch.nn.parallel", "torch.distributed")
 
 Way = Callable[[str, Any], None]
 """Takes the name by which an object was found, "" if it has none, and the object."""
@@ -99,6 +85,9 @@ Way = Callable[[str, Any], None]
 
 Resting = Callable[[str, nn.Module], int]
 """Takes a module and the name by which it was found."""
+
+LookedInto = Mapping[type, tuple[str, ...]]
+"""Classes of libraries whose objects are looked into, and the attributes; () for all of them."""
 
 Items = list[tuple[Any, Any]]
 """Members of an object, each by its name or place."""
@@ -162,6 +151,7 @@ def holdings(
     idle_hooks: bool = True,
     resting: Resting | None = None,
     last: Set[str] = frozenset(),
+    looked_into: LookedInto = MappingProxyType({}),
 ) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
     file was read for. What hangs on `items` of loops alone, variables with their values, has no
@@ -170,7 +160,7 @@ def holdings(
     on the variables `last` has another name, if it hangs on others, too.
     """
     passing = {(name, id(one)): one for name, one in items}
-    walk = _Walk(own, idle=idle_hooks, resting=resting)
+    walk = _Walk(own, idle=idle_hooks, resting=resting, looked_into=looked_into)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
     made = made_by_script(own)
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
@@ -196,8 +186,16 @@ class _Walk:
     By their types alone: a proxy may load what it stands for when it is asked for its class.
     """
 
-    def __init__(self, own: frozenset[str], *, idle: bool, resting: Resting | None) -> None:
+    def __init__(
+        self,
+        own: frozenset[str],
+        *,
+        idle: bool,
+        resting: Resting | None,
+        looked_into: LookedInto,
+    ) -> None:
         self._own = own
+        self._looked_into = looked_into
         self._idle = idle
         self._resting = resting
         self._most = MOST
@@ -234,7 +232,10 @@ class _Walk:
                 return way
         if own or issubclass(kind, WRAPPERS):
             return self._at_instance
-        return self._at_source if _gives_items(kind) else None
+        for library, names in self._looked_into.items():
+            if issubclass(kind, library):
+                return functools.partial(self._at_attributes, names) if names else self._at_instance
+        return self._at_source if gives_items(kind) else None
 
     def _kinds(self) -> list[tuple[Any, Way]]:
         return [
@@ -351,6 +352,9 @@ class _Walk:
             self._hold(path, one)
             self._go_on(path, Slots(one, slots))
 
+    def _at_attributes(self, names: Iterable[str], path: str, one: Any) -> None:
+        self._go(path, **{name: vars(one)[name] for name in names if name in vars(one)})
+
     def _at_module(self, path: str, module: nn.Module) -> None:
         """torch's own wrappers keep books of their own on themselves."""
         kind = kind_of(module)
@@ -375,22 +379,6 @@ def inside(path: str, key: Any) -> str:
 def _entry(path: str, key: Any) -> str:
     """One text from walk to walk: many look it up, and its hash is known."""
     return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r}]"
-
-
-def kind_of(module: nn.Module) -> Any:
-    """The class beneath those of DDP and FSDP; nn.Module itself if it only wraps another one."""
-    return _beneath(type(module).__mro__)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _beneath(kinds: tuple[Any, ...]) -> Any:
-    return next(kind for kind in kinds if not kind.__module__.startswith(WRAPPING))
-
-
-def _gives_items(kind: Any) -> bool:
-    """True of a kind that is no class in Python, but of those that count what they give."""
-    following = getattr(kind, "__next__", None)
-    return issubclass(kind, GIVING) or isinstance(following, WrapperDescriptorType)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

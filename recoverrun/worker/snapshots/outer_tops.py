@@ -16,6 +16,7 @@ from recoverrun.worker.arrival.iterator_places import Hold
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.snapshots import script_values
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_modules
@@ -85,7 +86,7 @@ class OuterTops:
 
     def _found(self, stack: Sequence[LoopFrame], start: FrameType) -> Holdings:
         own, last = changing_modules(self._runtime), plain_values.bound_by(stack)
-        return plain_values.found(frames_of(stack, start), own, last=last)
+        return script_values.found(frames_of(stack, start), own, last=last)
 
     def _keep(self, stack: Sequence[LoopFrame], last: LoopFrame, values: Values) -> None:
         under_way = {one.number for one in stack}

@@ -36,6 +36,7 @@ from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
     lost_entries,
     moved_sources,
+    script_values,
     trained_parameters,
 )
 from recoverrun.worker.snapshots.open_collectives import under_way
@@ -71,7 +72,7 @@ def made(
     packing = Packing([], held_tensors.in_every_process(parts.made))
     frames = frames_of(stack := stack_of(runtime.stack, top), frame)
     bound, rests = plain_values.bound_by(stack), before.resting.size
-    there = plain_values.found(frames, changing_modules(runtime), rests, last=bound)
+    there = script_values.found(frames, changing_modules(runtime), rests, last=bound)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
     spaces = loose_values.spaces_of(frames, runtime.own_modules)

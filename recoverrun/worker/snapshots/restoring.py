@@ -46,6 +46,7 @@ from recoverrun.worker.snapshots import (
     rank_image,
     rank_tensors,
     references,
+    script_values,
     trained_parameters,
 )
 from recoverrun.worker.snapshots.failures import fail, give_up
@@ -84,6 +85,7 @@ class Restoring:
         self._outer = outer
         self._snapshot = snapshot
         self._told = snapshot.manifest()
+        self._first_lines: ValuesAtStart | None = None  # what these have made
         failpoints = parts.worker.failpoints
         self._reading = Reading(snapshot, lambda: failpoints.strike(snapshot.id.step, "restore"))
         self.standing = Standing.unpack(self._told["standing"])
@@ -107,8 +109,9 @@ class Restoring:
         """
         runtime, items = self._parts.worker.runtime, loop_frame.items
         stack = [*runtime.stack, loop_frame]
+        self._before(stack, sys._getframe(1))
         frames, bound = frames_of(stack, sys._getframe(1)), plain_values.bound_by(stack)
-        there = plain_values.found(frames, changing_modules(runtime), last=bound)
+        there = script_values.found(frames, changing_modules(runtime), last=bound)
         begun = dict(vars(items)) if is_own_iterator(items, runtime.own_modules) else None
         own = held_tensors.in_every_process(self._parts.made)
         try:
@@ -128,6 +131,7 @@ class Restoring:
 
     def passes(self, index: int, loop_frame: LoopFrame) -> None:
         """The body of an outer loop finds what it found then."""
+        self._before(self._parts.worker.runtime.stack, sys._getframe(1))
         try:
             told, hold = self._told["passes"][index], self.winding.sources.hold
             self._outer.put(told, loop_frame, sys._getframe(1), hold)
@@ -163,15 +167,14 @@ class Restoring:
         runtime = parts.worker.runtime
         packed_state = PackedState(dict(told), self._reading.tensors())
         stack = runtime.stack
-        before = ValuesAtStart.seen(frames_of(stack[:1], frame), runtime, parts.made)
-        before = before.of(told["before"])
+        before = self._before(stack, frame).of(told["before"])
         frames = frames_of(stack, frame)
         factories, others = dict_kinds.apart(told["references"])
         putting = self._putting(packed_state, frames, frames_of(stack[:1], frame))
         putting.put(others)
         trained_parameters.put(told["trains"], parts.made, before.names)
         known, bound = changing_modules(runtime), plain_values.bound_by(stack)
-        there = plain_values.found(frames, known, last=bound)
+        there = script_values.found(frames, known, last=bound)
         with torch.no_grad():
             self._put_tensors(packed_state, before, there)
         placing.put_states(parts.made, packed_state)
@@ -184,7 +187,7 @@ class Restoring:
         lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, hold)
         loose_values.put(
-            plain_values.found(frames, known, last=bound),  # with dicts that are made above
+            script_values.found(frames, known, last=bound),  # with dicts that are made above
             spaces,
             self._loose(packed_state.tensors, own),
         )
@@ -208,6 +211,15 @@ class Restoring:
         REGISTRY.restore(here.generators)
         restore_streams(streams)  # what making modules and iterators drew is nobody's
         self._resumes(self._snapshot.id, before, self._snapshot.proof)
+
+    def _before(self, stack: Sequence[LoopFrame], frame: FrameType) -> ValuesAtStart:
+        """The values that the first lines have made, seen before anything is put in place."""
+        if self._first_lines is None:
+            frames = frames_of(stack[:1], frame)
+            self._first_lines = ValuesAtStart.seen(
+                frames, self._parts.worker.runtime, self._parts.made
+            )
+        return self._first_lines
 
     def _loose(
         self, tensors: list[torch.Tensor], own: Sequence[torch.Tensor]
@@ -260,19 +272,19 @@ class Restoring:
         bound = plain_values.bound_by(runtime.stack)
 
         def look() -> tuple[Holdings, Spaces]:
-            there = plain_values.found(frames, known, last=bound)
+            there = script_values.found(frames, known, last=bound)
             return there, loose_values.spaces_of(frames, own)
 
         places: dict[references.Key, Any] = {}
         if packed_state.manifest["references"]:  # to look through all takes long
-            there = plain_values.found(first, known, last=plain_values.bound_by(runtime.stack[:1]))
+            there = script_values.found(first, known, last=plain_values.bound_by(runtime.stack[:1]))
             places = references.places(there, loose_values.spaces_of(first, known))
         return references.Putting(look, frames, places, packed_state.tensors, own)
 
     def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
         worker, runtime = self._parts.worker, self._parts.worker.runtime
         bound = plain_values.bound_by(runtime.stack)
-        there = plain_values.found(frames, changing_modules(runtime), last=bound)
+        there = script_values.found(frames, changing_modules(runtime), last=bound)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         if found := library_objects.lacking(told, there, spaces):
             worker.reporter.notice(library_objects.in_words(found))

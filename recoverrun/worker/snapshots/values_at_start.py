@@ -16,7 +16,7 @@ from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.snapshots import lost_entries, moved_sources
+from recoverrun.worker.snapshots import lost_entries, moved_sources, script_values
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.snapshots.resting_modules import RestingModules
@@ -45,7 +45,7 @@ class ValuesAtStart:
         """
         own = changing_modules(runtime)
         bound = plain_values.bound_by(runtime.stack[:1])
-        there = plain_values.found(frames, own, last=bound)
+        there = script_values.found(frames, own, last=bound)
         spaces = loose_values.spaces_of(frames, own)
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)
