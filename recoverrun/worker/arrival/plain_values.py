@@ -41,6 +41,7 @@ from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_numpy, is_small_data, is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import tensor_bytes
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
@@ -59,6 +60,8 @@ MOST_BYTES = 1 << 18
 """Of one container: a larger one is data."""
 
 ALL_BYTES = 1 << 24
+
+MUCH = "more than {} MiB of plain values have changed since the run began"
 
 OF_MODULES = (".vars._parameters", ".vars._buffers", ".vars._modules")
 """The ends of the paths of dicts that each module of torch has, beside those of hooks."""
@@ -143,16 +146,21 @@ def changed(
     *,
     of_process: bool = False,
     whole: set[str] | None = None,
+    every: bool = False,
 ) -> Iterator[Entry]:
     """The values that have changed or are new. Left out is what holds one of these parts of `data`:
     those are this rank's. To `whole` are added the paths of lists, and of such dicts, that nobody
     else has to tell.
+
+    What is too much in all is left out, too: with `every`, NotReachable is raised.
     """
     left = ALL_BYTES
     for entry in _entries(there, of_process, data, before):
         told = before.get(entry.place) != entry.digest
         if told:
             left -= len(entry.packed) + sum(one.nbytes for one in entry.tensors)
+            if left < 0 and every:
+                raise NotReachable(MUCH.format(ALL_BYTES >> 20))
             if left < 0:
                 continue
         is_list = entry.place[1] is None and entry.holder != DICT

@@ -34,6 +34,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
+    large_values,
     lost_entries,
     moved_sources,
     script_values,
@@ -82,9 +83,9 @@ def made(
     drawn = generator_states.below(stack, there, runtime.own_modules)
     _try(trials, drawn, stack, frame)
     whole: set[str] = set()
-    changed = plain_values.changed(there, before.digests, of_process=True, whole=whole)
+    changed = plain_values.changed(there, before.digests, of_process=True, whole=whole, every=True)
     try:
-        manifest = {
+        manifest: dict[str, Any] = {
             "standing": standing(runtime, passes=False).pack(),
             "starts": [None if one.streams is None else one.streams.pack() for one in stack],
             "passes": passes,
@@ -106,12 +107,30 @@ def made(
         }
     except CannotTravel as why:
         raise NotReachable(str(why)) from why
-    manifest["rebound"] = rebound_variables.changed(spaces, before.digests, bound, of_process=True)
+    _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole=whole)
     manifest |= _generators(stack, frame, drawn, packing)
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
+
+
+def _tell_others(
+    manifest: dict[str, Any],
+    held: tuple[Holdings, loose_values.Spaces],
+    before: ValuesAtStart,
+    bound: frozenset[str],
+    packing: Packing,
+    *,
+    whole: set[str],
+) -> None:
+    """Tell of variables that functions have rebound, and of values that are too large for plain
+    ones, but for what is told as a `whole`. Raises NotReachable.
+    """
+    rebound = rebound_variables.changed(held[1], before.digests, bound, of_process=True)
+    values, variables = large_values.told(*held, before.large, bound, packing, whole=whole)
+    manifest["values"] += values
+    manifest["rebound"] = [*rebound, *variables]
 
 
 def _require(top: Top, there: Holdings, spaces: loose_values.Spaces, later: str) -> None:

@@ -16,7 +16,7 @@ from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.snapshots import lost_entries, moved_sources, script_values
+from recoverrun.worker.snapshots import large_values, lost_entries, moved_sources, script_values
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.snapshots.resting_modules import RestingModules
@@ -30,6 +30,7 @@ class ValuesAtStart:
     digests: Mapping[Place, int]  # of plain values
     names: ModuleNames
     marks: Mapping[Key, Mark]  # of loose values
+    large: Mapping[Key, large_values.Mark]  # marks of those that are no plain values
     sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
     keys: lost_entries.Keys  # of dicts
     references: References
@@ -53,6 +54,7 @@ class ValuesAtStart:
             digests=digests,
             names=ModuleNames(there),
             marks=loose_values.marks(there, spaces),
+            large=large_values.marks(there, spaces),
             sources=moved_sources.marks(there),
             keys=lost_entries.keys_of(there),
             references=References(
