@@ -209,15 +209,21 @@ def _require_light(value: Any, path: str) -> None:
             left -= len(one) + OBJECT_BYTES
         elif isinstance(one, dict):
             left -= OBJECT_BYTES
+            if 2 * OBJECT_BYTES * len(one) > left:
+                break
             todo += [*one.keys(), *one.values()]
         elif isinstance(one, list | tuple | set | frozenset | deque):
             numbers = NUMBERS.issuperset(map(type, one))
             left -= OBJECT_BYTES + (INTEGER_BYTES * len(one) if numbers else 0)
+            if not numbers and OBJECT_BYTES * len(one) > left:
+                break  # to look at each takes long
             todo += [] if numbers else one
         else:
             left -= OBJECT_BYTES
-    if left < 0:
-        raise CannotTravel("what is large", path)
+    else:
+        if left >= 0:
+            return
+    raise CannotTravel("what is large", path)
 
 
 def _place_of(one: Any) -> str:
