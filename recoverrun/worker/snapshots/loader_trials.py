@@ -5,8 +5,9 @@ items (`data.late_items`). Samplers of torch come to the same place by that. A s
 class may keep a state that no generator shows, and an iterable data set may draw random numbers for
 each item, between those that training draws. The copy does the same, and compares what comes next.
 It is tried with the first snapshot of each pass, and whenever it has given four times as many
-items. Training waits, so a trial may take `WITHIN_S`. One that comes to no end is a reason to
-promise nothing, unless an earlier one of the same loader did.
+items. Training waits, so a trial may take as long as that of a generator. One that comes to no end
+is a reason to promise nothing, unless an earlier one of the same loader did. Items that cannot be
+packed are not compared.
 
 A loader or a generator that a thread of the script's reads ahead has given items that nobody has
 used yet: nothing comes there again.
@@ -21,7 +22,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.arrival.packing import Plain
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.source_places import loader_iterators
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.late_items import LateItems, begun, order_anew
@@ -31,15 +32,16 @@ from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.snapshots.generator_trials import MORE
+from recoverrun.worker.snapshots.generator_trials import FIRST_S, MORE, WITHIN_S
 from recoverrun.worker.snapshots.inner_iterators import same
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
 
-WITHIN_S = 10.0
-
 ORDERS, ITEMS = 256, 2
 """Of the rows and items to come, so many are compared."""
+
+KNOWN = frozenset({"torch", "torchdata"})
+"""Packages whose samplers have no state but generators."""
 
 UNEQUAL = "{} gives something else once its items are passed again"
 UNTRIED = "{} could not be read again in a copy of the process ({})"
@@ -69,7 +71,8 @@ class LoaderTrials:
             return {"why": next(filter(None, map(tried, due)), "")}
 
         try:
-            said = forked_child.run(work, WITHIN_S)
+            known = all(one.loader in self._shown for one in due)
+            said = forked_child.run(work, WITHIN_S if known else FIRST_S)
             failed, why = str(said.get("failed", "")), str(said.get("why", ""))
         except forked_child.Failed as problem:
             failed, why = str(problem), ""
@@ -102,10 +105,12 @@ def is_doubtful(one: LoaderIterator) -> bool:
     """True of one that has given items, and need not give the same once it begins anew."""
     if one.ended or not one.count or _items(one) is None:
         return False
+    if one.opening.created.resumed is not None:
+        return False  # the script has loaded that state, and does so again
     if one.opening.is_iterable:
         return not one.loader.num_workers
     kinds = {type(sampler).__module__.partition(".")[0] for sampler in samplers_of(one.loader)}
-    return bool(kinds - {"torch"})
+    return not kinds <= KNOWN
 
 
 def tried(one: LoaderIterator) -> str:
@@ -132,7 +137,22 @@ def tried(one: LoaderIterator) -> str:
             pass
         restore_streams(before)
         found = list(islice(order, ORDERS))
-    return "" if same(expected, found) else UNEQUAL.format(_name(one))
+    return UNEQUAL.format(_name(one)) if _differ(expected, found) else ""
+
+
+def _differ(expected: Sequence[Any], found: Sequence[Any]) -> bool:
+    pairs = zip(expected, found, strict=False)
+    return len(expected) != len(found) or any(
+        _is_packed(mine) and not same(mine, theirs) for mine, theirs in pairs
+    )
+
+
+def _is_packed(item: Any) -> bool:
+    try:
+        Packing([]).pack(item)
+    except CannotTravel:
+        return False
+    return True
 
 
 def _items(one: LoaderIterator) -> Any:

@@ -78,6 +78,12 @@ def test_an_iterable_data_set_that_is_read_alike_does() -> None:
     assert is_doubtful(one) and not tried(one)
 
 
+def test_items_of_a_class_that_is_not_packed_are_believed() -> None:
+    one = read(DataLoader(Lines(), 2, collate_fn=lambda items: threading.Lock()), 3)
+
+    assert not tried(one)
+
+
 @pytest.mark.parametrize("data", [Lines(noise=True), Lines(rng=random.Random(3))])
 def test_one_that_draws_random_numbers_does_not(data: Lines) -> None:
     one = read(DataLoader(data, 2), 3)
