@@ -29,6 +29,7 @@ CASES = (
     GoingBack(shape="decays", dies="0@13,0@22"),
     GoingBack(shape="renewed", dies="0@8,0@18,0@22"),
     GoingBack(shape="given", dies="0@8,0@18"),
+    GoingBack(shape="relabelled", dies="0@13,0@22"),
     GoingBack(shape="keeping", dies="0@13,0@22"),
     GoingBack(shape="drawing", dies="0@13,0@22"),
     GoingBack(shape="asking", dies="0@13,0@22"),

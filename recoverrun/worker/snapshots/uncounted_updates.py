@@ -28,7 +28,7 @@ ITSELF = (
     " steps end is not known"
 )
 
-CHANGES = 64
+CHANGES = 16
 """Between two updates: a script may move weights for a look at gradients, as SAM does, or take
 steps of an inner loop.
 """

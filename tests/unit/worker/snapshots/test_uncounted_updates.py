@@ -75,7 +75,7 @@ def test_a_script_without_an_optimizer_has_none_and_says_so(optimizers: int) -> 
     assert play.reasons == ([] if optimizers else [BY_HAND.format(BACKWARDS)])
 
 
-@pytest.mark.parametrize("steps", [0, 40])
+@pytest.mark.parametrize("steps", [0, 10])
 def test_a_script_that_updates_parameters_beside_its_optimizer_has_none(steps: int) -> None:
     """It may do so for a while, as in an inner loop, if its optimizer makes an update then."""
     play = Play({"train.py:5"})
