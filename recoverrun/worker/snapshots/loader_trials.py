@@ -22,6 +22,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from recoverrun.worker.arrival.generator_trials import FIRST_S, MORE, WITHIN_S
+from recoverrun.worker.arrival.inner_iterators import same
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.source_places import loader_iterators
 from recoverrun.worker.data.generator_source import GeneratorSource
@@ -32,8 +34,6 @@ from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.snapshots.generator_trials import FIRST_S, MORE, WITHIN_S
-from recoverrun.worker.snapshots.inner_iterators import same
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
 
