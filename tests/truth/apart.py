@@ -49,7 +49,7 @@ WEIGHTS = (
         "training_alone.py",
         "r1@step:3:forward",
         contract="told",
-        told="with gradients that are not reduced",
+        told="with gradients that torch had not reduced",
     ),
     case(
         "T2-noise",

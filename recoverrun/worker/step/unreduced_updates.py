@@ -5,8 +5,8 @@ from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 
 ALONE = (
-    "the script updated parameters with gradients that torch has not reduced, before step {} was: "
-    "what a lost rank gave to them is gone with it"
+    "before step {} was complete the script updated parameters with gradients that torch had not "
+    "reduced: what a lost rank gave to them is gone with it"
 )
 
 

@@ -10,7 +10,7 @@ from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.step.unreduced_updates import UnreducedUpdates
 from recoverrun.worker.strategies import grad_accumulators
 
-SAID = "the script updated parameters with gradients that torch has not reduced, before step 7 was"
+SAID = "before step 7 was complete the script updated parameters with gradients that torch had not"
 
 
 class Run:
