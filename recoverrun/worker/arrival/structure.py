@@ -98,18 +98,19 @@ def seen(
 def told(now: Structure, before: Structure, there: Holdings, bound: Container[Any]) -> list[Any]:
     """All that is otherwise now, as plain values for msgpack: first of dicts their lost keys, and
     all in their order if that is another one; then places with the tags that they had and have.
-    What hangs on variables that loops have `bound` is left out.
+    What hangs on variables that loops have `bound` is left out, and which parameters modules have:
+    these take them out and in by themselves as they train.
     """
     attributes = {path for path, one, _, _ in there.holders if id(one) in there.owners}
     dicts = []
     for path, keys in now.keys.items():
         former = before.keys.get(path, ())
-        if former == keys or _variable((path, None)) in bound:
+        if former == keys or _variable((path, None)) in bound or path.endswith(OF_MODULES):
             continue
         lost = [key for key in former if key not in set(keys)]
         rest = [key for key in former if key in set(keys)]
         ordered = keys[: len(rest)] == tuple(rest) or path in attributes
-        if lost or not (ordered or path.endswith(OF_MODULES)):
+        if lost or not ordered:
             dicts.append([path, lost, [] if ordered else list(keys)])
     tags = [
         [*place, list(before.tags.get(place, ())), list(tag)]

@@ -107,4 +107,11 @@ def is_result(value: Any) -> bool:
         parts = list(value) if len(value) <= LONG else []
     else:
         parts = list(attributes_of(value).values())
-    return any(issubclass(type(one), torch.Tensor) and one.grad_fn is not None for one in parts)
+    return any(issubclass(type(one), torch.Tensor) and _has_graph(one) for one in parts)
+
+
+def _has_graph(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # torch tells no graph of some views: those of FSDP1's flat parameters
+        return True

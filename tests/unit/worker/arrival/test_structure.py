@@ -179,3 +179,16 @@ def test_objects_of_frameworks_keep_books_of_their_own() -> None:
     donor.variables["mine"]["of"]["loss"] = SCRIPT.Sampler()
     with pytest.raises(NotReachable, match="mine.of.loss"):
         newcomer.put(*donor.told())
+
+
+def test_parameters_that_a_module_takes_out_are_its_own_matter() -> None:
+    """DDP over tensor parallelism puts results in the place of parameters in each forward."""
+    donor, newcomer = (Script({"layer": nn.Linear(1, 1)}, OWN) for _ in range(2))
+    layer = donor.variables["layer"]
+    weight = layer.weight
+    del layer.weight
+    layer.weight = weight * 1
+
+    newcomer.put(*donor.told())
+
+    assert list(newcomer.variables["layer"]._parameters) == ["weight", "bias"]

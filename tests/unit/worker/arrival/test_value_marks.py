@@ -7,7 +7,7 @@ import torch
 
 from recoverrun.worker.arrival import loose_values
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.arrival.value_marks import mark_of
+from recoverrun.worker.arrival.value_marks import is_result, mark_of
 from recoverrun.worker.context.object_graph import holdings
 
 
@@ -67,3 +67,15 @@ def test_a_small_view_at_any_place_in_memory_has_a_mark(offset: int) -> None:
     row.data.add_(1)
 
     assert mark_of(row) != before
+
+
+def test_a_view_of_which_torch_tells_no_graph_is_a_result() -> None:
+    """FSDP1 has such views of its flat parameters."""
+    flat = torch.zeros(4)
+    first, _ = flat.split(2)
+    flat.mul_(torch.ones(4, requires_grad=True))
+    with pytest.raises(RuntimeError, match="view"):
+        _ = first.grad_fn
+
+    assert is_result([first])
+    assert not is_result([torch.zeros(2, requires_grad=True)])
