@@ -167,11 +167,14 @@ class Watch:
         return frozenset(facts.slots) - gone
 
     def _of(self) -> int:
-        """The steps that there will be, 0 unknown. A script that ended well had no more to do, if
-        its loops might have gone on.
+        """The steps that there will be, 0 unknown. A script that ended well had no more to do,
+        though its loops might have gone on.
         """
-        planned = self.facts.time.script.of if self.facts.exit_code != 0 else 0
-        return self.steps or max(0, planned)
+        facts = self.facts
+        planned = max(0, facts.time.script.of)
+        if facts.exit_code == 0:
+            planned = min(planned, figures.newest_step(facts) + 1)
+        return self.steps or planned
 
     def status(self, now: float, utc_offset_s: int = 0) -> Status:
         facts = self.facts

@@ -86,7 +86,7 @@ def test_silence_before_the_first_step_is_not_called_a_hang(tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize(("code", "of"), [(0, 0), (1, 100)])
+@pytest.mark.parametrize(("code", "of"), [(0, 3), (1, 100)])
 def test_a_script_that_ended_well_before_its_loop_had_no_more_steps_to_do(
     tmp_path: Path, code: int, of: int
 ) -> None:
