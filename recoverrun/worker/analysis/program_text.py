@@ -64,7 +64,7 @@ class ProgramText:
     records: list[Record] = field(default_factory=list)
     classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)
     attributes: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
-    """What constructors write, by class and attribute."""
+    """The records of constructors, by class and attribute."""
     written_later: dict[str, list[Record]] = field(default_factory=dict)  # by attribute
     calls: dict[str, list[Node]] = field(default_factory=dict)  # arguments, by name
     stored: set[str] = field(default_factory=set)  # attributes

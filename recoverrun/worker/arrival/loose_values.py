@@ -33,7 +33,12 @@ from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import LONG_CONTAINER
 from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
-from recoverrun.worker.arrival.value_marks import Mark, cannot_travel, is_result, mark_of_tensor
+from recoverrun.worker.arrival.value_marks import (
+    Mark,
+    cannot_travel,
+    is_of_training,
+    mark_of_tensor,
+)
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
@@ -105,7 +110,7 @@ def changed_in_place(
         if holds_part(value, data) or packing.with_id(name) is not None:  # `values_by_parameter`
             continue
         if name is None:
-            if is_result(value) or not _can_travel(value, packing):
+            if is_of_training(value) or not _can_travel(value, packing):
                 continue
             lists.add(path)
         found.append([path, name, packing.pack(_plain(value), f"{path}[{name!r}]")])

@@ -28,12 +28,13 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.plain_values import HOOKS, NOT_OURS, OF_MODULES, Place
 from recoverrun.worker.arrival.value_kinds import is_value
-from recoverrun.worker.arrival.value_marks import attributes_of, is_result
+from recoverrun.worker.arrival.value_marks import is_of_training
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import DICTS, FRAMEWORKS, is_defined_in
 from recoverrun.worker.context.object_views import PLAIN, array_kinds, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.data.batch_substitution import holds_part
+from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.errors import NotReachable
 
 UNLIKE = "{place} is {here} in this process, and {there} in the others, since they have trained"
@@ -84,7 +85,7 @@ def seen(
     for path, one, _, _ in there.holders:
         if _is_passed_over(path) or _is_under(path, foreign):
             continue
-        if is_result(one) or holds_part(one, data):
+        if is_of_training(one) or holds_part(one, data):
             continue
         if type(one) in DICTS and len(one) <= LONG:
             known = tuple(key for key in list(one) if type(key) in (int, str))
@@ -260,7 +261,7 @@ def _tag(value: Any, own: frozenset[str], data: Container[int]) -> tuple[str, st
     tag = _tag_of(value, own)
     if tag is None or tag[0] in (FUNCTION, ITERATOR):
         return tag
-    return None if holds_part(value, data) or is_result(value) else tag
+    return None if holds_part(value, data) or is_of_training(value) else tag
 
 
 def _tag_of(value: Any, own: frozenset[str]) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from ft_collectives.communicators.tensor_bits import bits_of
 from recoverrun.worker.arrival import raw_memory
 from recoverrun.worker.arrival.sharded_tensors import is_distributed
 from recoverrun.worker.context.object_graph import LONG
+from recoverrun.worker.data.object_copy import attributes_of
 
 MOST_BYTES = 1 << 28
 """Of an array, or of a tensor that is written to as one, so that nobody counts its changes: a
@@ -82,18 +83,9 @@ def is_strided(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or value.layout is torch.strided
 
 
-def attributes_of(value: Any) -> dict[str, Any]:
-    """The attributes of an object, by no method of its class: a proxy may do more."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def is_result(value: Any) -> bool:
-    """True of a tensor with a graph, of a parameter, and of what holds a tensor with a graph: the
-    next step makes another one. By types alone: a proxy may load what it stands for.
+def is_of_training(value: Any) -> bool:
+    """True of a parameter, of a tensor with a graph, which the next step makes anew, and of what
+    holds one. By types alone: a proxy may load what it stands for.
     """
     kind: Any = type(value)
     if issubclass(kind, torch.Tensor):
@@ -106,7 +98,7 @@ def is_result(value: Any) -> bool:
     elif issubclass(kind, list | tuple | deque | set):
         parts = list(value) if len(value) <= LONG else []
     else:
-        parts = list(attributes_of(value).values())
+        parts = list((attributes_of(value) or {}).values())
     return any(issubclass(type(one), torch.Tensor) and _has_graph(one) for one in parts)
 
 

@@ -14,10 +14,18 @@ ITERATORS: tuple[Any, ...] = (
     type(iter(())), type(iter([])), map, filter, zip, enumerate, reversed, itertools.accumulate,
     itertools.chain, itertools.cycle, itertools.islice, itertools.starmap, itertools.takewhile,
 )  # fmt: skip
-GIVING = (
-    io.IOBase, queue.Queue, queue.SimpleQueue, multiprocessing.queues.Queue,
-    multiprocessing.queues.SimpleQueue, multiprocessing.connection._ConnectionBase, RankAware,
+EMPTIED: tuple[Any, ...] = (
+    queue.Queue, queue.SimpleQueue, multiprocessing.queues.Queue,
+    multiprocessing.queues.SimpleQueue, multiprocessing.connection._ConnectionBase,
 )  # fmt: skip
+"""Of these items are taken, though not as of an iterator."""
+
+GIVING = (io.IOBase, *EMPTIED, RankAware)
+
+
+def is_emptied(value: Any) -> bool:
+    """True of queues and the ends of pipes."""
+    return isinstance(value, EMPTIED)
 
 
 def gives_items(kind: Any) -> bool:

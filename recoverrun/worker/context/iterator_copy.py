@@ -7,9 +7,6 @@ for itself and is shared. What cannot be copied rules re-execution out.
 
 import io
 import itertools
-import multiprocessing.connection
-import multiprocessing.queues
-import queue
 import types
 import zlib
 from collections.abc import Mapping
@@ -22,15 +19,6 @@ from recoverrun.worker.data.source import RankAware
 BUILT_IN = frozenset({"builtins", "itertools"})
 UNCOPIED = (types.GeneratorType, itertools.chain)
 """A chain keeps what is still to come in a tuple, where a copy would share it."""
-
-EMPTIED = (
-    queue.Queue,
-    queue.SimpleQueue,
-    multiprocessing.queues.Queue,
-    multiprocessing.queues.SimpleQueue,
-    multiprocessing.connection._ConnectionBase,
-)
-"""Kinds of objects of which items are taken, though not as of an iterator."""
 
 
 class Uncopyable:
@@ -59,10 +47,6 @@ def is_plain_iterator(value: Any) -> bool:
     if isinstance(value, io.IOBase):
         return not value.closed and value.readable()
     return type(value).__module__ in BUILT_IN
-
-
-def is_emptied(value: Any) -> bool:
-    return isinstance(value, EMPTIED)
 
 
 def copied_iterator(value: Any) -> Any:

@@ -4,7 +4,8 @@ The script's own data are worth more than other ones for a lost rank: code that 
 from such a source is not executed once more as this rank.
 """
 
-from recoverrun.worker.context.iterator_copy import Uncopyable, is_emptied
+from recoverrun.worker.context.item_kinds import is_emptied
+from recoverrun.worker.context.iterator_copy import Uncopyable
 from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import Key, member, owners_of
 from recoverrun.worker.errors import NotReplayable

@@ -7,7 +7,7 @@ import torch
 
 from recoverrun.worker.arrival import loose_values
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.arrival.value_marks import is_result, mark_of
+from recoverrun.worker.arrival.value_marks import is_of_training, mark_of
 from recoverrun.worker.context.object_graph import holdings
 
 
@@ -77,5 +77,5 @@ def test_a_view_of_which_torch_tells_no_graph_is_a_result() -> None:
     with pytest.raises(RuntimeError, match="view"):
         _ = first.grad_fn
 
-    assert is_result([first])
-    assert not is_result([torch.zeros(2, requires_grad=True)])
+    assert is_of_training([first])
+    assert not is_of_training([torch.zeros(2, requires_grad=True)])
