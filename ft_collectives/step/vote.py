@@ -4,8 +4,8 @@ A rank enters it only if it holds every bucket, so a rank that completes it know
 do. It is the voting phase of a two-phase commit (Gray, "Notes on Data Base Operating Systems",
 1978) as an all-reduce, with no coordinator. A ballot counts identities, and the sum of all ballots
 shows on the data plane what is in the step (INV-1). Each rank also tells how many microbatches it
-has taken, so that ranks that differ are found (`Tally`), and a word about what it wants done
-next: what all ranks must enter together is agreed on here.
+has taken, so that ranks that differ are found (`Tally`), a digest of the inputs of the first one,
+and a word about what it wants done next: what all ranks must enter together is agreed on here.
 
 Small ballots are exchanged all to all: half the messages of a reduction, and no rank waits for what
 a third one sends first. gloo ends the process where the sizes of an operation differ, and ranks
@@ -14,8 +14,8 @@ agreed on in this generation; where equally many microbatches need more, all vot
 """
 
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -41,16 +41,21 @@ the square of their sum is n times the sum of their squares (Cauchy and Schwarz)
 WORDS = 4
 """A word is one of range(WORDS)."""
 
-HEAD = 2 + WORDS + 1 + 4
+INPUTS = 2 + WORDS + 1
+HEAD = INPUTS + 1 + 4
 """Numbers before the counts: microbatches, their square, words, whether lost ranks are known to be
-ready, and the halves of the digest."""
+ready, `INPUTS`, and the halves of the digest."""
+
+INPUTS_MASK = (1 << 31) - 1
+"""The bits of a digest of inputs that are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """The outcome of a vote: `counts` for each identity, and how many ranks `said` each word.
 
-    So many know that lost ranks are ready to take part again: `invited`.
+    So many know that lost ranks are ready to take part again: `invited`. `inputs` are the digests
+    of those members that have told one, where ballots were exchanged.
 
     `unequal`: they have taken unequally many microbatches (`VoteGroup.taken` names them); then
     `counts` is empty.
@@ -61,6 +66,7 @@ class Tally:
     unequal: bool = False
     alike: bool = True  # all digests were the same
     invited: int = 0
+    inputs: Mapping[int, int] = field(default_factory=dict)
 
 
 class _BallotMemory:
@@ -104,7 +110,7 @@ class VoteGroup:
         `on_launch` is called once this rank's ballot is on its way. Raises Superseded if
         `generation` ends first, and TimedOut.
         """
-        rows = self._combined(generation, ballot, ReduceOp.SUM, on_launch)
+        rows, _ = self._combined(generation, ballot, ReduceOp.SUM, on_launch)
         return tuple(map(sum, zip(*rows, strict=True)))
 
     def tally(
@@ -116,32 +122,36 @@ class VoteGroup:
         microbatches: int,
         word: int = 0,
         digest: int = 0,
+        inputs: int = 0,
         invited: bool = False,
     ) -> Tally:
         """Count as `count`, among ranks that may have taken different numbers of `microbatches`.
 
         `word` is in range(WORDS); of `digest` the lower 2 * HALF_BITS bits are compared; members
-        with `invited` are counted.
+        with `invited` are counted. `inputs` (up to INPUTS_MASK) are told, 0 if there are none.
         """
         room = self._room[1] if self._room[0] == generation else ROOM
         said = [int(word == one) for one in range(WORDS)]
         low, high = digest & HALF, digest >> HALF_BITS & HALF
         halves = (low, low**2, high, high**2)
-        row = [microbatches, microbatches**2, *said, int(invited), *halves, *ballot]
+        row = [microbatches, microbatches**2, *said, int(invited), inputs, *halves, *ballot]
         needed = _rounded(len(row))
         first = row if needed <= room else row[:HEAD]
-        rows = self._combined(generation, first, ReduceOp.SUM, on_launch, room)
+        rows, whose = self._combined(generation, first, ReduceOp.SUM, on_launch, room)
         sums = tuple(map(sum, zip(*rows, strict=True)))
         words = sums[2 : 2 + WORDS]
         members = sum(words)
         if members * sums[1] != sums[0] ** 2:
             return Tally(counts=(), said=words, unequal=True)
         if needed > room:  # on all ranks, as they have taken equally many
-            rows = self._combined(generation, row, ReduceOp.SUM, lambda: None, needed)
+            rows, whose = self._combined(generation, row, ReduceOp.SUM, lambda: None, needed)
             self._room = (generation, needed)
             sums = tuple(map(sum, zip(*rows, strict=True)))
         alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
-        return Tally(counts=sums[HEAD:], said=words, alike=alike, invited=sums[2 + WORDS])
+        told = {rank: row[INPUTS] for rank, row in zip(whose, rows, strict=False) if row[INPUTS]}
+        return Tally(
+            counts=sums[HEAD:], said=words, alike=alike, invited=sums[2 + WORDS], inputs=told
+        )
 
     def taken(self, generation: int, microbatches: int) -> tuple[dict[int, int], dict[int, int]]:
         """Return how many microbatches each member has taken, by rank, and since which generation
@@ -154,7 +164,7 @@ class VoteGroup:
 
     def least(self, generation: int, value: int) -> int:
         """Return the least value of all members. Raises Superseded if `generation` ends first."""
-        rows = self._combined(generation, [value], ReduceOp.MIN, lambda: None)
+        rows, _ = self._combined(generation, [value], ReduceOp.MIN, lambda: None)
         return min(row[0] for row in rows)
 
     def concluded(self, generation: int) -> int:
@@ -184,22 +194,24 @@ class VoteGroup:
         operation: object,
         on_launch: Callable[[], None],
         room: int = 0,
-    ) -> list[list[int]]:
-        """Return all members' ballots, or one that is their sum or minimum by `operation`."""
+    ) -> tuple[list[list[int]], tuple[int, ...]]:
+        """Return all members' ballots, and whose they are; or one that is their sum or minimum by
+        `operation`, and nobody's.
+        """
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
         length = room or _rounded(len(ballot))
         if now.group is None:
             on_launch()
-            return [list(ballot)]
+            return [list(ballot)], ()
         if len(now.members) * length <= EXCHANGED:
-            return self._exchanged(now, ballot, length, on_launch)
+            return self._exchanged(now, ballot, length, on_launch), now.members
         mine = torch.zeros(length, dtype=torch.int64)
         mine[: len(ballot)] = torch.tensor(ballot, dtype=torch.int64)
         how = options("AllreduceOptions", reduceOp=operation)
         self._carry_out(generation, [mine], lambda group: group.allreduce([mine], how), on_launch)
-        return [mine[: len(ballot)].tolist()]
+        return [mine[: len(ballot)].tolist()], ()
 
     def _exchanged(
         self,

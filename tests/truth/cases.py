@@ -94,6 +94,11 @@ STREAMS = (
             ("begins", "r1@step:3:forward", 2, "with another others"),
         )
     ),
+    *(
+        case(f"B11-{way}", "cached.py", "r1@step:6:forward", contract="told", told="same inputs")
+        for way in ("calls", "elsewhere", "files")
+    ),
+    case("B11-alike", "cached.py", "r1@step:6:forward", "r0@step:4:vote"),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),

@@ -10,10 +10,12 @@ still has its B microbatches, and the run says that from here on its promise is 
 from dataclasses import replace
 
 from ft_collectives.communicators.gather_objects import gather
+from ft_collectives.step.vote import INPUTS_MASK, Tally
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.make_up import arrival_proof
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import microbatch_id_of
+from recoverrun.worker.make_up.distinct_inputs import DOUBLED, DistinctInputs
 from recoverrun.worker.make_up.kept_work import KeptWork
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
@@ -50,6 +52,9 @@ class MakeUp:
         self._audits = Audits(worker, executor)
         self._kept_work = KeptWork(worker, executor, left, maker)
         self._executors: dict[tuple[int, int], int] = {}  # lost rank, index -> its executor
+        self._distinct = DistinctInputs()
+        self._own: dict[int, list[int]] = {}  # digests of inputs, by survivor
+        self._doubled = ""  # a microbatch that another survivor has executed is not believed
         self._undecided = False  # others' starts are not those that this rank would have assumed
 
     def learned(self) -> bool:
@@ -63,6 +68,22 @@ class MakeUp:
     def compute(self, identity: Identity) -> None:
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
         self.maker.compute(identity)
+
+    @property
+    def inputs(self) -> int:
+        """A digest of the inputs of this rank's first microbatch, 0 if it has none."""
+        own = self.maker.own_all
+        return own[0].mark[0] & INPUTS_MASK if own else 0
+
+    def hear(self, tally: Tally) -> None:
+        """Note the inputs of all ranks at this place of their replicas."""
+        worker, own = self._worker, self.maker.own_all
+        if worker.lost or not own or not tally.inputs:
+            return
+        layout = worker.protection.layout
+        _, position = layout.place(worker.env.rank)
+        peers = [replica[position] for replica in layout.replicas]
+        self._distinct.note(own[0], [tally.inputs[one] for one in peers if one in tally.inputs])
 
     # --------------------------------------------------------------------------- telling
 
@@ -109,8 +130,10 @@ class MakeUp:
         ends = [end for one in self.maker.made.values() if (end := self._positions.end_of(one))]
         said = {"ends": ends, "starts": self._positions.starts()}
         said |= {"buffers": self.maker.buffers.told(self.maker.made)}
+        said |= {"own": [one.mark[0] for one in self.maker.own_all]}
         heard = gather(protection.fabric, protection.peers, generation, said)
         self.maker.buffers.hear({rank: one["buffers"] for rank, one in heard.items()})
+        self._own = {rank: one["own"] for rank, one in heard.items()}
         self._executors = {
             (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
         }
@@ -135,17 +158,21 @@ class MakeUp:
         for rank in sorted({end[0] for end in ends}):
             self._left.absorb_of(rank)
         step, wrong, told = self._worker.step, set[tuple[int, int]](), set[tuple[int, int]]()
-        for rank, index, packed, assumed, digest, words in ends:
+        doubled: dict[Identity, str] = {}
+        for rank, index, packed, assumed, digest, words, inputs in ends:
             if assumed and not self._positions.starts_there(rank, index, digest):
                 wrong.add((rank, index))
             else:
                 told.add((rank, index))
+                doubled |= self._as_anothers(rank, index, inputs)
                 self.maker.learn(rank, Context.unpack(packed), from_words(words), assumed=False)
         # What this rank holds may tell it less of the lost one than the executor knows.
         own = {(made.rank, identity[1]) for identity, made in self.maker.made.items()}
         self._undecided = not wrong <= own
-        found: dict[Identity, int] = {}
+        self._doubled = next(iter(doubled.values()), "")
+        found = dict.fromkeys(doubled, FRESH)
         for identity, made in self.maker.made.items():
+            made.failed = made.failed or doubled.get(identity, "")
             if made.start is not None and made.start.assumed and not made.failed:
                 if (made.rank, identity[1]) in wrong and rounds <= len(self.maker.own_all):
                     found[identity] = AGAIN
@@ -167,11 +194,24 @@ class MakeUp:
                 found[identity] = AGAIN
         return found
 
+    def _as_anothers(self, rank: int, index: int, inputs: int) -> dict[Identity, str]:
+        """The reason not to believe the microbatch of lost `rank` that has these `inputs`, if any,
+        by its identity.
+        """
+        worker, own = self._worker, self.maker.own_all
+        noted, _ = self._left.marks.get(rank, {}).get((worker.step, index), (0, 0))
+        twin = self._distinct.twin(own[index], inputs, self._own) if index < len(own) else None
+        if twin is None or noted == inputs:  # it has noted them itself
+            return {}
+        why = DOUBLED.format(rank=rank, index=index, step=worker.step, other=twin)
+        return {(worker.protection.layout.slot(rank), index): why}
+
     def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
         """All survivors do again what has to be, as any rank of a replica says."""
         worker = self._worker
         protection = worker.protection
         failed = [one.failed for one in self.maker.made.values() if one.failed]
+        failed += [self._doubled] if self._doubled else []
         mine = {
             "why": failed[:1],
             "fresh": [list(one) for one, what in bad.items() if what == FRESH],

@@ -16,9 +16,9 @@ from recoverrun.worker.replay.known_state import (
 )
 from recoverrun.worker.step.worker_state import WorkerState
 
-End = tuple[int, int, bytes, bool, int, Words]
+End = tuple[int, int, bytes, bool, int, Words, int]
 """Lost rank, microbatch, its context at the end; whether its start was assumed, a digest of the
-start, and what is not known at the end.
+start, what is not known at the end, and a digest of its inputs.
 """
 
 Start = tuple[int, bytes, Words]
@@ -76,7 +76,8 @@ class ToldPositions:
         digest = digest_of(start, self._executor.influence.matters)
         assumed = made.start.assumed and not made.failed
         words = in_words(*lacking(made.start, after))
-        return made.rank, made.identity[1], after.pack(), assumed, digest, words
+        inputs, _ = made.executed.mark
+        return made.rank, made.identity[1], after.pack(), assumed, digest, words, inputs
 
     def starts_there(self, rank: int, index: int, digest: int) -> bool:
         """True if lost `rank` began microbatch `index` where its executor had assumed."""

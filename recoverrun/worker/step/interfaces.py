@@ -83,6 +83,15 @@ class MakesUp(Protocol):
     def tell(self, generation: int) -> None:
         """Agree with all survivors on where lost ranks stand, before gradients are reduced."""
 
+    @property
+    def inputs(self) -> int:
+        """A digest of the inputs of this rank's first microbatch of the transaction, 0 if it has
+        none (`vote.INPUTS_MASK`).
+        """
+
+    def hear(self, tally: Tally) -> None:
+        """Note the inputs of all ranks, from the vote."""
+
     def applies(self, step: int) -> None:
         """The transaction is committed, with the work of lost ranks that all have."""
 

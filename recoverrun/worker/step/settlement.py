@@ -108,9 +108,11 @@ class Settlement:
                 microbatches=len(ballot) // len(protection.layout.slots),
                 word=self._verifier.word,
                 digest=self._verifier.digest,
+                inputs=self._make_up.inputs,
                 invited=vote.invited,
             )
         self._verifier.hear(tally)
+        self._make_up.hear(tally)
         counts, unequal, invited = tally.counts, tally.unequal, tally.invited
         self._control.feed(
             Voted(generation=generation, counts=counts, unequal=unequal, invited=invited)

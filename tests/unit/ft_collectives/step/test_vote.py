@@ -42,7 +42,10 @@ class Group:
 
 
 def tallies(
-    digests: list[int], many: int = 2, knowing: tuple[int, ...] = ()
+    digests: list[int],
+    many: int = 2,
+    knowing: tuple[int, ...] = (),
+    inputs: tuple[int, ...] = (),
 ) -> tuple[list[Tally], set[str]]:
     """The outcome of each member's vote, and how ballots travelled."""
     members, told = tuple(range(len(digests))), dict[int, Any]()
@@ -62,6 +65,7 @@ def tallies(
         return vote_group.tally(
             1, ballot, lambda: None, microbatches=many, word=1, digest=digest,
             invited=group.rank in knowing,
+            inputs=inputs[group.rank] if inputs else 0,
         )  # fmt: skip
 
     with ThreadPoolExecutor(len(groups)) as pool:
@@ -112,6 +116,24 @@ def test_a_vote_counts_who_knows_that_lost_ranks_are_ready(
 
     assert [one.invited for one in found] == [len(knowing)] * 3
     assert found[0].counts == (3,) * many
+
+
+@pytest.mark.parametrize("many", [2, vote.ROOM])
+def test_all_hear_whose_inputs_are_which(many: int) -> None:
+    found, _ = tallies([5, 5, 5], many, inputs=(7, 0, vote.INPUTS_MASK))
+
+    assert [one.inputs for one in found] == [{0: 7, 2: vote.INPUTS_MASK}] * 3
+    assert [one.alike for one in found] == [True] * 3
+    assert found[0].counts == (3,) * many
+
+
+def test_inputs_are_nobody_s_where_ballots_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vote, "EXCHANGED", 0)
+
+    found, _ = tallies([5, 5], inputs=(7, vote.INPUTS_MASK))
+
+    assert [one.inputs for one in found] == [{}] * 2
+    assert found[0].counts == (2, 2)
 
 
 def test_whoever_is_alone_is_alike() -> None:
