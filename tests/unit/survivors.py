@@ -69,7 +69,9 @@ class Exchange:
 def executed(after: Context | None, mark: Mark = MADE, buffers: Buffers = ()) -> Executed:
     """Two forwards entered the model, and then the backward began."""
     entered = frozenset({10, mark[0]})
-    return Executed(mark=mark, entered=entered, door=0, after=after, buffers=buffers)
+    return Executed(
+        mark=mark, entered=entered, door=0, after=after, buffers=buffers, inputs=mark[0]
+    )
 
 
 class Rehearsed:
@@ -169,7 +171,7 @@ class Survivor:
             loop = SimpleNamespace(id="train.py:9")
             place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
             self.runtime.microbatches.append(
-                Microbatch(index, (place,), noted=((OWN, Evidence()),))
+                Microbatch(index, (place,), noted=((OWN, Evidence()),), inputs=OWN[0])
             )
 
     # ----------------------------------------------------------------------- the actor

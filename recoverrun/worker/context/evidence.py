@@ -38,6 +38,8 @@ class Evidence:
         self.inputs = 0
         self.loss = 0
         self.entered: list[int] = []  # `inputs`, after each forward
+        self.latest = 0  # digest of the inputs since the last backward alone
+        self._backward = False  # one has begun since the last forward
         self._first: tuple[int, Streams] | None = None  # of the first forward
         self._door = 0
 
@@ -46,12 +48,19 @@ class Evidence:
         self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
         self.entered.append(self.inputs)
+        before = 0 if self._backward else self.latest
+        self.latest, self._backward = zlib.crc32(digest.to_bytes(4, "little"), before) or 1, False
         if self._first is None and streams is not None:
             self._first = self.inputs, streams
 
     def ends(self, digest: int) -> None:
         """The backward begins, from a loss that has this digest."""
         self.loss = digest
+        self.passes()
+
+    def passes(self) -> None:
+        """A backward begins, or is passed over."""
+        self._backward = True
 
     @property
     def door(self) -> int:

@@ -73,7 +73,7 @@ class MakeUp:
     def inputs(self) -> int:
         """A digest of the inputs of this rank's first microbatch, 0 if it has none."""
         own = self.maker.own_all
-        return own[0].mark[0] & INPUTS_MASK if own else 0
+        return own[0].inputs & INPUTS_MASK if own else 0
 
     def hear(self, tally: Tally) -> None:
         """Note the inputs of all ranks at this place of their replicas."""
@@ -130,7 +130,7 @@ class MakeUp:
         ends = [end for one in self.maker.made.values() if (end := self._positions.end_of(one))]
         said = {"ends": ends, "starts": self._positions.starts()}
         said |= {"buffers": self.maker.buffers.told(self.maker.made)}
-        said |= {"own": [one.mark[0] for one in self.maker.own_all]}
+        said |= {"own": [one.inputs for one in self.maker.own_all]}
         heard = gather(protection.fabric, protection.peers, generation, said)
         self.maker.buffers.hear({rank: one["buffers"] for rank, one in heard.items()})
         self._own = {rank: one["own"] for rank, one in heard.items()}
@@ -199,9 +199,8 @@ class MakeUp:
         by its identity.
         """
         worker, own = self._worker, self.maker.own_all
-        noted, _ = self._left.marks.get(rank, {}).get((worker.step, index), (0, 0))
         twin = self._distinct.twin(own[index], inputs, self._own) if index < len(own) else None
-        if twin is None or noted == inputs:  # it has noted them itself
+        if twin is None:
             return {}
         why = DOUBLED.format(rank=rank, index=index, step=worker.step, other=twin)
         return {(worker.protection.layout.slot(rank), index): why}

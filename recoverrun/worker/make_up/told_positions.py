@@ -18,7 +18,7 @@ from recoverrun.worker.step.worker_state import WorkerState
 
 End = tuple[int, int, bytes, bool, int, Words, int]
 """Lost rank, microbatch, its context at the end; whether its start was assumed, a digest of the
-start, what is not known at the end, and a digest of its inputs.
+start, what is not known at the end, and a digest of its inputs, 0 if the lost rank had noted them.
 """
 
 Start = tuple[int, bytes, Words]
@@ -76,8 +76,10 @@ class ToldPositions:
         digest = digest_of(start, self._executor.influence.matters)
         assumed = made.start.assumed and not made.failed
         words = in_words(*lacking(made.start, after))
-        inputs, _ = made.executed.mark
-        return made.rank, made.identity[1], after.pack(), assumed, digest, words, inputs
+        rank, index = made.rank, made.identity[1]
+        noted, _ = self._left.marks.get(rank, {}).get((self._worker.step, index), (0, 0))
+        inputs = 0 if noted == made.executed.mark[0] else made.executed.inputs
+        return rank, index, after.pack(), assumed, digest, words, inputs
 
     def starts_there(self, rank: int, index: int, digest: int) -> bool:
         """True if lost `rank` began microbatch `index` where its executor had assumed."""

@@ -41,6 +41,7 @@ class Executed:
     door: int  # digest of what entered the model first, and of the random streams then
     after: Context | None  # where that rank stands at its end; None if that was not reached
     buffers: Buffers = ()  # at its end, of a rank from which all take them over
+    inputs: int = 0  # digest of what entered the model since the backward before
 
     def of_rank_at(self, theirs: Context) -> "Executed":
         """The same, with what no execution tells of a rank that began at `theirs`."""

@@ -140,6 +140,7 @@ class Executor:
         self.runtime.regions.add(microbatch.top.loop.id)
         noted = [place.top.evidence or Evidence() for place in microbatch.places]
         microbatch.noted = tuple((evidence.mark, evidence) for evidence in noted)
+        microbatch.inputs = noted[0].latest
         if strategy is not None:
             microbatch.reduces = strategy.asked_to_reduce()
         if strategy is not None and not microbatch.index and self.proving:
@@ -249,10 +250,9 @@ class Executor:
         """The same backward on other data; an earlier one where these have not as many, as the
         last batch of an epoch may be cut into fewer parts.
         """
-        rank = self.runtime.own_rank
         for skip in range(microbatch.place.skip, -1, -1):
             self._skip = skip
-            item = self._item(top, rank)
+            item = self._item(top, self.runtime.own_rank)
             try:
                 return self._run(top, names, item, microbatch, -1)
             except NothingReached:
@@ -277,9 +277,9 @@ class Executor:
             require_count(self.runtime.acting_rank, microbatch.reduces, self._asked_to_reduce())
         entered = frozenset(shown.entered)
         if not self._reached or self.fresh or self.only_inputs:
-            return Executed(shown.mark, entered, shown.door, None)
+            return Executed(shown.mark, entered, shown.door, None, inputs=shown.latest)
         after = self.captures.executed(names, microbatch, step, self.executed.unknown)
-        return Executed(shown.mark, entered, shown.door, after, self._shared().left())
+        return Executed(shown.mark, entered, shown.door, after, self._shared().left(), shown.latest)
 
     @property
     def _misled(self) -> bool:
@@ -366,6 +366,7 @@ class Executor:
         if not self.proves:
             self.passing.look(self._top.loop.id, self._skip + self._passed)
         self.earlier.give(self._top, self._passed)
+        self._shown.passes()
         self._skip -= 1
         self._passed += 1
         return True

@@ -121,6 +121,7 @@ class Microbatch:
     places: tuple[Place, ...]  # the innermost iteration first
     chosen: int = 0  # index in `places` of the iteration that is executed again for it
     noted: "tuple[tuple[Mark, Evidence], ...]" = ()  # by place: mark and evidence as it ended
+    inputs: int = 0  # digest of what entered the model since the backward before
     gradient: int = 0
     reduces: bool | None = None  # `Strategy.asked_to_reduce` as it ended
 

@@ -154,6 +154,23 @@ def test_a_loss_is_that_of_the_last_microbatch() -> None:
     assert evidence.mark == (entered(1, 2).inputs, 8)
 
 
+@pytest.mark.parametrize("backward", [lambda one: one.ends(9), lambda one: one.passes()])
+def test_the_latest_inputs_are_those_since_the_last_backward(backward: Any) -> None:
+    """Whatever came before them: two ranks with the same batch now had others before."""
+    first, second, alone = Evidence(), Evidence(), Evidence()
+    for evidence, before in ((first, 1), (second, 2)):
+        evidence.enters(before, None)
+        backward(evidence)
+        assert evidence.latest, "until something enters"
+        evidence.enters(7, None)
+        evidence.enters(8, None)
+    for digest in (7, 8):
+        alone.enters(digest, None)
+
+    assert first.latest == second.latest == alone.latest
+    assert first.inputs != second.inputs
+
+
 def test_the_door_is_the_first_forward_and_where_the_streams_stood_there() -> None:
     evidence, streams = Evidence(), read_streams()
     evidence.enters(1, streams)
