@@ -20,6 +20,7 @@ from recoverrun.launcher.leadership.node_agent import NodeAgent
 from recoverrun.launcher.leadership.place_search import PlaceSearch
 from recoverrun.launcher.network.connections import Connections, Word, refer
 from recoverrun.launcher.network.endpoint_call import EndpointCall
+from recoverrun.launcher.network.farewell import see_off
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.journal_desk import JournalDesk
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
@@ -94,13 +95,14 @@ class JobClient:
 
     def close(self, flush: Callable[[], bool]) -> None:
         """The station closes the connections. `flush` waits for the journal's last records."""
+        if self._coordinator_host is not None and self._coordinator_host.refuses:
+            see_off(self._station, self.connections, self._hear)
         self.connections.close()
         self._endpoint_call.close()
         self._journal_desk.close(flush, time.monotonic())
-        if self._witness_monitor is not None:
-            self._witness_monitor.close()
-        if self._etcd is not None:
-            self._etcd.close()
+        for beside in (self._witness_monitor, self._etcd):
+            if beside is not None:
+                beside.close()
 
     @property
     def settled(self) -> bool:

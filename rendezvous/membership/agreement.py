@@ -21,8 +21,8 @@ def disagreement(join: Join, other: Join) -> str:
     return f"{', '.join(only)}; all nodes need the same options"
 
 
-def strangeness(join: Join, others: Iterable[Join], *, run_id: str, version: str) -> str:
-    """The difference by which this launcher cannot be of the job `run_id`, or ""."""
+def misfit(join: Join, others: Iterable[Join], *, version: str) -> str:
+    """The version by which this node differs from the others of its job, or ""."""
     if join.version != version:
         versions = f"this is recoverrun {join.version}, the job runs {version}"
         return f"{versions}: all nodes need the same version"
@@ -30,6 +30,18 @@ def strangeness(join: Join, others: Iterable[Join], *, run_id: str, version: str
         if join.torch and other.torch and join.torch != other.torch:
             versions = f"this node has torch {join.torch}, {whereabouts(other)} {other.torch}"
             return f"{versions}: all nodes need the same version"
+    return ""
+
+
+def belongs(join: Join, other: Join) -> bool:
+    """True if both were started to do the same: one that is refused is no stranger."""
+    own = join.role, join.script, join.arguments
+    return own == (other.role, other.script, other.arguments)
+
+
+def strangeness(join: Join, others: Iterable[Join], *, run_id: str) -> str:
+    """The reason why this launcher is of another job than `run_id`, or ""."""
+    for other in others:
         if join.role == other.role and join.script != other.script:
             jobs = f"run {run_id!r} is {other.script} on {whereabouts(other)}"
             return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"

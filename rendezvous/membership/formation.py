@@ -3,7 +3,8 @@
 With MIN:MAX nodes it forms as soon as MAX are there, or `last_call_s` after MIN were. Node ranks
 are taken as given with --node-rank; the others fill the gaps in the order of their arrival. A join
 may come any number of times: the same launcher (same incarnation) gets the same answer. Whoever
-cannot be part of this job is refused with one sentence, and never disturbs those who are.
+cannot be part of this job is refused with one sentence, and never disturbs those who are; where all
+nodes are needed, a node of this very job that cannot come ends it, and nobody waits in vain.
 """
 
 from collections import Counter
@@ -12,7 +13,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import assert_never
 
-from rendezvous.membership.agreement import RefusedNodes, disagreement, strangeness, whereabouts
+from rendezvous.membership.agreement import (
+    RefusedNodes,
+    belongs,
+    disagreement,
+    misfit,
+    strangeness,
+    whereabouts,
+)
+from rendezvous.membership.formation_words import awaited_words, incomplete_words, kind, node_names
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
 from rendezvous.protocol.snapshot_messages import Held, Share
@@ -27,9 +36,6 @@ Restore = Callable[[Nodes, int], str]
 Arrange = Callable[[Nodes], Sequence[int]]
 """What all ranks begin from, and in which order nodes that had none get their ranks: by how many
 ranks each has, and what it has of snapshots."""
-
-NAMED_MOST = 8
-"""Node ranks that are named one by one."""
 
 TELL_AFTER_S, TELL_AGAIN_S = 4.0, 30.0
 """When those who wait are told for whom, and how often from then on."""
@@ -82,6 +88,7 @@ class Abandoned:
     """The job never formed; everybody who waits was told."""
 
     reason: str
+    exit_code: int = EXIT_NEVER_FORMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +174,7 @@ class Formation:
                 if self._form_at is not None and now >= self._form_at:
                     effects = self._form(now)
                 elif now >= self._expires_at and not self._over:
-                    effects = self._abandon()
+                    effects = self._expire()
                 elif now >= self._tell_at and not self._over:
                     effects = self._tell(now)
             case _:
@@ -247,25 +254,34 @@ class Formation:
         if refusal is None and self._over:
             refusal = _refuse(f"the job already has all of its {self._nnodes} nodes")
         if refusal is not None:
-            words = "" if self._over else self._refused.add(join, refusal.reason)
-            told = [Waiting(words)] if words else []
-            return [Reply(join.incarnation, refusal), *told]
+            return [Reply(join.incarnation, refusal), *self._refused_one(join, refusal)]
         self._joins[join.incarnation] = join
-        self._kinds.setdefault(_kind(join), join)
+        self._kinds.setdefault(kind(join), join)
         if join.node_rank >= 0:
             assert join.node_rank not in self._by_rank, f"node rank {join.node_rank} given twice"
             self._by_rank[join.node_rank] = join
         return self._form(now) if len(self._joins) == self._nnodes else []
+
+    def _refused_one(self, join: Join, refusal: Refusal) -> list[Effect]:
+        """Those who wait are told, and leave if this node was needed."""
+        if self._over:
+            return []
+        needed = self._least == self._nnodes and refusal == self._absence(join)
+        if needed and any(belongs(join, other) for other in self._kinds.values()):
+            reason = f"{whereabouts(join)} cannot take part: {refusal.reason}"
+            return self._abandon(reason, refusal.exit_code)
+        words = self._refused.add(join, refusal.reason)
+        return [Waiting(words)] if words else []
 
     def _forget(self, incarnation: str) -> None:
         left = self._joins.pop(incarnation, None)
         if left is None:
             return
         self._by_rank.pop(left.node_rank, None)
-        if self._kinds[_kind(left)] is left:
+        if self._kinds[kind(left)] is left:
             self._kinds = {}
             for join in self._joins.values():
-                self._kinds.setdefault(_kind(join), join)
+                self._kinds.setdefault(kind(join), join)
 
     def objection(self, join: Join) -> Refusal | None:
         """The reason why this launcher can never be part of this job, or None."""
@@ -273,7 +289,7 @@ class Formation:
             served, asked = self._run_id, join.run_id
             return _refuse(f"this endpoint serves run {served!r}, not {asked!r} (see --rdzv-id)")
         kinds = self._kinds.values()
-        stranger = strangeness(join, kinds, run_id=self._run_id, version=self._version)
+        stranger = strangeness(join, kinds, run_id=self._run_id)
         if stranger and not self._allow_mixed:
             return _refuse(f"{stranger} (or --allow-version-mismatch)")
         if not 1 <= join.nproc <= NPROC_MOST:
@@ -281,18 +297,27 @@ class Formation:
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
-        for other in kinds:
+        for other in () if join.hindrance else kinds:
             if why := disagreement(join, other):
                 return _refuse(f"this node cannot agree with {whereabouts(other)}: {why}")
         taker = None if self._over else self._by_rank.get(join.node_rank)
         if taker is not None:
             taken = f"node rank {join.node_rank} is already taken by the launcher on "
             return _refuse(f"{taken}{whereabouts(taker)}", EXIT_USAGE)
+        return self._absence(join)
+
+    def _absence(self, join: Join) -> Refusal | None:
+        """The reason why a node that has a place in this job cannot take it, or None."""
+        if join.hindrance:
+            return _refuse(join.hindrance, EXIT_USAGE)
+        why = misfit(join, self._kinds.values(), version=self._version)
+        if why and not self._allow_mixed:
+            return _refuse(f"{why} (or --allow-version-mismatch)")
         return None
 
     def _form(self, now: float) -> list[Effect]:
         joins = self._placed()
-        names = _names([join.node for join in joins])
+        names = node_names([join.node for join in joins])
         world_size = sum(join.nproc for join in joins)
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
@@ -352,22 +377,18 @@ class Formation:
         if self._form_at is not None:
             words = f"{here} of {self._least}-{self._nnodes} nodes are here"
             return [Waiting(f"{words}: starting in {self._form_at - now:.0f} s")]
-        missing = self._least - here
-        vacant = [str(rank) for rank in range(self._nnodes) if rank not in self._by_rank]
-        # Ranks can be named only where everybody who is here has one.
-        known = len(self._by_rank) == here and len(vacant) == missing <= NAMED_MOST
-        ranks = f" (node rank{'s' if missing > 1 else ''} {', '.join(vacant)})" if known else ""
-        left = f"{self._expires_at - now:.0f} s left"
-        return [Waiting(f"waiting for {missing} of {self._least} nodes{ranks}, {left}")]
+        missing = awaited_words(here, self._least, self._nnodes, self._by_rank)
+        return [Waiting(f"{missing}, {self._expires_at - now:.0f} s left")]
 
-    def _abandon(self) -> list[Effect]:
+    def _expire(self) -> list[Effect]:
+        words = incomplete_words(self._joins.values(), self._least, self._timeout_s)
+        return self._abandon(f"{words}{self._refused.words()}", EXIT_NEVER_FORMED)
+
+    def _abandon(self, reason: str, exit_code: int) -> list[Effect]:
         self._over = True
-        here = ", ".join(sorted(join.node for join in self._joins.values())) or "none"
-        joined = f"{len(self._joins)} of {self._least} nodes joined"
-        reason = f"{joined} within {self._timeout_s:g} s ({here}){self._refused.words()}"
-        refusal = _refuse(reason)
+        refusal = _refuse(reason, exit_code)
         replies = [Reply(incarnation, refusal) for incarnation in self._joins]
-        return [*replies, Abandoned(reason)]
+        return [*replies, Abandoned(reason, exit_code)]
 
 
 def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
@@ -376,14 +397,3 @@ def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
 
 def _nodes(joins: Sequence[Join]) -> Nodes:
     return [(join.nproc, join.holding, join.shares) for join in joins]
-
-
-def _kind(join: Join) -> tuple[object, ...]:
-    return join.torch, join.role, join.script, join.agreement, join.options
-
-
-def _names(hosts: list[str]) -> tuple[str, ...]:
-    """The names of the nodes: their hosts', with node ranks if one host has several launchers."""
-    if len(set(hosts)) == len(hosts):
-        return tuple(hosts)
-    return tuple(f"{host}.{rank}" for rank, host in enumerate(hosts))

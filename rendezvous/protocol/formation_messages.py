@@ -33,6 +33,7 @@ class Join:
     holding: tuple[Held, ...] = ()  # the parts of snapshots in this node's memory
     shares: tuple[Share, ...] = ()  # the parity of others' in it
     starts: int = 0  # the highest `Start.number` that it knows of
+    hindrance: str = ""  # why it ends at once, and takes no part
     address: str = ""  # whence this message came: filled in by whoever receives it
 
 

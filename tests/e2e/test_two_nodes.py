@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +165,50 @@ def test_the_same_node_rank_twice_is_refused(launcher: Launcher) -> None:
     assert "node rank 0 is already taken" in second.output
     assert launcher.fake("*:exit=0", options=two_nodes(port)(1)).finish() == 0
     assert first.finish() == 0
+
+
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_nobody_waits_for_a_node_that_has_no_script(
+    launcher: Launcher, tmp_path: Path, lacks: int
+) -> None:
+    node, script = two_nodes(free_port()), tmp_path / "train.py"
+    script.write_text("")
+    lacking = launcher(*node(lacks), "elsewhere/train.py")
+    waiting = launcher(*node(1 - lacks), str(script))
+
+    assert (lacking.finish(), waiting.finish()) == (2, 2)
+    assert lacking.output.count("there is no script 'elsewhere/train.py'") == 1
+    waiting.expect(
+        r"recoverrun: \S+ .*cannot take part: there is no script 'elsewhere/train.py' in"
+    )
+    assert not waiting.records("worker.spawn")
+
+
+def test_all_who_wait_are_told_of_a_node_that_has_no_script(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").touch()
+    node, three = two_nodes(free_port()), "--nnodes=3"
+    waiting = [launcher(*node(rank), three, f"{tmp_path}/train.py") for rank in (0, 1)]
+    for one in waiting:
+        one.expect("wait(s|ing) for ")
+    lacking = launcher(*node(2), three, "elsewhere/train.py")
+
+    assert [one.finish() for one in (lacking, *waiting)] == [2, 2, 2]
+    for one in waiting:
+        one.expect("cannot take part: there is no script 'elsewhere/train.py' in")
+
+
+def test_nobody_waits_for_a_node_that_has_no_run_directory(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    node = two_nodes(free_port())
+    (tmp_path / "file").touch()
+    waiting = launcher.fake("*:exit=0", options=node(0))
+    lacking = launcher.fake("*:exit=0", options=(*node(1), f"--run-dir={tmp_path}/file/run"))
+
+    assert (lacking.finish(), waiting.finish()) == (2, 2)
+    waiting.expect("cannot take part: no run directory .*file/run: .* is no directory")
 
 
 def test_an_endpoint_that_is_taken_is_named(launcher: Launcher) -> None:

@@ -104,9 +104,15 @@ def _exit(rank: int, incarnation: int = 0) -> Exited:
             r"run 'job' is train.py on node-host \(10.0.0.4\), not eval.py: another job uses",
             id="row-29",
         ),
-        pytest.param(_join(ONE, version="2"), "this is recoverrun 2, the job runs 1", id="row-27"),
         pytest.param(
-            _join(ONE, torch="2.5.1"), "has torch 2.5.1, node-host .* 2.13.0", id="row-27"
+            _join(ONE, version="2", arguments="feed"),
+            "this is recoverrun 2, the job runs 1",
+            id="row-27",
+        ),
+        pytest.param(
+            _join(ONE, torch="2.5.1", arguments="feed"),
+            "has torch 2.5.1, node-host .* 2.13.0",
+            id="row-27",
         ),
         pytest.param(
             _join(ONE, node_rank=0),

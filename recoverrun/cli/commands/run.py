@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +66,9 @@ def _accompanied(
     config: RunConfig, options: Options, signals: SignalInbox, left_out: str
 ) -> int | LeftOut:
     """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
+    open_standard_streams()
+    with _setting_up(config, left_out):
+        find_script(config)  # Before anything is started.
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
         return _take_part(config, signals, lambda run_dir: None, left_out)
     # Not at the top: most runs have no companion.
@@ -73,7 +76,6 @@ def _accompanied(
     from recoverrun.launcher.output.companion_process import CompanionProcess
 
     order = order_of(options)
-    find_script(config)  # Before anything is started.
     companion = CompanionProcess(to_json(order))
     try:
         return _take_part(config, signals, companion.begin, left_out)
@@ -89,21 +91,19 @@ def _take_part(
     `made` is told the run directory once it is there. `left_out`: why they did before, or "".
     """
     began_at = time.monotonic()
-    open_standard_streams()
-    find_script(config)
-    keyring = find_key(config, os.environ)
     warnings = allow_connections(config.nproc, config.nnodes)
     config = replace(config, notes=(*config.notes, *warnings))
-    stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-    folder = RunFolder(config.run_dir, config.name, stamp, made, config.meeting)
-    with _setting_up():
+    keyring = find_key(config, os.environ)
+    with _setting_up(config, left_out):
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+        folder = RunFolder(config.run_dir, config.name, stamp, made, config.meeting)
         private = make_private_dir(config.nproc)
     speaker = Speaker(sys.stderr)
     try:
-        with _setting_up():
+        with _setting_up(config, left_out):
             agent = Agent(
                 config=config,
-                node=socket.gethostname() or "node",
+                node=_node_name(),
                 folder=folder,
                 private=private,
                 keyring=keyring,
@@ -144,14 +144,39 @@ def _take_part(
 
 
 @contextmanager
-def _setting_up() -> Iterator[None]:
-    """Make a limit of the system that is met before there is a job an error for the user."""
+def _setting_up(config: RunConfig, left_out: str) -> Iterator[None]:
+    """Tell the other nodes of an error before there is a job, as they wait for this one. A limit of
+    the system is an error for the user, too.
+    """
+    try:
+        with _within_limits():
+            yield
+    except RecoverrunError as error:
+        if not left_out:
+            _tell_others(config, error)
+        raise
+
+
+@contextmanager
+def _within_limits() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         sentence = f"the launcher gets too little from this system to begin: {why}"
         raise RecoverrunError(sentence, ExitCode.USAGE) from error
+
+
+def _tell_others(config: RunConfig, error: RecoverrunError) -> None:
+    from recoverrun.launcher.network.absence import tell_absence  # Not at the top, as below.
+
+    with suppress(RecoverrunError), closing(Speaker(sys.stderr)) as speaker:
+        keyring = find_key(config, os.environ)  # Without it nobody would listen.
+        tell_absence(config, keyring, error, node=_node_name(), say=speaker.say)
+
+
+def _node_name() -> str:
+    return socket.gethostname() or "node"
 
 
 def _comes_back(config: RunConfig, agent: Agent) -> bool:

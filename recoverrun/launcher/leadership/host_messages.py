@@ -78,6 +78,11 @@ class HostMessages:
             self._record(effect)
 
     @property
+    def refuses(self) -> bool:
+        """True if others have asked for a place, and none will be given."""
+        return self._newcomers.refusal is not None and bool(self._newcomers.waiting - {self._own})
+
+    @property
     def misses_nodes(self) -> bool:
         """True if the job has begun, and nobody is there for one of its places."""
         begun = self._members.start is not None and self.stopped is None

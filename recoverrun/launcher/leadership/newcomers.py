@@ -136,8 +136,7 @@ class Newcomers:
                     self._begin(effect, now)
                 case Waiting(reason=reason):
                     self._record(Record("job.wait", reason))
-                case Abandoned(reason=reason):
-                    code = ExitCode.NEVER_FORMED
+                case Abandoned(reason=reason, exit_code=code):
                     self.refusal = self._worded(Refusal(reason=reason, exit_code=code))
         return envelopes
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ def _formation(nnodes: int = 2) -> Formation:
 
 def _join(
     incarnation: str, node_rank: int = -1, *, nproc: int = 2, run_id: str = "job",
-    version: str = "1", node: str = "",
+    version: str = "1", node: str = "", arguments: str = "",
 ) -> Joined:  # fmt: skip
     return Joined(
         Join(
@@ -44,6 +45,7 @@ def _join(
             node_rank=node_rank,
             nproc=nproc,
             version=version,
+            arguments=arguments,
         )
     )
 
@@ -150,7 +152,7 @@ def test_whoever_cannot_take_part_is_told_why() -> None:
 
     for joined, words, code in (
         (_join("b", run_id="other"), "serves run 'job', not 'other'", 80),
-        (_join("b", version="2"), "all nodes need the same version", 80),
+        (_join("b", version="2", arguments="other"), "all nodes need the same version", 80),
         (_join("b", 0), "node rank 0 is already taken by the launcher on host-a", 2),
         (_join("b", 2), "node rank 2 does not exist", 2),
         (_join("b", nproc=0), "0 workers per node", 2),
@@ -166,8 +168,10 @@ def test_those_who_wait_are_told_who_was_refused_and_why() -> None:
     formation.step(_join("a", 0), 0.1)
     told = "host-b was refused, and told: this is recoverrun 2, the job runs 1: all nodes need"
 
-    (waiting,) = [e for e in formation.step(_join("b", 1, version="2"), 1.0) if _is_told(e)]
-    again = formation.step(_join("c", 1, version="2", node="host-b"), 2.0)
+    (waiting,) = [
+        e for e in formation.step(_join("b", 1, version="2", arguments="other"), 1.0) if _is_told(e)
+    ]
+    again = formation.step(_join("c", 1, version="2", node="host-b", arguments="other"), 2.0)
     (end,) = [e for e in formation.step(Tick(), 600.0) if isinstance(e, Abandoned)]
 
     assert isinstance(waiting, Waiting) and waiting.reason.startswith(told)
@@ -180,6 +184,81 @@ def test_a_job_that_waits_names_few_of_many_that_it_refuses() -> None:
     effects = [formation.step(_join(f"{n}", version="2"), 1.0) for n in range(100)]
 
     assert sum(any(map(_is_told, some)) for some in effects) == REFUSED_MOST
+
+
+def _hindered(incarnation: str, **fields: object) -> Joined:
+    join = replace(_join(incarnation, 1).join, hindrance="there is no script 't.py'")
+    return Joined(replace(join, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("joined", "why", "code"),
+    [
+        (_hindered("b"), "there is no script 't.py'", 2),
+        (_hindered("b", agreement="an etcd that it has not asked"), "there is no script 't.py'", 2),
+        (
+            _join("b", 1, version="2"),
+            "this is recoverrun 2, the job runs 1: all nodes need the same version "
+            "(or --allow-version-mismatch)",
+            80,
+        ),
+    ],
+)
+def test_nobody_waits_for_a_node_of_the_job_that_cannot_come(
+    joined: Joined, why: str, code: int
+) -> None:
+    formation = _formation()
+    formation.step(_join("a", 0), 0.0)
+
+    effects = formation.step(joined, 1.0)
+
+    reason = f"host-b cannot take part: {why}"
+    assert _refusals(effects) == {
+        "b": Refusal(reason=why, exit_code=code),
+        "a": Refusal(reason=reason, exit_code=code),
+    }
+    assert effects[-1] == Abandoned(reason, code)
+    assert formation.deadline() is None
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        _hindered("b", script="other.py"),
+        _hindered("b", arguments="other"),
+        _hindered("b", run_id="other"),
+        _hindered("b", node_rank=0),
+    ],
+)
+def test_a_stranger_that_cannot_come_ends_nothing(joined: Joined) -> None:
+    formation = _formation()
+    formation.step(_join("a", 0), 0.0)
+
+    assert set(_refusals(formation.step(joined, 1.0))) == {"b"}
+
+    assert _starts(formation.step(_join("c", 1), 2.0))
+
+
+def test_a_node_that_the_job_can_do_without_ends_nothing() -> None:
+    formation = Formation(
+        nnodes=3, nnodes_least=2, run_id="job", version="1", master_addr="", timeout_s=600.0,
+        begun_at=0.0,
+    )  # fmt: skip
+    formation.step(_join("a", 0), 0.0)
+
+    told = [e.reason for e in formation.step(_hindered("b"), 1.0) if isinstance(e, Waiting)]
+    assert told == ["host-b was refused, and told: there is no script 't.py'"]
+
+    formation.step(_join("c", 2), 2.0)
+    formation.step(Tick(), 2.0)
+    assert formation.snapshot()["formed"]
+
+
+def test_a_node_that_comes_too_late_and_cannot_take_part_waits_for_no_place() -> None:
+    formation = _formation(1)
+    formation.step(_join("a", 0), 0.0)
+
+    assert formation.objection(_hindered("b", node_rank=-1).join) is not None
 
 
 def test_a_complete_job_takes_nobody() -> None:
