@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recoverrun.text import sanitize
 from rendezvous.journal.reader import RunLog
+from rendezvous.journal.run_number import run_number
 
 RUNS = "runs"
 PATTERN = "events.*.jsonl"
@@ -20,7 +21,7 @@ class RunNotFound(Exception):
 def find_run(name: str, base: Path) -> Path:
     """The directory with the journals of RUN, seen from the directory `base`."""
     if name == "latest":
-        found = newest_run(base / RUNS)
+        found = _newest_below(base / RUNS, "*", base)
         if found is None:
             raise RunNotFound(
                 f"there is no run below {base / RUNS}: name a run directory, or start one with "
@@ -30,11 +31,11 @@ def find_run(name: str, base: Path) -> Path:
     for place in (base / name, base / RUNS / name):
         if has_journal(place):
             return place
-        below = newest_run(place)
+        below = _newest_below(place, "*", base)
         if below is not None:
             return below
     if name == Path(name).name:
-        begun = _newest_below(base / RUNS, f"{escape(name)}-*")
+        begun = _newest_below(base / RUNS, f"{escape(name)}-*", base)
         if begun is not None:
             return begun
     looked = dict.fromkeys(map(str, (base / name, base / RUNS / name)))  # alike if absolute
@@ -63,20 +64,21 @@ def has_journal(place: Path) -> bool:
         return False
 
 
-def newest_run(top: Path) -> Path | None:
-    """The run below `top`, at most two levels down, whose journal was written last."""
-    return _newest_below(top, "*")
-
-
-def _newest_below(top: Path, folder: str) -> Path | None:
-    """The same of those whose own folder has a name of this pattern."""
+def _newest_below(top: Path, folder: str, base: Path) -> Path | None:
+    """The newest run below `top`, at most two levels down, of those whose own folder has a name of
+    this pattern: by the numbers of runs below `base`, and where these do not tell, the one whose
+    journal was written last.
+    """
     try:
         journals = [*top.glob(f"{folder}/{PATTERN}"), *top.glob(f"*/{folder}/{PATTERN}")]
     except OSError:
         return None
     # Through a link such as `latest` the same run would be found under a second name.
     places = sorted({path.parent.resolve() for path in journals})
-    return max(places, key=_written_at, default=None)
+    runs = base / RUNS
+    return max(
+        places, key=lambda place: (run_number(place, runs), _written_at(place)), default=None
+    )
 
 
 def _written_at(place: Path) -> float:

@@ -16,6 +16,7 @@ from recoverrun.errors import code_of_job
 from recoverrun.reports.find_run import PATTERN, has_journal
 from recoverrun.reports.postmortem import STOPPED, meaning
 from recoverrun.text import plural, run_title, sanitize
+from rendezvous.journal.run_number import run_number
 from rendezvous.journal.step_lines import STEPS
 from rendezvous.protocol.records import Json
 
@@ -38,6 +39,7 @@ class Run:
     name: str  # below the directory of runs
     title: str
     began: float  # seconds since 1970; 0: unknown
+    number: int  # by which it is newer than others; 0: none, older than all that have one
     nodes: int
     last_step: int  # the number of the newest one, -1: none
     exit_code: int | None  # None: a journal has no end
@@ -71,7 +73,7 @@ def runs_below(top: Path, host: str, locked: Callable[[Path], bool]) -> list[Run
     places = [place for pattern in ("*", "*/*") for place in top.glob(pattern)]
     real = [place for place in places if not place.is_symlink() and has_journal(place)]
     found = [_run(place, top, host, alive=locked(place)) for place in real]
-    return sorted(found, key=lambda run: (run.began, run.name), reverse=True)
+    return sorted(found, key=_age, reverse=True)
 
 
 def prunable(
@@ -82,11 +84,15 @@ def prunable(
     """
     seen: dict[str, int] = {}
     meant = []
-    for run in sorted(runs, key=lambda run: run.began, reverse=True):
+    for run in sorted(runs, key=_age, reverse=True):
         seen[run.title] = seen.get(run.title, 0) + 1
         if seen[run.title] > keep and now - run.began > older_than_s:
             meant.append(run)
     return [run for run in meant if run.removable], [run for run in meant if not run.removable]
+
+
+def _age(run: Run) -> tuple[int, float, str]:
+    return run.number, run.began, run.name
 
 
 def table(runs: Sequence[Run], utc_offset_s: int) -> list[str]:
@@ -160,6 +166,7 @@ def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
         name=str(place.relative_to(top)),
         title=run_title(_words(first, "argv"), str(first.get("run_id", ""))),
         began=_time(first),
+        number=run_number(place, top),
         nodes=nodes,
         last_step=_newest_step(list(files.values())),
         exit_code=_exit_code(list(files.values())),

@@ -19,6 +19,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from rendezvous.journal.run_number import number_run
 from rendezvous.protocol.shared_memory import FILE_BYTES
 
 SOCKET_PATH_BYTES = 107
@@ -61,6 +62,7 @@ def make_run_dir(run_dir: Path | None, name: str, stamp: str, *, shared: bool = 
             os.close(folder)
         if run_dir is None:
             point(path.parent / "latest", stamp)
+        _number(path, base)
     except NotPrivate as error:
         raise RecoverrunError(f"run directory: {error}", ExitCode.USAGE) from error
     except OSError as error:
@@ -87,6 +89,13 @@ def _try_room(path: Path, folder: int) -> None:
     except OSError as error:
         why = f"the run directory {path} has no room: {error.strerror or error}"
         raise RecoverrunError(f"{why}; --run-dir names another one", ExitCode.USAGE) from error
+
+
+def _number(path: Path, base: Path) -> None:
+    """Have `latest` find the run, if it is among those below `base`."""
+    if base.absolute() in path.absolute().parents:
+        with suppress(OSError):  # The times of its files have to tell, then.
+            number_run(path, base)
 
 
 def base_of_runs() -> Path:

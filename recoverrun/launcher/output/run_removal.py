@@ -12,8 +12,9 @@ from pathlib import Path
 
 from recoverrun.launcher.output.run_claim import CLAIMS
 from recoverrun.launcher.output.run_dir import point
+from rendezvous.journal.run_number import NUMBER, run_number
 
-OURS = ("events.*.jsonl", "error.*.json", "logs", CLAIMS)
+OURS = ("events.*.jsonl", "error.*.json", "logs", CLAIMS, NUMBER)
 """What launchers write there. A directory that a user has named may hold much else."""
 
 
@@ -75,9 +76,11 @@ def _tidy(parent: Path) -> None:
     link = parent / "latest"
     if not link.is_symlink() or link.exists():
         return
-    left = sorted(path.name for path in parent.iterdir() if path.is_dir())
+    left = [
+        (run_number(path, parent.parent), path.name) for path in parent.iterdir() if path.is_dir()
+    ]
     if left:
-        point(link, left[-1])
+        point(link, max(left)[1])
         return
     link.unlink()
     with suppress(OSError):

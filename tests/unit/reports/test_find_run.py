@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.reports.find_run import RunNotFound, find_run
+from rendezvous.journal.run_number import number_run
 from rendezvous.journal.writer import journal_path
 from tests.unit import journals
 
@@ -23,6 +24,35 @@ def test_a_run_is_found_by_directory_name_and_latest(tmp_path: Path) -> None:
     assert find_run(str(old), tmp_path) == old
     with pytest.raises(RunNotFound, match="c"):
         find_run("c", tmp_path)
+
+
+def test_a_clock_that_was_set_back_hides_no_run(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    places = [runs / "train" / name for name in ("20271121-101010-9", "20261121-101010-8")]
+    for place, year in zip(places, (27, 26), strict=True):
+        place.mkdir(parents=True)
+        journals.user_exception(place)
+        number_run(place, runs)
+        os.utime(journal_path(place, "gpu-01"), (year, year))
+
+    assert find_run("latest", tmp_path) == find_run("train", tmp_path) == places[1]
+
+
+def test_numbers_of_another_folder_tell_nothing(tmp_path: Path) -> None:
+    own, copied = tmp_path / "runs" / "own", tmp_path / "runs" / "copied"
+    for place, at in ((copied, 1), (own, 2)):
+        place.mkdir(parents=True)
+        journals.user_exception(place)
+        os.utime(journal_path(place, "gpu-01"), (at, at))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for _ in range(3):
+        number_run(copied, elsewhere)
+
+    assert find_run("latest", tmp_path) == own  # by their times: none has a number here
+    number_run(own, tmp_path / "runs")
+    os.utime(journal_path(copied, "gpu-01"), (3, 3))
+    assert find_run("latest", tmp_path) == own
 
 
 def test_a_job_of_slurm_is_found_by_its_number(tmp_path: Path) -> None:

@@ -121,10 +121,12 @@ def test_a_run_without_an_end_may_go_only_if_nobody_elsewhere_can_write_to_it(
     assert (here.removable, elsewhere.removable) == (True, False)
 
 
-def _run(name: str, began: float, *, title: str = "a.py", code: int | None = 0) -> Run:
+def _run(
+    name: str, began: float, *, title: str = "a.py", code: int | None = 0, number: int = 0
+) -> Run:
     return Run(
-        path=Path(name), name=name, title=title, began=began, nodes=1, last_step=0, exit_code=code,
-        size_bytes=1, alive=False, here=False,
+        path=Path(name), name=name, title=title, began=began, number=number, nodes=1,
+        last_step=0, exit_code=code, size_bytes=1, alive=False, here=False,
     )  # fmt: skip
 
 
@@ -141,6 +143,14 @@ def test_the_newest_of_each_script_stay_and_the_young_ones(
     removed, kept = prunable(runs, keep=keep, older_than_s=older_than_s, now=100.0)
 
     assert ({run.name for run in removed}, kept) == (gone, [])
+
+
+def test_the_newest_runs_stay_also_where_the_clock_was_set_back() -> None:
+    runs = [_run("old", 90.0, number=1), _run("new", 10.0, number=2), _run("before", 95.0)]
+
+    removed, _ = prunable(runs, keep=1, older_than_s=0.0, now=100.0)
+
+    assert [run.name for run in removed] == ["old", "before"]
 
 
 def test_what_may_live_is_named_and_kept() -> None:

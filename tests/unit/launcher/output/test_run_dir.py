@@ -8,6 +8,7 @@ import pytest
 
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output import run_dir
+from rendezvous.journal.run_number import run_number
 from rendezvous.protocol.shared_memory import FILE_BYTES
 
 
@@ -22,6 +23,19 @@ def test_a_run_has_a_directory_of_its_own_and_a_link(
     assert first == tmp_path / "runs/train/1-1"
     assert second.stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "runs/train/latest").resolve() == second
+
+
+def test_runs_below_the_folder_are_counted_whoever_named_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [
+        run_dir.make_run_dir(place, "train", "1-1")
+        for place in (None, Path("runs/mine"), Path("elsewhere"))
+    ]
+
+    assert [run_number(place, tmp_path / "runs") for place in made] == [1, 2, 0]
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
