@@ -42,6 +42,7 @@ class Run:
     number: int  # by which it is newer than others; 0: none, older than all that have one
     nodes: int
     last_step: int  # the number of the newest one, -1: none
+    cut: bool  # records behind that are missing
     exit_code: int | None  # None: a journal has no end
     size_bytes: int
     alive: bool  # a launcher on this machine is writing
@@ -102,11 +103,11 @@ def table(runs: Sequence[Run], utc_offset_s: int) -> list[str]:
         (
             sanitize(run.name, 60),
             sanitize(run.title, 30),
-            time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.began + utc_offset_s)),
+            _date(run.began, utc_offset_s),
             str(run.nodes),
             f"{run.last_step:,}" if run.last_step >= 0 else "-",
             size(run.size_bytes),
-            sanitize(run.verdict, 60),
+            sanitize(run.verdict, 60) + (", records are missing" if run.cut else ""),
         )
         for run in runs
     ]
@@ -120,6 +121,10 @@ def table(runs: Sequence[Run], utc_offset_s: int) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def _date(began: float, utc_offset_s: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(began + utc_offset_s)) if began else "-"
 
 
 def size(count: int) -> str:
@@ -145,6 +150,7 @@ def to_json(run: Run) -> dict[str, Json]:
         "began": run.began,
         "nodes": run.nodes,
         "last_step": run.last_step,
+        "records_missing": run.cut,
         "exit_code": run.exit_code,
         "verdict": run.verdict,
         "size_bytes": run.size_bytes,
@@ -169,6 +175,7 @@ def _run(place: Path, top: Path, host: str, *, alive: bool) -> Run:
         number=run_number(place, top),
         nodes=nodes,
         last_step=_newest_step(list(files.values())),
+        cut=any(map(_is_cut, files.values())),
         exit_code=_exit_code(list(files.values())),
         size_bytes=_size(place),
         alive=alive,
@@ -241,6 +248,13 @@ def _newest_step(files: Sequence[Lines]) -> int:
 def _last_step(lines: Lines) -> int:
     steps = (line.get("step") for line in reversed(lines) if line["ev"] in STEPS)
     return next((step for step in steps if isinstance(step, int) and step < 1 << 53), -1)
+
+
+def _is_cut(lines: Lines) -> bool:
+    """True if steps after the last one on record are missing."""
+    marks = [line for line in lines if line["ev"] in (*STEPS, "journal.drop")]
+    step = marks[-1].get("step") if marks and marks[-1]["ev"] == "journal.drop" else -1
+    return isinstance(step, int) and step >= 0
 
 
 def _words(line: dict[str, Json], name: str) -> list[str]:

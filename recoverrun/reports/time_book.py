@@ -228,6 +228,9 @@ class TimeBook:
             case "time.spend":
                 for bucket in SPENT:
                     self._spent[bucket] += _us(entry.number(f"{bucket}_ms"))
+            case "journal.drop":
+                if entry.integer("step") >= 0:  # No record tells of this time.
+                    self._open_us, self._since_us = self._open_us + self._since_us, 0
             case "run.end":
                 self._ended = True
 

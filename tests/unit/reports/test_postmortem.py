@@ -159,6 +159,19 @@ def test_a_run_whose_disk_was_full_is_not_called_dead(tmp_path: Path) -> None:
     assert "missing from step 3 on" in verdict(found)
 
 
+def test_nobody_knows_what_the_time_of_missing_records_was_for(tmp_path: Path) -> None:
+    story = two_steps(tmp_path)
+    story.wait(50.0)
+    story.write("journal.drop", "the disk took no records: full", records=5, step=3)
+    story.wait(1.0)
+    story.end()
+
+    buckets = _found(story.close()).goodput.buckets
+
+    assert buckets["unknown"] >= 50e6
+    assert 1e6 <= buckets["ending"] < 2e6
+
+
 def test_steps_that_a_drop_swallowed_are_not_skipped_ones(tmp_path: Path) -> None:
     story = _filled_up(tmp_path)
     story.commit(9)

@@ -121,12 +121,38 @@ def test_a_run_without_an_end_may_go_only_if_nobody_elsewhere_can_write_to_it(
     assert (here.removable, elsewhere.removable) == (True, False)
 
 
+@pytest.mark.parametrize(("step", "cut"), [(4, True), (-1, False)])
+def test_a_run_whose_last_steps_the_disk_refused_says_so(
+    tmp_path: Path, step: int, cut: bool
+) -> None:
+    (tmp_path / "1").mkdir()
+    story = Story(tmp_path / "1")
+    story.start(nodes=1)
+    story.write("journal.drop", "the disk took no records: full", records=5, step=step)
+    story.write("run.end", "", exit_code=0, root_rank=-1)
+    story.close()
+
+    run = _runs(tmp_path)["1"]
+
+    assert (run.verdict, run.cut) == ("completed", cut)
+    assert table([run], 0)[1].endswith("completed, records are missing") == cut
+
+
+def test_a_journal_that_took_nothing_has_no_date(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "events.gpu-01.jsonl").touch()
+
+    line = table([*_runs(tmp_path).values()], 0)[1]
+
+    assert "1970" not in line and "no end on record" in line
+
+
 def _run(
     name: str, began: float, *, title: str = "a.py", code: int | None = 0, number: int = 0
 ) -> Run:
     return Run(
         path=Path(name), name=name, title=title, began=began, number=number, nodes=1,
-        last_step=0, exit_code=code, size_bytes=1, alive=False, here=False,
+        last_step=0, cut=False, exit_code=code, size_bytes=1, alive=False, here=False,
     )  # fmt: skip
 
 
