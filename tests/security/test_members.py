@@ -134,6 +134,19 @@ def test_a_join_that_cannot_be_is_refused_with_the_reason(join: Join, words: str
     table.form()
 
 
+def test_words_of_a_node_that_cannot_come_are_safe_to_print() -> None:
+    table = Table()
+    envelopes = table.say(
+        ONE, _join(ONE, hindrance="no script \x1b]0;owned\x07 'train.py'\n\u202e")
+    )
+
+    told = {one.to: one.message for one in envelopes}
+    assert set(told) == {ONE, OWN}
+    for refusal in told.values():
+        assert isinstance(refusal, Refusal) and refusal.reason.isprintable()
+        assert "no script" in refusal.reason and "owned" not in refusal.reason
+
+
 def test_row_27_and_29_mixed_nodes_are_taken_where_the_user_means_it() -> None:
     table = Table(allow_mixed=True)
     for who, fields in ((ONE, {"torch": "2.5.1", "version": "2"}), (TWO, {"script": "eval.py"})):

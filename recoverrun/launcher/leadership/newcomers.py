@@ -5,11 +5,13 @@ attempt. Nodes that come and are lost again and again are held off.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.network.frames import NOBODY, Envelope
+from recoverrun.text import sanitize
 from rendezvous.membership import formation
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply, Waiting
@@ -19,6 +21,10 @@ from rendezvous.protocol.records import Record
 
 SPARES_MOST = 256
 """Launchers that may wait for a place: what comes back again and again must not fill the memory."""
+
+
+REASON_MOST = 1000
+"""Characters of the reason of a refusal."""
 
 
 class Offer(NamedTuple):
@@ -142,6 +148,8 @@ class Newcomers:
 
     def _worded(self, refusal: Refusal) -> Refusal:
         """The refusal, with a sentence where all would have gone back to a lost snapshot."""
+        # Another launcher may have given the reason, and terminals show it.
+        refusal = replace(refusal, reason=sanitize(refusal.reason, REASON_MOST))
         start, restart = self._members.start, self.restart
         back = -1 if restart is None else restart.back
         if back < 0 or start is None or refusal.exit_code != ExitCode.NEVER_FORMED:
