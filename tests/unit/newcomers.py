@@ -11,6 +11,7 @@ from recoverrun.worker.arrival import loose_values, plain_values, structure
 from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.packing import Packing, unpack
 from recoverrun.worker.context.object_graph import Holdings, holdings
+from recoverrun.worker.context.passed_over import NOTHING, PassedOver
 
 SPACE = "<train>"
 
@@ -26,10 +27,12 @@ def own_module(name: str, text: str) -> ModuleType:
 
 
 class Script:
-    """The variables of a function, in one process."""
+    """The variables of a function, in one process; those that are `passed` are told to nobody."""
 
-    def __init__(self, variables: Variables, own: frozenset[str]) -> None:
-        self.variables, self.own = variables, own
+    def __init__(
+        self, variables: Variables, own: frozenset[str], passed: PassedOver = NOTHING
+    ) -> None:
+        self.variables, self.own, self.passed = variables, own, passed
         there, spaces = self.look()
         self.before = Before(
             plain_values.digests(there),
@@ -38,13 +41,15 @@ class Script:
             structure.seen(there, spaces, own),
         )
 
-    def look(self) -> tuple[Holdings, loose_values.Spaces]:
-        return holdings([self.variables], self.own, idle_hooks=False), [(SPACE, self.variables)]
+    def look(self, passed: PassedOver = NOTHING) -> tuple[Holdings, loose_values.Spaces]:
+        there = holdings([self.variables], self.own, idle_hooks=False, passed=passed)
+        seen = {name: one for name, one in self.variables.items() if name not in passed.variables}
+        return there, [(SPACE, seen)]
 
     def told(
         self, data: frozenset[int] = frozenset(), bound: frozenset[str] = frozenset()
     ) -> tuple[bytes, Packing]:
-        there, spaces = self.look()
+        there, spaces = self.look(self.passed)
         packing, whole = Packing([]), set[str]()
         entries = plain_values.changed(there, self.before.digests, data, whole=whole)
         values = plain_values.pack(entries, packing)
@@ -80,12 +85,13 @@ def arrives(
     make: Callable[[], Variables],
     change: Callable[[Variables], None],
     own: frozenset[str] = frozenset(),
+    passed: PassedOver = NOTHING,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The variables of a donor, which a script has made and changed, and those of a newcomer.
 
     Raises NotReachable.
     """
-    donor, newcomer = Script(make(), own), Script(make(), own)
+    donor, newcomer = Script(make(), own, passed), Script(make(), own)
     change(donor.variables)
     newcomer.put(*donor.told())
     return donor.variables, newcomer.variables

@@ -100,8 +100,8 @@ def bound_names(tree: ast.AST, exports: Exports = NO_EXPORTS) -> BoundNames:
         bound.setdefault(name, []).append(value)
     found = BoundNames()
     while True:
-        ranks = {name for name, values in bound.items() if _all(values, _is_world_rank, found)}
-        flags = {name for name, values in bound.items() if _all(values, _is_world_flag, found)}
+        ranks = {name for name, values in bound.items() if _all(values, is_world_rank, found)}
+        flags = {name for name, values in bound.items() if _all(values, is_world_flag, found)}
         more = BoundNames(frozenset(ranks), frozenset(flags))
         if more == found:
             return found
@@ -206,7 +206,8 @@ def _key(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_world_rank(node: ast.expr, found: BoundNames) -> bool:
+def is_world_rank(node: ast.expr, found: BoundNames) -> bool:
+    """True of this process's place in the world, by names that are `found` to be bound to it."""
     match node:
         case ast.Name() | ast.Attribute():
             named = name_of(node).lower().lstrip("_") in WORLD_RANKS
@@ -215,24 +216,25 @@ def _is_world_rank(node: ast.expr, found: BoundNames) -> bool:
             name = name_of(function)
             if name == "get_rank":
                 return not given and not node.keywords
-            return name in READS and bool(given) and _is_world_rank(given[0], found)
+            return name in READS and bool(given) and is_world_rank(given[0], found)
         case ast.Subscript(slice=index):
             return isinstance(index, ast.Constant) and index.value == "RANK"
         case ast.IfExp(body=one, orelse=other):
-            return _all([one, other], _is_world_rank, found)
+            return _all([one, other], is_world_rank, found)
         case ast.Constant(value=value):
             return bool(value == "RANK")
     return False
 
 
-def _is_world_flag(node: ast.expr, found: BoundNames) -> bool:
+def is_world_flag(node: ast.expr, found: BoundNames) -> bool:
+    """True of what tells whether that place is zero."""
     if isinstance(node, ast.IfExp):
-        return _all([node.body, node.orelse], _is_world_flag, found)
+        return _all([node.body, node.orelse], is_world_flag, found)
     if isinstance(node, ast.Name | ast.Attribute):
         return not found.flags.isdisjoint((_key(node), access_path(node)))
     if rank0_conditions(node, True, found) != [node]:
         return False
-    return all(_is_world_rank(side, found) for side in compared_ranks(node, found))
+    return all(is_world_rank(side, found) for side in compared_ranks(node, found))
 
 
 def _bindings(tree: ast.AST, exports: Exports) -> Iterator[tuple[str, ast.expr | None]]:

@@ -50,6 +50,7 @@ from recoverrun.worker.context.object_views import (
     is_view,
     items_in,
 )
+from recoverrun.worker.context.passed_over import NOTHING, PassedOver
 
 MOST = 40_000
 """Objects that are walked through: what hangs on the frames first, then on the main module."""
@@ -115,6 +116,7 @@ class Holdings:
     tuples: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     owners: dict[int, Any] = field(default_factory=dict)
     """Classes of the objects whose attributes are in `held` as a dict, by the id of that dict."""
+    passed: PassedOver = NOTHING
     _holders: list[HeldObject] | None = field(default=None, init=False)
 
     @property
@@ -123,24 +125,27 @@ class Holdings:
         for the first time: many look through them at the same moment.
         """
         if self._holders is None:
-            self._holders = [_holder(path, one) for path, one in self.held if path]
+            self._holders = [self._holder(path, one) for path, one in self.held if path]
         return self._holders
 
     @property
     def objects(self) -> list[Any]:
         return [one for _, one in self.held]
 
-
-def _holder(path: str, one: Any) -> HeldObject:
-    items: Items = []
-    if type(one) is dict:
-        items = list(one.items()) if len(one) <= LONG else []
-    elif type(one) is list:
-        items = list(enumerate(one)) if len(one) <= LONG else []
-    elif is_view(one) and one is not os.environ:  # that takes long, and holds texts alone
-        items = items_in(one)
-        items = items if len(items) <= LONG else []
-    return HeldObject(path, one, items, [item for item in items if type(item[1]) not in _PLAIN])
+    def _holder(self, path: str, one: Any) -> HeldObject:
+        items: Items = []
+        if type(one) is dict:
+            items = list(one.items()) if len(one) <= LONG else []
+            if not self.passed.names.isdisjoint(one):
+                lies, owner = self.passed.lies_at, self.owners.get(id(one))
+                items = [(key, value) for key, value in items if not lies(path, key, owner)]
+        elif type(one) is list:
+            items = list(enumerate(one)) if len(one) <= LONG else []
+        elif is_view(one) and one is not os.environ:  # that takes long, and holds texts alone
+            items = items_in(one)
+            items = items if len(items) <= LONG else []
+        objects = [item for item in items if type(item[1]) not in _PLAIN]
+        return HeldObject(path, one, items, objects)
 
 
 def holdings(
@@ -152,15 +157,18 @@ def holdings(
     resting: Resting | None = None,
     last: Set[str] = frozenset(),
     looked_into: LookedInto = MappingProxyType({}),
+    passed: PassedOver = NOTHING,
 ) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
     file was read for. What hangs on `items` of loops alone, variables with their values, has no
     name. Without `idle_hooks` dicts of hooks that hold none are left out: each module of torch has
     a dozen. Of a module for which `resting` counts some objects these are passed over. What hangs
-    on the variables `last` has another name, if it hangs on others, too.
+    on the variables `last` has another name, if it hangs on others, too. What lies in `passed` is
+    not walked through.
     """
     passing = {(name, id(one)): one for name, one in items}
     walk = _Walk(own, idle=idle_hooks, resting=resting, looked_into=looked_into)
+    walk.found.passed = passed
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
     made = made_by_script(own)
     named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
@@ -170,7 +178,8 @@ def holdings(
     late: list[tuple[str, Any]] = []
     for space, names in [*(("", names) for names in variables), *spaces]:
         for name, value in list(names.items()):
-            if not name.startswith("__") and (name, id(value)) not in passing:
+            left_out = name.startswith("__") or name in passed.variables
+            if not left_out and (name, id(value)) not in passing:
                 one = f"{space}.{name}" if space else name, value
                 (late if name in last else walk.todo).append(one)
         walk.on()
@@ -318,9 +327,12 @@ class _Walk:
         elif size <= LONG and plain is tuple:
             self.found.tuples.append((path, one))
         if size <= LONG and plain is dict:
-            ways = self._ways
+            ways, passed = self._ways, self.found.passed
             for key, value in list(dict.items(one)):
                 kind = type(value)
+                owner = self.found.owners.get(id(one)) if key in passed.names else None
+                if key in passed.names and passed.lies_at(path, key, owner):
+                    continue
                 if kind in ways and ways[kind] is None:
                     continue  # there is no need of a name
                 if kind in _HOOK_KINDS and not (value or self._idle):
