@@ -18,21 +18,18 @@ has the first column from its own first lines.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import compress
 from types import FrameType
 from typing import Any
 
-import torch
-
 from recoverrun.worker.arrival import (
     drawing_generators,
-    frame_variables,
     held_tensors,
     learned,
+    loop_variables,
     loose_values,
-    other_names,
     passed_bodies,
     plain_values,
     rebound_variables,
@@ -50,18 +47,16 @@ from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.namespaces import module_paths
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import contents
+from recoverrun.worker.context.passed_over import NOTHING, PassedOver
 from recoverrun.worker.context.slot_context import Context, Key, last, owners_of
 from recoverrun.worker.context.slot_context import told as key_told
-from recoverrun.worker.data.batch_substitution import holds_part, parts_of
+from recoverrun.worker.data.batch_substitution import parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.holder_places import first_name
 from recoverrun.worker.replay.known_state import State, differing, in_words
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
-
-LONG_TENSOR_BYTES = 1 << 20
-"""Of a variable that no later iteration reads: larger ones are results of the last step."""
 
 EARLY_BYTES = 1 << 20
 """They are kept in the job's store."""
@@ -87,7 +82,8 @@ def made(
     """
     exact, stack = parts.left.exact, stack_of(parts.worker.runtime.stack, top)
     starts = [_known(parts, rank, one) if exact else None for one in stack]
-    manifest, packing = common(parts, top, here, before, trials)
+    passed = passed_over(parts, rank)
+    manifest, packing = common(parts, top, here, before, trials, passed=passed)
     own = parts.worker.runtime.own_modules
     manifest |= {
         "slot": None if slot is None else slot.pack(),
@@ -100,7 +96,7 @@ def made(
         "others": _others(parts, rank, here) if exact else [],
         "taken over": _taken_over(parts, rank, here) if exact else [],
         "apart": [] if exact else _apart(parts, rank),
-        "rebound": _rebound(parts, rank, stack, before),
+        "rebound": _rebound(parts, rank, stack, before, passed),
     }
     still = {one.untyped_storage().data_ptr() for one in held_tensors.frozen(parts.made)}
     tensors = [
@@ -109,10 +105,26 @@ def made(
     return PackedState(manifest, tensors)
 
 
+def passed_over(parts: PlaceParts, rank: int) -> PassedOver:
+    """The names that are rank 0's alone, and so nothing to `rank`. Who is first on a node may do
+    what rank 0 does.
+    """
+    first = parts.worker.runtime.gate.first_of_node(rank)
+    return NOTHING if first else parts.executor.influence.rank0s()
+
+
 def common(
-    parts: PlaceParts, top: Top, here: Context, before: Before, trials: GeneratorTrials
+    parts: PlaceParts,
+    top: Top,
+    here: Context,
+    before: Before,
+    trials: GeneratorTrials,
+    *,
+    passed: PassedOver,
 ) -> tuple[dict[str, Any], Packing]:
-    """The parts that are the same for any rank; tensors by reference. Raises NotReachable."""
+    """The parts that are the same for any rank, but for what is `passed` over; tensors by
+    reference. Raises NotReachable.
+    """
     worker, frame = parts.worker, sys._getframe(1)
     strategy, own = worker.protection.strategy, worker.runtime.own_modules
     plan = strategy.plan()
@@ -123,10 +135,7 @@ def common(
     frames = frames_of(stack, frame)
     data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
     bound = plain_values.bound_by(stack)
-    there = plain_values.found(frames, changing_modules(worker.runtime), last=bound)
-    spaces = loose_values.spaces_of(frames, own)
-    anew = frozenset(name for one in stack for name in one.loop.made)
-    others = held_tensors.others(strategy, parts.made, there)
+    there, spaces = _held(parts, frames, bound, passed)
     draws = drawing_generators.drawing(stack, there, own) if parts.left.exact else []
     whole: set[str] = set()
     changed = plain_values.changed(there, before.digests, data, whole=whole)
@@ -140,16 +149,10 @@ def common(
             "learned": learned.read(parts),
             "attached": ATTACHED.learned(module_paths({**top.globals, **top.names}, own)),
             "here": here.pack(),
-            "constants": constants_outside(parts.executor.constants.told(), anew),
+            "constants": constants_outside(parts.executor.constants.told(), _anew(stack)),
             "shares": packing.pack(_shares(parts, top), "shares of the data"),
             "iterators": [_iterators(one, own) for one in frames],
-            "model": packing.pack(held_tensors.model(strategy), "the model"),
-            "with gradients": held_tensors.with_gradients(strategy),
-            "beside": packing.pack(
-                held_tensors.beside(strategy, parts.made), "parameters beside the model"
-            ),
-            "modules": packing.pack(others, "untrained modules"),
-            "late": [one for one in others if held_tensors.path_of(one) not in before.modules],
+            **_modules(parts, packing, there, before),
             "values": plain_values.pack(changed, packing),
             "structure": structure.told(now, before.structure, there, bound),
             "by parameter": values_by_parameter.told(there, parts.made, packing),
@@ -163,10 +166,29 @@ def common(
             draws, packing, partial(trials.require, items=(), draws=True)
         )
         # A variable of a loop may hold one of these, and is given a copy: it tells of nothing else.
-        manifest |= _variables(packing, stack, frame, data, (there, spaces))
+        manifest |= loop_variables.told(
+            packing, stack, frame, data=data, held=(there, spaces), passed=passed
+        )
     except (CannotTravel, NotReplayable) as why:
         raise NotReachable(str(why)) from why
     return manifest, packing
+
+
+def _held(
+    parts: PlaceParts, frames: Sequence[FrameType], bound: frozenset[str], passed: PassedOver
+) -> tuple[Holdings, Spaces]:
+    """All that the script holds, but for what is `passed` over."""
+    runtime = parts.worker.runtime
+    there = plain_values.found(frames, changing_modules(runtime), last=bound, passed=passed)
+    return there, [
+        (space, {name: one for name, one in names.items() if name not in passed.variables})
+        for space, names in loose_values.spaces_of(frames, runtime.own_modules)
+    ]
+
+
+def _anew(stack: Sequence[LoopFrame]) -> frozenset[str]:
+    """The variables that iterations make for themselves."""
+    return frozenset(name for one in stack for name in one.loop.made)
 
 
 def constants_outside(told: list[Any], made: frozenset[str]) -> list[Any]:
@@ -211,7 +233,10 @@ def slot_of(parts: PlaceParts, rank: int, here: Context) -> Context | None:
         raise NotReachable(f"rank {rank} has left nothing that tells where it stands")
     state = lost.at(here.point, parts.executor.captures.points)
     matters, own = parts.executor.influence.matters, here.values
-    unknown = [key for key in state.unknown if matters(key, own.get(key))]
+    unlike = passed_over(parts, rank)
+    unknown = [
+        key for key in state.unknown if matters(key, own.get(key)) and not unlike.lies_on(key)
+    ]
     if state.torch_unknown or unknown:
         raise NotReachable(state.torch_unknown or f"{last(unknown[0])} of rank {rank} is not known")
     # Unknown values that bear on no microbatch are the survivor's.
@@ -247,7 +272,7 @@ def _apart(parts: PlaceParts, rank: int) -> list[Any]:
 
 
 def _rebound(
-    parts: PlaceParts, rank: int, stack: Sequence[LoopFrame], before: Before
+    parts: PlaceParts, rank: int, stack: Sequence[LoopFrame], before: Before, passed: PassedOver
 ) -> list[list[Any]]:
     """The variables that functions have rebound since the run began."""
     spaces = loose_values.spaces_of(
@@ -255,6 +280,7 @@ def _rebound(
     )
     bound = plain_values.bound_by(stack)
     unlike = parts.left.informs(LostRank(rank, apart=False)).alone
+    unlike |= passed.variables
     return rebound_variables.changed(spaces, before.digests, bound, unlike)
 
 
@@ -292,52 +318,20 @@ def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
     return told
 
 
-def _variables(
-    packing: Packing,
-    stack: Sequence[LoopFrame],
-    frame: FrameType,
-    data: frozenset[int],
-    held: tuple[Holdings, Spaces],
+def _modules(
+    parts: PlaceParts, packing: Packing, there: Holdings, before: Before
 ) -> dict[str, Any]:
-    """The variables that the loops bind in each function on the stack: locals, and variables of its
-    module. Of objects their other names, among those `held`.
-    """
-    there, spaces = held[0], [(space, dict(variables)) for space, variables in held[1]]
-    read = frame_variables.read_all(stack, frame)
-    carried = frozenset(name for one in stack for name in one.loop.carried)
+    """The model's parameters and buffers, and those beside it."""
+    strategy = parts.worker.protection.strategy
+    others = held_tensors.others(strategy, parts.made, there)
+    beside = held_tensors.beside(strategy, parts.made)
     return {
-        "frames": [
-            [
-                list(one.loops),
-                *(_values(packing, part, data, carried) for part in (one.local, one.module)),
-            ]
-            for one in read
-        ],
-        "other names": other_names.told(read, there, spaces, plain_values.bound_by(stack)),
+        "model": packing.pack(held_tensors.model(strategy), "the model"),
+        "with gradients": held_tensors.with_gradients(strategy),
+        "beside": packing.pack(beside, "parameters beside the model"),
+        "modules": packing.pack(others, "untrained modules"),
+        "late": [one for one in others if held_tensors.path_of(one) not in before.modules],
     }
-
-
-def _values(
-    packing: Packing, values: Mapping[str, Any], data: frozenset[int], carried: frozenset[str]
-) -> list[list[Any]]:
-    """Variables by name. Left out is what is no value (a module, a result of the last step) or
-    holds `data`: what of it matters comes by other ways, or with the newcomer's own prologue.
-    `carried` are read by the next iteration before it binds them.
-    """
-    told = []
-    for name, value in values.items():
-        if not _is_result(value, name in carried) and not holds_part(value, data):
-            try:
-                told.append([name, packing.pack(value, name)])
-            except CannotTravel:
-                continue
-    return told
-
-
-def _is_result(value: Any, carried: bool) -> bool:
-    if not isinstance(value, torch.Tensor):
-        return False
-    return value.requires_grad or (not carried and value.nbytes > LONG_TENSOR_BYTES)
 
 
 def _states(parts: PlaceParts, packing: Packing) -> dict[str, Any]:

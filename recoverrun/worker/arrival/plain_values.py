@@ -38,6 +38,7 @@ from recoverrun.worker.context.object_graph import (
 )
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import PLAIN, named_in
+from recoverrun.worker.context.passed_over import NOTHING, PassedOver
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_numpy, is_small_data, is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
@@ -114,15 +115,17 @@ def found(
     *,
     last: frozenset[str],
     looked_into: LookedInto = MappingProxyType({}),
+    passed: PassedOver = NOTHING,
 ) -> Holdings:
-    """All that hangs on the variables of `frames`, and on the script's modules, `own`. What hangs
-    on the variables `last`, those `bound_by` the loops under way, goes by another name, if it has
-    any. Objects of the classes `looked_into` are looked into, too.
+    """All that hangs on the variables of `frames`, and on the script's modules, `own`, but for what
+    is `passed`. What hangs on the variables `last`, those `bound_by` the loops under way, goes by
+    another name, if it has any. Objects of the classes `looked_into` are looked into, too.
     """
     variables = [dict(frame.f_locals) for frame in frames]
     return holdings(
-        variables, own, idle_hooks=False, resting=resting, last=last, looked_into=looked_into
-    )
+        variables, own, idle_hooks=False, resting=resting, last=last, looked_into=looked_into,
+        passed=passed,
+    )  # fmt: skip
 
 
 def bound_by(stack: Iterable[LoopFrame]) -> frozenset[str]:

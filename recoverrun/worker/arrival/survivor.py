@@ -227,7 +227,10 @@ class Survivor:
         try:
             with _guarded():
                 standing(worker.runtime).pack()
-                packed_state.common(self._parts, top, context, self._began, self._trials)
+                passed = self._parts.executor.influence.rank0s()  # whom it is for nobody knows
+                packed_state.common(
+                    self._parts, top, context, self._began, self._trials, passed=passed
+                )
         except NotReachable as why:
             self._refuse(str(why))
 

@@ -178,7 +178,7 @@ class Executor:
         mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))
         assert mine is not None and after is not None, "captured as they were"
         moved, self.influence.top = Moved.between(mine, after, top.seeded), top
-        require(state, mine, moved, self.influence.matters)
+        require(state, mine, moved, self.influence.matters_to(rank))
         self._substitution.require_copies(top)
         self.executed.begins(top, contents_of(self.runtime.sources), state.unknown)
         theirs = state.context

@@ -17,16 +17,19 @@ from recoverrun.worker.analysis.program_slice import (
     slice_before_backward,
     written_first,
 )
+from recoverrun.worker.analysis.rank0_names import rank0_names
 from recoverrun.worker.analysis.rank_spread import Spread
 from recoverrun.worker.analysis.tail_slice import Tail, changed_elsewhere, tail_behind
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
+from recoverrun.worker.context.passed_over import PassedOver
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.context.values import is_numpy, same
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.replay.holder_places import Asked
 from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 
 class Modules(Protocol):
@@ -35,10 +38,16 @@ class Modules(Protocol):
     own_modules: frozenset[str]
 
 
+class Script(Modules, Protocol):
+    """Knows also which ranks may do what rank 0 does."""
+
+    gate: Rank0Gate
+
+
 class Influence:
     """Asks the script's own text (`program_slice`), and what was tried (`proofs`)."""
 
-    def __init__(self, script: Modules) -> None:
+    def __init__(self, script: Script) -> None:
         self._script = script
         self._texts = Texts()
         self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
@@ -49,6 +58,7 @@ class Influence:
             tuple[tuple[str, ...], frozenset[str], frozenset[str]], MovingShares
         ] = {}
         self._tails: dict[tuple[str, int], Tail | None] = {}  # by loop, and line of the backward
+        self._rank0s = [PassedOver(), PassedOver()]
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
         self.immaterial: dict[str, frozenset[Key]] = {}  # by loop: shown to change no gradient
@@ -161,6 +171,28 @@ class Influence:
         """True if one of these names is written later than objects are made."""
         self._texts.load(self._script.own_modules)
         return written_later(self._texts.trees().values(), frozenset(names))
+
+    def rank0s(self, *, unread: bool = False) -> PassedOver:
+        """All that is rank 0's alone, by the script's text; with `unread` what other code does not
+        read either.
+        """
+        modules = self._script.own_modules
+        if self._rank0s[unread].own != modules:
+            self._texts.load(modules)
+            found = rank0_names(self._texts.trees().values(), unread=unread)
+            passed = PassedOver(found.variables, found.attributes, found.entries, modules)
+            self._rank0s[unread] = passed
+        return self._rank0s[unread]
+
+    def matters_to(self, rank: int) -> Callable[[Key, Any], bool]:
+        """The same of microbatches of `rank`. Where it does nothing that rank 0 does alone, what
+        only such code reads and writes is nothing to it.
+        """
+        if self._script.gate.first_of_node(rank):
+            return self.matters
+        return lambda key, value: (
+            self.matters(key, value) and not self.rank0s(unread=True).lies_on(key)
+        )
 
     def renews(
         self,

@@ -11,10 +11,8 @@ import torch
 from recoverrun.worker.arrival.contents import PackedState
 from recoverrun.worker.arrival.iterator_places import HeldIterator
 from recoverrun.worker.arrival.packed_state import (
-    LONG_TENSOR_BYTES,
     _iterators,
     _states,
-    _values,
     constants_outside,
 )
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
@@ -82,16 +80,3 @@ def test_what_iterations_make_for_themselves_is_no_constant_for_a_newcomer() -> 
     assert constants_outside(told, frozenset({"batches"})) == [
         ["seed"], [[0, [2]], [1, [4]]], ["rows"]
     ]  # fmt: skip
-
-
-def test_a_large_tensor_comes_along_if_a_later_iteration_reads_it() -> None:
-    """A queue of features that each step binds anew; a result of the last step is made again."""
-    large = torch.ones(LONG_TENSOR_BYTES // 4 + 1)
-    values = {"queue": large, "output": large.clone(), "batch": large.clone()}
-    values["loss"] = torch.ones(1, requires_grad=True) * 2
-    carried, data = frozenset({"queue", "batch", "loss"}), frozenset({id(values["batch"])})
-
-    told = _values(packing := Packing([]), values, data, carried)
-
-    assert [name for name, _ in told] == ["queue"]
-    assert [one is large for one in packing.tensors] == [True]

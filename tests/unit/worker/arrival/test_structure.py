@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from recoverrun.worker.context.passed_over import PassedOver
 from recoverrun.worker.errors import NotReachable
 from tests.unit.newcomers import Script, Variables, arrives, own_module
 
@@ -123,6 +124,48 @@ def test_what_cannot_come_along_is_told(make: Any, change: Change, told: str | N
     else:
         with pytest.raises(NotReachable, match=f"{told}.*since they have trained"):
             run()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.update(best=SCRIPT.Sampler()),
+        lambda held: held.update(best={"loss": 1.0}),
+        lambda held: held["log"].update(writer=SCRIPT.Sampler()),
+        lambda held: held["log"].update(writer=[SCRIPT.Sampler()]),
+        lambda held: vars(held["meter"]).update(of=SCRIPT.Sampler()),
+        lambda held: vars(held["meter"]).update(of={"rows": meters(1)}),
+    ],
+)
+def test_what_is_rank_0s_alone_is_passed_over(change: Any) -> None:
+    passed = PassedOver(frozenset({"best"}), frozenset({"of"}), frozenset({("log", "writer")}), OWN)
+
+    def make() -> Variables:
+        return {"best": None, "log": {}, "meter": SCRIPT.Meter(), "shared": [0]}
+
+    def both(held: Variables) -> None:
+        change(held)
+        held["shared"].append(1)
+
+    _, here = arrives(make, both, OWN, passed)
+
+    assert (here["best"], here["log"], here["shared"]) == (None, {}, [0, 1])
+    assert vars(here["meter"]) == {"count": 0.0}
+
+
+def test_what_hangs_on_another_name_too_is_told_by_that_one() -> None:
+    passed = PassedOver(entries=frozenset({("log", "best")}), own=OWN)
+
+    def make() -> Variables:
+        return {"log": {"best": None}, "rows": [[1]]}
+
+    def change(held: Variables) -> None:
+        held["log"]["best"] = held["rows"][0]
+        held["rows"][0].append(2)
+
+    _, here = arrives(make, change, OWN, passed)
+
+    assert here == {"log": {"best": None}, "rows": [[1, 2]]}
 
 
 def test_what_is_one_ranks_own_is_left_alone() -> None:
