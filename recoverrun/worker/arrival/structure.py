@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.arrival import lost_entries
 from recoverrun.worker.arrival.container_contents import SEQUENCES
 from recoverrun.worker.arrival.iterator_places import SEQUENCES as SEQUENCE_ITERATORS
 from recoverrun.worker.arrival.iterator_places import items_given
@@ -97,40 +98,42 @@ def seen(
 
 
 def told(now: Structure, before: Structure, there: Holdings, bound: Container[Any]) -> list[Any]:
-    """All that is otherwise now, as plain values for msgpack: first of dicts their lost keys, and
-    all in their order if that is another one; then places with the tags that they had and have.
-    What hangs on variables that loops have `bound` is left out, and which parameters modules have:
-    these take them out and in by themselves as they train.
+    """All that is otherwise now, as plain values for msgpack: what dicts have lost, then their
+    keys if these have another order, then places with the tags that they had and have. Left out are
+    what hangs on variables that loops have `bound`, and which parameters modules have: these take
+    them out and in by themselves as they train.
     """
     attributes = {path for path, one, _, _ in there.holders if id(one) in there.owners}
-    dicts = []
+    gone: list[list[Any]] = []
+    orders: list[list[Any]] = []
     for path, keys in now.keys.items():
         former = before.keys.get(path, ())
         if former == keys or _variable((path, None)) in bound or path.endswith(OF_MODULES):
             continue
-        lost = [key for key in former if key not in set(keys)]
-        rest = [key for key in former if key in set(keys)]
-        ordered = keys[: len(rest)] == tuple(rest) or path in attributes
-        if lost or not ordered:
-            dicts.append([path, lost, [] if ordered else list(keys)])
+        lost = lost_entries.lost(former, set(keys))
+        gone += [[path, key] for key in lost]
+        rest = tuple(key for key in former if key not in set(lost))
+        if keys[: len(rest)] != rest and path not in attributes:
+            orders.append([path, list(keys)])
     tags = [
         [*place, list(before.tags.get(place, ())), list(tag)]
         for place, tag in now.tags.items()
         if before.tags.get(place) != tag and _variable(place) not in bound
     ]
-    return [dicts, tags]
+    return [gone, orders, tags]
 
 
 def put(said: Sequence[Any], mine: Structure, look: Look, own: frozenset[str], bind: Bind) -> None:
     """Give this process the same; `mine` is what its first lines have left. Raises NotReachable
     where it is not.
     """
-    dicts, told_tags = said
+    gone, orders, told_tags = said
     there, spaces = look()
+    lost_entries.take_away(gone, there)
     holders = {path: one for path, one in reversed(there.held) if path}
-    for path, lost, order in dicts:
+    for path, order in orders:
         if type(holders.get(path)) in DICTS:
-            _arrange(holders[path], lost, order)
+            _arrange(holders[path], order)
     rows = [
         ((path, name), was, tag)
         for path, name, was, tag in told_tags
@@ -147,12 +150,10 @@ def put(said: Sequence[Any], mine: Structure, look: Look, own: frozenset[str], b
         )
 
 
-def _arrange(one: dict[Any, Any], lost: Sequence[Any], order: Sequence[Any]) -> None:
+def _arrange(one: dict[Any, Any], order: Sequence[Any]) -> None:
     named = named_in(one)
-    for key in lost:
-        named.pop(key, None)
     present = [(key, named[key]) for key in order if key in named]
-    present += [(key, named[key]) for key in list(named) if key not in set(order)] if order else []
+    present += [(key, named[key]) for key in list(named) if key not in set(order)]
     for key, value in present:
         del named[key]
         named[key] = value

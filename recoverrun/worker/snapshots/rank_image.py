@@ -17,6 +17,7 @@ from recoverrun.worker.arrival import (
     generator_states,
     held_tensors,
     loose_values,
+    lost_entries,
     plain_values,
     rebound_variables,
     values_by_parameter,
@@ -35,7 +36,6 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
     large_values,
-    lost_entries,
     moved_sources,
     script_values,
     trained_parameters,

@@ -18,6 +18,7 @@ from recoverrun.worker.arrival import (
     generator_states,
     held_tensors,
     loose_values,
+    lost_entries,
     placing,
     plain_values,
     rebound_variables,
@@ -41,7 +42,6 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
     library_objects,
-    lost_entries,
     moved_sources,
     rank_image,
     rank_tensors,

@@ -9,14 +9,20 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from recoverrun.worker.arrival import loose_values, plain_values, rebound_variables, structure
+from recoverrun.worker.arrival import (
+    loose_values,
+    lost_entries,
+    plain_values,
+    rebound_variables,
+    structure,
+)
 from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.loose_values import Key
 from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.snapshots import large_values, lost_entries, moved_sources, script_values
+from recoverrun.worker.snapshots import large_values, moved_sources, script_values
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.snapshots.resting_modules import RestingModules

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.arrival import loose_values, plain_values
+from recoverrun.worker.arrival import loose_values, lost_entries, plain_values
 from recoverrun.worker.arrival.packing import Packing
 from recoverrun.worker.context.object_graph import Holdings, Resting, holdings
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import lost_entries
 from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.snapshots.resting_modules import RestingModules
 

@@ -1,10 +1,10 @@
 """Entries that dicts, and attributes that objects of the script have lost since the run began.
 
-A pool that the script takes from, an attribute that it deletes: a process that goes back has made
-all of it anew, so what was lost is told by its path and key, and taken away there.
+A pool that the script takes from, an attribute that it deletes: a process that goes back, or comes
+back, has made all of it anew, so what was lost is told by its path and key, and taken away there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recoverrun.worker.arrival.packing import Plain
@@ -36,8 +36,13 @@ def told(there: Holdings, before: Keys) -> list[list[Plain]]:
         [path, key]
         for path, keys in before.items()
         if keys and (one := now.get(path)) is not None
-        for key in sorted(keys.difference(one), key=repr)
+        for key in lost(sorted(keys, key=repr), one)
     ]
+
+
+def lost(before: Iterable[int | str], now: Collection[Any]) -> list[int | str]:
+    """The keys of one dict that are missing `now`."""
+    return [key for key in before if key not in now]
 
 
 def take_away(told_ones: Iterable[Sequence[Any]], there: Holdings) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from recoverrun.worker.arrival import lost_entries
 from recoverrun.worker.context.object_graph import Holdings, holdings
-from recoverrun.worker.snapshots import lost_entries
 
 
 class Schedule:
