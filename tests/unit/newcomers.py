@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 
-from recoverrun.worker.arrival import loose_values, plain_values, structure
+from recoverrun.worker.arrival import loose_values, made_places, plain_values, structure
 from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.packing import Packing, unpack
 from recoverrun.worker.context.object_graph import Holdings, holdings
@@ -64,11 +64,15 @@ class Script:
         )
         now = structure.seen(there, spaces, self.own, data)
         rest = structure.told(now, self.before.structure, there, bound)
-        return bytes(msgpack.packb([values, loose, rest])), packing
+        made = structure.made(
+            now, self.before.structure, (there, spaces), own=self.own, data=data, bound=bound
+        )
+        return bytes(msgpack.packb([values, loose, rest, made])), packing
 
     def put(self, packed: bytes, packing: Packing) -> None:
-        values, loose, rest = msgpack.unpackb(packed, raw=False)
+        values, loose, rest, made = msgpack.unpackb(packed, raw=False)
         tensors = [one.clone() for one in packing.tensors]
+        made_places.make(made, *self.look(), self._bind)
         there, spaces = self.look()
         plain_values.put(values, tensors, there)
         unpacked = ((path, name, unpack(one, tensors)) for path, name, one in loose)

@@ -12,6 +12,7 @@ from recoverrun.worker.arrival import (
     held_tensors,
     learned,
     loose_values,
+    made_places,
     other_names,
     placing,
     plain_values,
@@ -60,6 +61,10 @@ def put(
     assert at is not None, "its top was reached"
     before = _before(there, spaces, own_modules)
     tensors = loose_values.tensor_marks(there, spaces)
+    slot = None if told["slot"] is None else Context.unpack(told["slot"])
+    bind = partial(rebound_variables.bind_one, spaces=spaces, frames=frames)
+    if made_places.make(told["made"], there, spaces, bind, slot):
+        there, spaces = look()
 
     def seen() -> dict[str, Any]:
         return reachable(runtime.module_data, global_, at.f_locals)
@@ -74,18 +79,15 @@ def put(
     complete = placing.put_constants(parts, found, there, wound=False)
     placing.put_state(parts, found, there, spaces, frames)
     _put_variables(parts, found, frame, (there, spaces), sources)
-    bind = partial(rebound_variables.bind_one, spaces=spaces, frames=frames)
     structure.put(told["structure"], before.structure, look, own_modules, bind)
     placing.put_attached(parts, found, {**global_, **at.f_locals})
     fits = partial(
         placing.without_own_objects, visible=seen(), tensors=tensors, donor=told["donor"]
     )
     here = fits(Context.unpack(told["here"]))
-    if told["slot"] is not None:
-        slot = fits(Context.unpack(told["slot"]))
-        placing.put_context(seen(), here, slot, write)
-        generators = slot.generators.items()
-        REGISTRY.restore({name: one for name, one in generators if name not in sources.inside})
+    if slot is not None:
+        placing.put_context(seen(), here, fits(slot), write)
+        _restore_generators(slot, sources)
     placing.put_values(seen(), own, write)
     placing.put_shares(parts, found, seen())
     if not complete:
@@ -94,6 +96,12 @@ def put(
     restore_streams(streams)  # what making modules and iterators drew is nobody's
     parts.taken.take(map(key_of, told["taken over"]), [one.loop for one in runtime.stack])
     return placing.begun(told, before)
+
+
+def _restore_generators(slot: Context, sources: SlotSources) -> None:
+    """Those of random numbers stand where the lost rank's did."""
+    states = slot.generators.items()
+    REGISTRY.restore({name: one for name, one in states if name not in sources.inside})
 
 
 def _before(there: Holdings, spaces: Spaces, own_modules: frozenset[str]) -> Before:

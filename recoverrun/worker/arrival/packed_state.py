@@ -139,7 +139,6 @@ def common(
     draws = drawing_generators.drawing(stack, there, own) if parts.left.exact else []
     whole: set[str] = set()
     changed = plain_values.changed(there, before.digests, data, whole=whole)
-    now = structure.seen(there, spaces, changing_modules(worker.runtime), data)
     try:
         manifest = {
             "step": worker.step,
@@ -154,7 +153,7 @@ def common(
             "iterators": [_iterators(one, own) for one in frames],
             **_modules(parts, packing, there, before),
             "values": plain_values.pack(changed, packing),
-            "structure": structure.told(now, before.structure, there, bound),
+            **_structure(parts, (there, spaces), before, data, bound),
             "by parameter": values_by_parameter.told(there, parts.made, packing),
             "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
             **_states(parts, packing),
@@ -316,6 +315,22 @@ def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
             if one is not None and one.number < 0:
                 told.append([[*path, name], one.pack()])
     return told
+
+
+def _structure(
+    parts: PlaceParts,
+    held: tuple[Holdings, Spaces],
+    before: Before,
+    data: frozenset[int],
+    bound: frozenset[str],
+) -> dict[str, Any]:
+    """The structure of all that is held, as far as it has changed."""
+    own, was = changing_modules(parts.worker.runtime), before.structure
+    now = structure.seen(*held, own, data)
+    return {
+        "structure": structure.told(now, was, held[0], bound),
+        "made": structure.made(now, was, held, own=own, data=data, bound=bound),
+    }
 
 
 def _modules(

@@ -26,6 +26,7 @@ from recoverrun.worker.arrival.container_contents import SEQUENCES
 from recoverrun.worker.arrival.iterator_places import SEQUENCES as SEQUENCE_ITERATORS
 from recoverrun.worker.arrival.iterator_places import items_given
 from recoverrun.worker.arrival.loose_values import Spaces
+from recoverrun.worker.arrival.made_places import Made
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.plain_values import HOOKS, NOT_OURS, OF_MODULES, Place
 from recoverrun.worker.arrival.value_kinds import is_value
@@ -113,7 +114,8 @@ def told(now: Structure, before: Structure, there: Holdings, bound: Container[An
         lost = lost_entries.lost(former, set(keys))
         gone += [[path, key] for key in lost]
         rest = tuple(key for key in former if key not in set(lost))
-        if keys[: len(rest)] != rest and path not in attributes:
+        ordered = path in before.keys and keys[: len(rest)] == rest
+        if not ordered and path not in attributes:
             orders.append([path, list(keys)])
     tags = [
         [*place, list(before.tags.get(place, ())), list(tag)]
@@ -121,6 +123,26 @@ def told(now: Structure, before: Structure, there: Holdings, bound: Container[An
         if before.tags.get(place) != tag and _variable(place) not in bound
     ]
     return [gone, orders, tags]
+
+
+def made(
+    now: Structure,
+    before: Structure,
+    held: tuple[Holdings, Spaces],
+    *,
+    own: frozenset[str],
+    data: Container[int],
+    bound: Container[Any],
+) -> list[Any]:
+    """The containers and objects in new places, for `made_places.make`."""
+
+    def is_new(place: Place, value: Any) -> bool:
+        tag = now.tags.get(place)
+        if tag is None or tag[0] != OBJECT or tag[2] or place in before.tags:
+            return False
+        return _variable(place) not in bound
+
+    return Made(own, data, is_new).told(_members(*held))
 
 
 def put(said: Sequence[Any], mine: Structure, look: Look, own: frozenset[str], bind: Bind) -> None:
