@@ -12,10 +12,12 @@ or not at all. So are results, which the next step makes anew, data, objects of 
 hangs on those of frameworks.
 """
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -28,7 +30,13 @@ from recoverrun.worker.arrival.iterator_places import items_given
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.made_places import Made
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
-from recoverrun.worker.arrival.plain_values import HOOKS, NOT_OURS, OF_MODULES, Place
+from recoverrun.worker.arrival.plain_values import (
+    HOOKS,
+    LONG_CONTAINER,
+    NOT_OURS,
+    OF_MODULES,
+    Place,
+)
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_marks import is_of_training
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
@@ -45,6 +53,9 @@ NOTHING = "nothing like it"
 FUNCTION, ITERATOR, LENGTH, OBJECT, TENSOR = (
     "the function", "an iterator behind item", "of length", "an object of", "an array of",
 )  # fmt: skip
+
+HOLDING = " with contents "
+"""Between the length of a container and a digest of what it holds."""
 
 COUNTING: tuple[type, ...] = (count, *SEQUENCE_ITERATORS)
 CONTAINERS: tuple[Any, ...] = (list, deque, set, *DICTS)
@@ -94,7 +105,8 @@ def seen(
             if len(known) == len(one):
                 keys.setdefault(path, known)
         elif type(one) in CONTAINERS:
-            tags.setdefault((path, None), (LENGTH, str(len(one)), ""))
+            inside = _within(one, own) if LONG < len(one) <= LONG_CONTAINER else ""
+            tags.setdefault((path, None), (LENGTH, f"{len(one)}{inside}", ""))
     return Structure(tags, keys)
 
 
@@ -207,7 +219,7 @@ class _Following:
     def bring(self, place: Place, tag: Sequence[str]) -> None:
         path, name = place
         if name is None:
-            _shorten(self._holders.get(path), int(tag[1]))
+            _shorten(self._holders.get(path), int(tag[1].partition(HOLDING)[0]))
         elif path in self._variables or path in self._holders:
             self._bring(path, name, tag)
 
@@ -305,6 +317,23 @@ def _tag_of(value: Any, own: frozenset[str]) -> tuple[str, str] | None:
     if issubclass(kind, torch.nn.Module) or is_defined_in(kind, own):
         return OBJECT, f"{kind.__module__}.{kind.__qualname__}"
     return None
+
+
+def _within(one: Any, own: frozenset[str]) -> str:
+    """A digest of the figures and texts in objects of the script's, where a container is too long
+    to be looked into: nobody tells of these one by one. Attributes that are None may be a cache.
+    """
+    held = list(one.values() if isinstance(one, dict) else one)
+    kinds = {kind for kind in set(map(type, held)) if is_defined_in(kind, own)}
+    if not kinds or type(one) is set:  # which has no order
+        return ""
+    crc = 0
+    for value in held:
+        if type(value) in kinds:
+            named = sorted((attributes_of(value) or {}).items(), key=itemgetter(0))
+            plain = [pair for pair in named if pair[1] is not None and type(pair[1]) in PLAIN]
+            crc = zlib.crc32(repr(plain).encode(errors="replace"), crc)
+    return f"{HOLDING}{crc:x}"
 
 
 def _paths(there: Holdings) -> dict[int, str]:

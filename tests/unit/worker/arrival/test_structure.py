@@ -110,6 +110,22 @@ def test_a_function_that_a_variable_holds_comes_along() -> None:
         (lambda: {"draws": None}, lambda one: one.update(draws=SCRIPT.Sampler()), "draws"),
         (lambda: meters(1), lambda one: one.append(SCRIPT.Sampler()), "held"),
         (lambda: meters(*[0.0] * 2000), lambda one: one.pop(), None),
+        (lambda: meters(*[0.0] * 2000), lambda one: setattr(one[7], "count", 1.0), "held"),
+        (
+            lambda: dict(enumerate(meters(*[0.0] * 2000))),
+            lambda one: setattr(one[7], "count", 1.0),
+            "held",
+        ),
+        (
+            lambda: deque(meters(*range(2000))),
+            lambda one: one.rotate(),
+            "held",
+        ),
+        (
+            lambda: meters(*[0.0] * 2000),
+            lambda one: setattr(one[7], "cache", nn.Linear(1, 1)),
+            None,
+        ),
         (lambda: {"at": None}, lambda one: one.update(at={"of": SCRIPT.Sampler()}), "of"),
         (lambda: {"loss": nn.MSELoss()}, lambda one: one.update(loss=nn.L1Loss()), "loss"),
     ],
