@@ -68,10 +68,15 @@ class Serving:
             if env.finals:
                 steps.trains(optimizer)
 
-        fence = aside(taker.fence)
+        @aside
+        def update_begins() -> None:
+            if not worker.acting:
+                uncounted.update_begins()
+            taker.fence()
+
         runtime.also_tell(aside(taker.begins))
         # An optimizer may be compiled: that is none of its steps' business.
-        register_optimizer_step_pre_hook(_disable_dynamo(lambda *_: fence()))
+        register_optimizer_step_pre_hook(_disable_dynamo(lambda *_: update_begins()))
         register_optimizer_step_post_hook(_disable_dynamo(updated))
 
     def go_back(self, gives: Gives | None) -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from recoverrun.worker.arrival.held_tensors import local
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.rng.streams import tensor_bytes
+from recoverrun.worker.snapshots.watched_elements import WatchedElements
 from recoverrun.worker.step.first_updates import FirstUpdates
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.step.worker_state import WorkerState
@@ -28,13 +27,11 @@ ITSELF = (
     " steps end is not known"
 )
 
-CHANGES = 16
-"""Between two updates: a script may move weights for a look at gradients, as SAM does, or take
-steps of an inner loop.
+CHANGES, MORE = 256, 4
+"""Between two updates: a script may move weights for a look at gradients, as SAM does, take steps
+of an inner loop, or normalize weights in each forward of as many microbatches. More than that ends
+snapshots if it is MORE times what there was between two updates before.
 """
-
-WATCHED, ELEMENTS = 4, 1024
-"""The first elements of the smallest parameters are compared."""
 
 
 class UncountedUpdates:
@@ -51,7 +48,9 @@ class UncountedUpdates:
         self._apart = 0
         self._loopless = 0
         self._backwards = self._changes = 0  # since the last update
-        self._seen: list[bytes] = []  # elements of parameters, as the last backward began
+        self._most = 0  # changes between two updates so far
+        self._updating = False
+        self._elements = WatchedElements()
 
     def backward_begins(self) -> None:
         """One after which no optimizer makes an update may add up gradients, as many as it likes.
@@ -62,24 +61,24 @@ class UncountedUpdates:
         optimizers = self._optimizers()
         if self._backwards == BACKWARDS and not optimizers:
             self._worker.take_no_snapshots(BY_HAND.format(BACKWARDS))
-        if self._backwards > 1 and optimizers:
+        if self._backwards > 1 and optimizers and not self._updating:
             self._look(optimizers)
 
     def _look(self, optimizers: Sequence[Any]) -> None:
-        params = [
-            one for opt in optimizers for group in opt.param_groups for one in group["params"]
-        ]
-        least = sorted((one for one in params if one.requires_grad), key=lambda one: one.numel())
-        seen = [tensor_bytes(local(one).reshape(-1)[:ELEMENTS]) for one in least[:WATCHED]]
-        self._changes += bool(self._seen) and self._seen != seen
-        self._seen = seen
-        if self._changes == CHANGES:
-            self._worker.take_no_snapshots(ITSELF.format(CHANGES))
+        self._changes += self._elements.changes(optimizers)
+        if self._changes >= max(CHANGES, MORE * self._most):
+            self._worker.take_no_snapshots(ITSELF.format(self._changes))
+            self._changes = 0
+
+    def update_begins(self) -> None:
+        """An optimizer is about to write: backwards within, as of a closure, follow its changes."""
+        self._updating = True
 
     def updated(self) -> None:
         """An optimizer has made an update."""
-        self._steps.updated, self._backwards, self._changes = True, 0, 0
-        self._seen = []
+        self._most = max(self._most, self._changes)
+        self._steps.updated, self._updating, self._backwards, self._changes = True, False, 0, 0
+        self._elements.forget()
         runtime = self._worker.runtime
         if not self._first_updates.is_first() or runtime.training_loops:
             return

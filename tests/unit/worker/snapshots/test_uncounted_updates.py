@@ -14,6 +14,7 @@ from recoverrun.worker.snapshots.uncounted_updates import (
     BY_HAND,
     CHANGES,
     ITSELF,
+    MORE,
     WITHIN,
     UncountedUpdates,
 )
@@ -75,7 +76,7 @@ def test_a_script_without_an_optimizer_has_none_and_says_so(optimizers: int) -> 
     assert play.reasons == ([] if optimizers else [BY_HAND.format(BACKWARDS)])
 
 
-@pytest.mark.parametrize("steps", [0, 10])
+@pytest.mark.parametrize("steps", [0, 10, CHANGES - 1])
 def test_a_script_that_updates_parameters_beside_its_optimizer_has_none(steps: int) -> None:
     """It may do so for a while, as in an inner loop, if its optimizer makes an update then."""
     play = Play({"train.py:5"})
@@ -90,6 +91,48 @@ def test_a_script_that_updates_parameters_beside_its_optimizer_has_none(steps: i
             play.uncounted.updated()
 
     assert play.reasons == ([] if steps else [ITSELF.format(CHANGES)])
+
+
+def test_after_updates_the_script_may_make_some_times_as_many_changes_as_between_two_of_them() -> (
+    None
+):
+    play = Play({"train.py:5"})
+    param = torch.ones(3, 50, requires_grad=True)
+    play.optimizers = [SGD([param])]
+    for changes in (CHANGES - 10, MORE * (CHANGES - 12)):
+        for _ in range(changes):
+            play.uncounted.backward_begins()
+            param.data[0, 0] -= 0.1
+        play.uncounted.updated()
+
+    assert not play.reasons
+
+
+def test_what_an_optimizer_changes_between_the_backwards_of_its_closure_is_its_own() -> None:
+    """As that of `torch.optim.LBFGS` does."""
+    play = Play({"train.py:5"})
+    param = torch.ones(3, 50, requires_grad=True)
+    play.optimizers = [SGD([param])]
+
+    for _ in range(2):
+        play.uncounted.update_begins()
+        for _ in range(CHANGES + 3):
+            play.uncounted.backward_begins()
+            param.data[0, 0] -= 0.1
+        play.uncounted.updated()
+
+    assert not play.reasons
+
+
+def test_gradients_may_be_added_up_over_any_number_of_microbatches() -> None:
+    play = Play({"train.py:5"})
+    play.optimizers = [SGD([torch.ones(3, requires_grad=True)])]
+
+    for _ in range(4 * CHANGES):
+        play.uncounted.backward_begins()
+    play.uncounted.updated()
+
+    assert not play.reasons
 
 
 def test_processes_that_have_met_no_other_one_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
