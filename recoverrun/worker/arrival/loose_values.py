@@ -11,17 +11,16 @@ that were not there before anything was trained: these may be one rank's own.
 
 import re
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from types import FrameType
 from typing import Any
 
-import msgpack
 import torch
 
 from recoverrun.worker.arrival import (
+    content_marks,
     dict_kinds,
     new_objects,
     plain_values,
@@ -39,7 +38,7 @@ from recoverrun.worker.arrival.value_marks import (
     is_of_training,
     mark_of_tensor,
 )
-from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import array_kinds, named_in
 from recoverrun.worker.data.batch_substitution import holds_part
@@ -310,7 +309,7 @@ def _all(
         if isinstance(holder, SEQUENCES) and (mark := _mark_of_list(holder)):
             yield (path, None), holder, mark
         elif type(holder) in DICTS and len(holder) > LONG_CONTAINER:
-            yield (path, None), holder, _mark_of_content(holder)
+            yield (path, None), holder, content_marks.mark_of(holder)
         for name, value in objects:
             kind = type(value)
             if not _may_change(kind) or type(name) not in (str, int):
@@ -329,21 +328,13 @@ def _all(
 def _mark_of_list(holder: Any) -> Mark:
     """() of an empty plain one: it is a plain value."""
     items = _items(holder)
-    if len(items) > LONG_CONTAINER:
-        return _mark_of_content(items)
+    if len(items) > LONG:
+        return content_marks.mark_of(items)
+    if items and tuple in (type(items[0]), type(items[-1])):  # nothing is told of numbers in these
+        return content_marks.mark_of(items, attributes=False)
     if items:
         return len(items), id(items[0]), id(items[-1])
     return () if type(holder) in SEQUENCES else (0,)
-
-
-def _mark_of_content(long: Any) -> Mark:
-    """Of a container that is too long for a plain value. Objects in it may change unseen."""
-    plain = list(long) if isinstance(long, deque) else long
-    try:
-        return len(plain), zlib.crc32(msgpack.packb(plain))
-    except (TypeError, ValueError, OverflowError):  # more than plain values are in it
-        items = list(plain.values() if isinstance(plain, dict) else plain)
-        return len(items), id(items[0]), id(items[-1])
 
 
 def _items(holder: Any) -> Any:

@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 28
 larger one is data.
 """
 
-Mark = tuple[int, ...]
+Mark = tuple[Any, ...]
 
 
 def mark_of(value: Any) -> Mark:

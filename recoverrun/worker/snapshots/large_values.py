@@ -11,13 +11,12 @@ too much for that ends snapshots.
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival import content_marks, plain_values
 from recoverrun.worker.arrival.loose_values import Key, Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import LONG_CONTAINER
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
-from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.errors import NotReachable
 
 TEXTS = (str, bytes)
@@ -27,7 +26,6 @@ MOST_TEXT = 1 << 26
 CHANGED = "{} has changed since the run began, and {}"
 TOO_LARGE = "is too large for a snapshot"
 
-_PLAIN = frozenset(PLAIN)
 _LEAST_TEXT = plain_values.MOST_BYTES // 4  # a character may have four bytes
 
 Mark = tuple[Any, ...]
@@ -103,16 +101,10 @@ def _is_long(value: Any) -> bool:
 
 def _mark_of(value: Any) -> Mark:
     if isinstance(value, dict):
-        entries = ((key, _part(one)) for key, one in value.items())
-        return len(value), hash(tuple(entries))
+        return content_marks.mark_of(value)
     if isinstance(value, set):
         return len(value), hash(frozenset(value))
     return (value,)
-
-
-def _part(value: Any) -> Any:
-    """An entry that is no plain value is the same as long as it is the same object."""
-    return value if type(value) in _PLAIN else id(value)
 
 
 def _is_same(before: Mark, now: Mark) -> bool:
