@@ -12,5 +12,9 @@ class NotReachable(BaseException):
     """
 
 
+class NotKnownYet(NotReachable):
+    """No process is known to come to where this one is, as that is still being tried."""
+
+
 class Unwind(BaseException):
     """Leaves a region that is being executed again; no script catches it."""

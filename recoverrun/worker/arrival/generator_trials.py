@@ -3,15 +3,15 @@
 A process that goes back calls a generator function anew, lets it give as many items, and puts its
 state in place (`generator_states`). The copy does the same and looks at what has come of it. It is
 tried with the first snapshot of each generator and whenever it has given four times as many items,
-as what a function does may depend on how far it has come. Training waits, so a trial may take
-`WITHIN_S`, and once for each function `FIRST_S`: a fork alone may take that on a busy machine. One
-that comes to no end is a reason to promise nothing, unless an earlier one of the same function did:
-this generator is not tried any more. With CUDA no copy can try anything.
+as what a function does may depend on how far it has come. A trial may take `WITHIN_S`, and once for
+each function `FIRST_S`: a fork alone may take that on a busy machine. Training waits for a part of
+that (`held_trials`). One that comes to no end is a reason to promise nothing, unless an earlier one
+of the same function did: this generator is not tried any more. With CUDA no copy can try anything.
 """
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,10 +21,11 @@ from recoverrun.worker.arrival.generator_states import Below, Stateful
 from recoverrun.worker.arrival.packing import Packing, Plain
 from recoverrun.worker.arrival.slot_sources import ENDED
 from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.errors import NotKnownYet, NotReachable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
+from recoverrun.worker.verification.held_trials import HeldTrials
 
 MORE = 4
 WITHIN_S, FIRST_S = 2.0, 10.0
@@ -33,22 +34,29 @@ UNEQUAL = "{} is not as it was once its items are passed again"
 UNTOLD = "{} draws random numbers, and what {} holds in it cannot be told"
 RAISES = "{} cannot be read again: {!r}"
 UNTRIED = "{} could not be read again in a copy of the process ({})"
+NOT_YET = "whether {} comes to the same place again is still being tried"
 
 
 class GeneratorTrials:
     """Trials of the generators of one process."""
 
-    def __init__(self, worker: WorkerState) -> None:
+    def __init__(self, worker: WorkerState, hold_s: float | None = None) -> None:
+        """For `hold_s` see `HeldTrials`."""
         self._worker = worker
+        self._trials = HeldTrials(hold_s)
+        self._under_way: list[tuple[Stateful, int]] = []  # and how many items each had given
         self._tried: weakref.WeakKeyDictionary[GeneratorSource, int] = weakref.WeakKeyDictionary()
         """The number of items each had given at its last trial that led to the same place."""
         self._shown: set[Any] = set()  # the code of functions whose generators have come there
 
     def require(self, drawn: Sequence[Below], items: Sequence[str], *, draws: bool) -> None:
-        """Raises NotReachable where a process that goes back would not come to the same place.
+        """Raises NotReachable where a process that goes back would not come to the same place, and
+        NotKnownYet as long as that is tried.
 
         `items` of their loops cannot be told; `draws`: the present one has drawn random numbers.
         """
+        if self._under_way:
+            self._conclude(self._trials.answer)
         tried = [
             one
             for each in drawn
@@ -80,20 +88,28 @@ class GeneratorTrials:
             self._worker.failpoints.disarm()
             return {"why": next(filter(None, (tried(one, items) for one in due)), "")}
 
+        within_s = WITHIN_S if self._shown.issuperset(map(_code, due)) else FIRST_S
+        self._under_way = [(one, one.source.count) for one in due if one.source is not None]
+        self._conclude(lambda: self._trials.run(work, within_s))
+
+    def _conclude(self, ask: Callable[[], dict[str, Plain] | None]) -> None:
+        due = [one for one, _ in self._under_way]
         try:
-            known = self._shown.issuperset(map(_code, due))
-            said = forked_child.run(work, WITHIN_S if known else FIRST_S)
+            said = ask()
+            if said is None:
+                raise NotKnownYet(NOT_YET.format(due[0].name))
             failed, why = str(said.get("failed", "")), str(said.get("why", ""))
         except forked_child.Failed as problem:
             failed, why = str(problem), ""
+        tried, self._under_way = self._under_way, []
         if failed:
             why = self._untried(due, failed)
         if why:
             raise NotReachable(why)
-        for one in due:
+        for one, count in tried:
             if one.source is not None:
                 self._shown.add(_code(one))
-                self._tried[one.source] = max(one.source.count, self._tried.get(one.source, 0))
+                self._tried[one.source] = max(count, self._tried.get(one.source, 0))
 
     def _untried(self, due: Sequence[Stateful], problem: str) -> str:
         """The reason to promise nothing, or "" if one of each function was shown to come to its

@@ -5,9 +5,9 @@ items (`data.late_items`). Samplers of torch come to the same place by that. A s
 class may keep a state that no generator shows, and an iterable data set may draw random numbers for
 each item, between those that training draws. The copy does the same, and compares what comes next.
 It is tried with the first snapshot of each pass, and whenever it has given four times as many
-items. Training waits, so a trial may take as long as that of a generator. One that comes to no end
-is a reason to promise nothing, unless an earlier one of the same loader did. Items that cannot be
-packed are not compared.
+items. A trial may take as long as that of a generator, and hold training up for as long. One that
+comes to no end is a reason to promise nothing, unless an earlier one of the same loader did. Items
+that cannot be packed are not compared.
 
 A loader or a generator that a thread of the script's reads ahead has given items that nobody has
 used yet: nothing comes there again.
@@ -16,13 +16,13 @@ used yet: nothing comes there again.
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.arrival.generator_trials import FIRST_S, MORE, WITHIN_S
+from recoverrun.worker.arrival.generator_trials import FIRST_S, MORE, NOT_YET, WITHIN_S
 from recoverrun.worker.arrival.inner_iterators import same
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.source_places import loader_iterators
@@ -32,10 +32,11 @@ from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
-from recoverrun.worker.errors import NotReachable, NotReplayable
+from recoverrun.worker.errors import NotKnownYet, NotReachable, NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.verification import forked_child
+from recoverrun.worker.verification.held_trials import HeldTrials
 
 ORDERS, ITEMS = 256, 2
 """Of the rows and items to come, so many are compared."""
@@ -51,14 +52,21 @@ ELSEWHERE = "a thread of the script's reads {} ahead, and no process comes to wh
 class LoaderTrials:
     """Trials of the loaders of one process."""
 
-    def __init__(self, worker: WorkerState) -> None:
+    def __init__(self, worker: WorkerState, hold_s: float | None = None) -> None:
+        """For `hold_s` see `HeldTrials`."""
         self._worker = worker
+        self._trials = HeldTrials(hold_s)
+        self._under_way: list[tuple[LoaderIterator, int]] = []  # and how many items each had given
         self._tried: weakref.WeakKeyDictionary[LoaderIterator, int] = weakref.WeakKeyDictionary()
         """The number of items each had given at its last trial that led to the same place."""
         self._shown: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
 
     def require(self, sources: Sequence[Source]) -> None:
-        """Raises NotReachable where a process that goes back would not come to the same place."""
+        """Raises NotReachable where a process that goes back would not come to the same place, and
+        NotKnownYet as long as that is tried.
+        """
+        if self._under_way:
+            self._conclude(self._trials.answer)
         if name := read_elsewhere(sources):
             raise NotReachable(ELSEWHERE.format(name))
         due = [one for _, one in loader_iterators(sources) if self._is_due(one)]
@@ -70,12 +78,20 @@ class LoaderTrials:
             self._worker.failpoints.disarm()
             return {"why": next(filter(None, map(tried, due)), "")}
 
+        within_s = WITHIN_S if all(one.loader in self._shown for one in due) else FIRST_S
+        self._under_way = [(one, one.count) for one in due]
+        self._conclude(lambda: self._trials.run(work, within_s))
+
+    def _conclude(self, ask: Callable[[], dict[str, Plain] | None]) -> None:
+        due = [one for one, _ in self._under_way]
         try:
-            known = all(one.loader in self._shown for one in due)
-            said = forked_child.run(work, WITHIN_S if known else FIRST_S)
+            said = ask()
+            if said is None:
+                raise NotKnownYet(NOT_YET.format(_name(due[0])))
             failed, why = str(said.get("failed", "")), str(said.get("why", ""))
         except forked_child.Failed as problem:
             failed, why = str(problem), ""
+        counts, self._under_way = dict(self._under_way), []
         if failed:
             new = [one for one in due if one.loader not in self._shown]
             why = UNTRIED.format(_name(new[0]), failed) if new else ""
@@ -83,7 +99,7 @@ class LoaderTrials:
             raise NotReachable(why)
         for one in due:
             self._shown.add(one.loader)
-            self._tried[one] = sys.maxsize if failed else one.count
+            self._tried[one] = sys.maxsize if failed else counts[one]
 
     def _is_due(self, one: LoaderIterator) -> bool:
         return is_doubtful(one) and one.count >= MORE * self._tried.get(one, 0)

@@ -17,7 +17,7 @@ from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.errors import NotKnownYet, NotReachable
 from recoverrun.worker.snapshots import rank_image
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
@@ -35,6 +35,7 @@ from recoverrun.worker.snapshots.uncounted_updates import UncountedUpdates
 from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.verification.held_trials import HOLD_S
 from rendezvous.bays.client import (
     ANSWER_S,
     KeeperClient,
@@ -105,8 +106,9 @@ class Taker:
         self._unchanged = UnchangedTensors()
         self._layouts, self._states = Layouts(), PackedStates()
         self._copier = Copier()
-        self._lasting, self._trials = LastingWorkers(parts.worker), GeneratorTrials(parts.worker)
-        self._loaders = LoaderTrials(parts.worker)
+        self._lasting = LastingWorkers(parts.worker)
+        self._trials = GeneratorTrials(parts.worker, HOLD_S)
+        self._loaders = LoaderTrials(parts.worker, HOLD_S)
         self._taking: BegunSnapshot | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
@@ -254,7 +256,7 @@ class Taker:
             self._begin(step, self._image(top))
         except TooLittleMemory as why:
             self._lack(step, str(why))
-        except SnapshotMissed as why:
+        except (SnapshotMissed, NotKnownYet) as why:
             self._miss(step, str(why))
         except NotReachable as why:
             self._parts.worker.end_snapshots(str(why))

@@ -44,6 +44,7 @@ Plain = dict[str, Any]
 Ask = Callable[[Plain], Plain]
 
 ENDED = "a copy of this process was ended by it"
+LATE = "it did not end within {:.0f} s in a copy of this process"
 
 ASKED = "asked"  # what the child says has it where it is no answer
 
@@ -83,6 +84,18 @@ def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) ->
 
 
 def _run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) -> Plain:
+    pid, ours = forked(work)
+    try:
+        return _answer(ours.fileno(), within_s, answering)
+    finally:
+        end(pid)  # first: one that cannot answer any more would go on as the script
+        ours.close()
+
+
+def forked(work: Callable[[Ask], Plain]) -> tuple[int, socket.socket]:
+    """The pid of a child that does this work, and the line on which it says what comes of it.
+    Raises Failed.
+    """
     streams, parent = read_streams(), os.getpid()
     with ExitStack() as ends:
         try:
@@ -96,11 +109,7 @@ def _run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) -
     if not pid:
         _work(work, its.fileno(), parent, streams)
     its.close()
-    try:
-        return _answer(ours.fileno(), within_s, answering)
-    finally:
-        _end(pid)  # first: one that cannot answer any more would go on as the script
-        ours.close()
+    return pid, ours
 
 
 def _refusing(_: Plain) -> Plain:
@@ -116,11 +125,11 @@ def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
     def awaited() -> None:
         left = until - time.monotonic()
         if left <= 0 or not poll.poll(1000 * left):
-            raise Late(f"it did not end within {within_s:.0f} s in a copy of this process")
+            raise Late(LATE.format(within_s))
 
     while True:
         try:
-            said = _heard(reader, awaited)
+            said = heard(reader, awaited)
         except ConnectionError:  # it was ended before it heard the answer
             said = None
         if said is None:
@@ -134,7 +143,7 @@ def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
             raise Failed(ENDED) from None
 
 
-def _heard(reader: int, awaited: Callable[[], None] = lambda: None) -> Plain | None:
+def heard(reader: int, awaited: Callable[[], None] = lambda: None) -> Plain | None:
     """One thing that was said; None if there is nothing more."""
     said = b""
     while len(said) < LENGTH.size or len(said) < LENGTH.size + LENGTH.unpack_from(said)[0]:
@@ -144,8 +153,8 @@ def _heard(reader: int, awaited: Callable[[], None] = lambda: None) -> Plain | N
         if not part:
             return None
         said += part
-    heard: Plain = msgpack.unpackb(said[LENGTH.size :], raw=False, strict_map_key=False)
-    return heard
+    found: Plain = msgpack.unpackb(said[LENGTH.size :], raw=False, strict_map_key=False)
+    return found
 
 
 def _say(writer: int, what: Plain) -> None:
@@ -155,7 +164,7 @@ def _say(writer: int, what: Plain) -> None:
         said = said[os.write(writer, said) :]
 
 
-def _end(pid: int) -> None:
+def end(pid: int) -> None:
     """The child is over, with all that it has begun."""
     for kill, whom in ((os.killpg, pid), (os.kill, pid)):
         try:
@@ -196,10 +205,10 @@ def _work(
 
 def _ask(line: int, what: Plain) -> Plain:
     _say(line, {ASKED: what})
-    heard = _heard(line)
-    if heard is None:
+    said = heard(line)
+    if said is None:
         raise EOFError("the parent of this copy of a process is gone")
-    return heard
+    return said
 
 
 def _alone(writer: int, parent: int) -> None:

@@ -13,9 +13,10 @@ import torch
 from recoverrun.worker.arrival import generator_trials, inner_iterators
 from recoverrun.worker.arrival.generator_states import Below, Stateful
 from recoverrun.worker.arrival.generator_trials import GeneratorTrials, tried
-from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.errors import NotKnownYet, NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.verification import forked_child
+from recoverrun.worker.verification.held_trials import HeldTrials
 
 shared: dict[str, float] = {}
 
@@ -205,6 +206,29 @@ def test_a_generator_of_a_later_pass_is_one_of_the_same_function(
         look(made_anew=True)
 
     assert children.made == 3
+
+
+def test_a_trial_that_takes_long_is_asked_for_later_and_holds_for_what_was_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = cast("Any", Source(5))
+    below = Below("items", [Stateful(draws(), source)], loads=False)
+    answers: list[dict[str, Any] | None] = [None, None, {"why": ""}, {"why": "it differs"}]
+    monkeypatch.setattr(HeldTrials, "run", lambda self, work, within_s: answers.pop(0))
+    monkeypatch.setattr(HeldTrials, "answer", lambda self, wait_s=0.0: answers.pop(0))
+    one = GeneratorTrials(cast("Any", None), 0.0)
+
+    for _ in range(2):
+        with pytest.raises(NotKnownYet, match="whether draws comes to the same place again"):
+            one.require([below], [], draws=False)
+        source.count += 1
+    one.require([below], [], draws=False)
+    one.require([below], [], draws=False)
+    assert len(answers) == 1
+    source.count = 20
+
+    with pytest.raises(NotReachable, match="it differs"):
+        one.require([below], [], draws=False)
 
 
 @pytest.mark.parametrize("beside", [False, True])

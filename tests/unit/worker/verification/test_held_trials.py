@@ -1,0 +1,98 @@
+"""A trial holds training up for a while, and goes on beside it."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from recoverrun.worker.verification.forked_child import ENDED, Failed, Late
+from recoverrun.worker.verification.held_trials import HeldTrials
+
+pytestmark = [
+    pytest.mark.usefixtures("streams_put_back"),
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc is read"),
+]
+
+WITHIN_S = 20.0
+SOON_S = 0.3
+
+
+@pytest.fixture
+def gate() -> Iterator[tuple[int, int]]:
+    """A pipe: a child that reads it ends once something is written."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def waiting(gate: tuple[int, int]) -> Any:
+    """Work that waits at the gate, which a child has no descriptor of: it opens that anew."""
+    parent, reader = os.getpid(), gate[0]
+
+    def work() -> dict[str, Any]:
+        with open(f"/proc/{parent}/fd/{reader}", "rb", buffering=0) as line:
+            return {"read": line.read(1)}
+
+    return work
+
+
+def test_what_is_soon_over_is_known_at_once() -> None:
+    assert HeldTrials(WITHIN_S).run(lambda: {"pid": os.getpid()}, WITHIN_S) != {"pid": os.getpid()}
+
+
+def test_what_takes_longer_goes_on_beside(gate: tuple[int, int]) -> None:
+    trials = HeldTrials(0.0)
+    assert trials.run(waiting(gate), WITHIN_S) is None
+    assert trials.answer() is None
+
+    os.write(gate[1], b"x")
+
+    assert trials.answer(WITHIN_S) == {"read": b"x"}
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_what_takes_too_long_is_ended(gate: tuple[int, int]) -> None:
+    trials = HeldTrials(0.0)
+    assert trials.run(waiting(gate), SOON_S) is None
+
+    with pytest.raises(Late):
+        trials.answer(WITHIN_S)
+
+
+def test_a_child_that_nobody_asks_any_more_ends_by_itself(gate: tuple[int, int]) -> None:
+    trials = HeldTrials(0.0)
+    assert trials.run(waiting(gate), SOON_S) is None
+    assert trials._child is not None
+
+    _, status = os.waitpid(trials._child[0], 0)
+
+    assert os.WTERMSIG(status) == signal.SIGALRM
+    trials._child[1].close()
+
+
+def test_one_that_ends_without_an_answer_has_failed() -> None:
+    with pytest.raises(Failed, match=ENDED):
+        HeldTrials(WITHIN_S).run(lambda: os._exit(1), WITHIN_S)
+
+
+def test_a_script_that_hears_of_ends_of_children_hears_of_none_and_waits() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGCHLD, lambda number, _: heard.append(number))
+    began = time.monotonic()
+
+    def work() -> dict[str, Any]:
+        time.sleep(SOON_S)  # as long as a trial takes
+        return {"done": True}
+
+    try:
+        assert HeldTrials(0.0).run(work, WITHIN_S) == {"done": True}
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    assert not heard and time.monotonic() - began >= SOON_S
