@@ -12,7 +12,15 @@ that were not there before anything was trained: these may be one rank's own.
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from functools import lru_cache
 from types import FrameType
 from typing import Any
@@ -156,9 +164,10 @@ def told(
     packing: Packing,
     *,
     whole: Iterable[str] = (),
+    data: Container[int] = (),
 ) -> list[list[Any]]:
     """The values that have changed since `before`, and are not in `packing` yet: plain values for
-    msgpack. Variables that loops have `bound` come by themselves, as data do. Lists at the paths
+    msgpack. Variables that loops have `bound` come by themselves, as `data` do. Lists at the paths
     `whole` are told elsewhere; lists within a list come with it. A list of objects that was there
     `before` may have another path by now, as an argument of a function that was called since.
 
@@ -173,6 +182,8 @@ def told(
         if before.get(key) == mark:
             continue
         if name is None and type(value) not in (*SEQUENCES, *DICTS) and key not in before:
+            continue
+        if id(value) in data:
             continue
         if name is None and (path in lists or plain_values.is_within(path, lists)):
             continue

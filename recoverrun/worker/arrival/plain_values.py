@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Any
 
 import msgpack
@@ -32,7 +32,6 @@ from recoverrun.worker.context.object_graph import (
     HeldObject,
     Holdings,
     Items,
-    LookedInto,
     Resting,
     holdings,
 )
@@ -114,18 +113,14 @@ def found(
     resting: Resting | None = None,
     *,
     last: frozenset[str],
-    looked_into: LookedInto = MappingProxyType({}),
-    passed: PassedOver = NOTHING,
+    **others: Any,
 ) -> Holdings:
-    """All that hangs on the variables of `frames`, and on the script's modules, `own`, but for what
-    is `passed`. What hangs on the variables `last`, those `bound_by` the loops under way, goes by
-    another name, if it has any. Objects of the classes `looked_into` are looked into, too.
+    """All that hangs on the variables of `frames`, and on the script's modules, `own`. What hangs
+    on the variables `last`, those `bound_by` the loops under way, goes by another name, if it has
+    any. For `others` see `holdings`.
     """
     variables = [dict(frame.f_locals) for frame in frames]
-    return holdings(
-        variables, own, idle_hooks=False, resting=resting, last=last, looked_into=looked_into,
-        passed=passed,
-    )  # fmt: skip
+    return holdings(variables, own, idle_hooks=False, resting=resting, last=last, **others)
 
 
 def bound_by(stack: Iterable[LoopFrame]) -> frozenset[str]:

@@ -158,13 +158,15 @@ def holdings(
     last: Set[str] = frozenset(),
     looked_into: LookedInto = MappingProxyType({}),
     passed: PassedOver = NOTHING,
+    beside: Iterable[tuple[str, Any]] = (),
 ) -> Holdings:
     """All that hangs on these variables, on the script's modules, `own`, and on modules that no
     file was read for. What hangs on `items` of loops alone, variables with their values, has no
     name. Without `idle_hooks` dicts of hooks that hold none are left out: each module of torch has
     a dozen. Of a module for which `resting` counts some objects these are passed over. What hangs
-    on the variables `last` has another name, if it hangs on others, too. What lies in `passed` is
-    not walked through.
+    on the variables `last` has another name, if it hangs on others, too, and so has what hangs on
+    objects `beside` them, each with the name that it has here. What lies in `passed` is not walked
+    through.
     """
     passing = {(name, id(one)): one for name, one in items}
     walk = _Walk(own, idle=idle_hooks, resting=resting, looked_into=looked_into)
@@ -183,7 +185,7 @@ def holdings(
                 one = f"{space}.{name}" if space else name, value
                 (late if name in last else walk.todo).append(one)
         walk.on()
-    for rest in (late, [("", one) for one in passing.values()]):
+    for rest in (late, beside, [("", one) for one in passing.values()]):
         walk.todo.extend(rest)
         walk.on()
     return walk.found

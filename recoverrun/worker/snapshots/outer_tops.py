@@ -85,8 +85,8 @@ class OuterTops:
         self._keep(stack, loop_frame, values)
 
     def _found(self, stack: Sequence[LoopFrame], start: FrameType) -> Holdings:
-        own, last = changing_modules(self._runtime), plain_values.bound_by(stack)
-        return script_values.found(frames_of(stack, start), own, last=last)
+        own = changing_modules(self._runtime)
+        return script_values.found(frames_of(stack, start), own, stack=stack)
 
     def _keep(self, stack: Sequence[LoopFrame], last: LoopFrame, values: Values) -> None:
         under_way = {one.number for one in stack}

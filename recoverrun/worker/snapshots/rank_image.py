@@ -73,7 +73,7 @@ def made(
     packing = Packing([], held_tensors.in_every_process(parts.made))
     frames = frames_of(stack := stack_of(runtime.stack, top), frame)
     bound, rests = plain_values.bound_by(stack), before.resting.size
-    there = script_values.found(frames, changing_modules(runtime), rests, last=bound)
+    there = script_values.found(frames, changing_modules(runtime), rests, stack=stack)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
     spaces = loose_values.spaces_of(frames, runtime.own_modules)
@@ -109,7 +109,7 @@ def made(
         raise NotReachable(str(why)) from why
     _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
-    manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing, whole=whole)
+    manifest["loose"] = _loose((there, spaces), before, bound, packing, whole=whole)
     manifest |= _generators(stack, frame, drawn, packing)
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
@@ -131,6 +131,19 @@ def _tell_others(
     values, variables = large_values.told(*held, before.large, bound, packing, whole=whole)
     manifest["values"] += values
     manifest["rebound"] = [*rebound, *variables]
+
+
+def _loose(
+    held: tuple[Holdings, loose_values.Spaces],
+    before: ValuesAtStart,
+    bound: frozenset[str],
+    packing: Packing,
+    *,
+    whole: set[str],
+) -> list[list[Any]]:
+    """Values that have changed where they lie, but for data. Raises NotReachable."""
+    data = script_values.data_of_headers(held[0], before.marks)
+    return loose_values.told(*held, before.marks, bound, packing, whole=whole, data=data)
 
 
 def _require(top: Top, there: Holdings, spaces: loose_values.Spaces, later: str) -> None:

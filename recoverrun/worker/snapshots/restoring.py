@@ -110,8 +110,8 @@ class Restoring:
         runtime, items = self._parts.worker.runtime, loop_frame.items
         stack = [*runtime.stack, loop_frame]
         self._before(stack, sys._getframe(1))
-        frames, bound = frames_of(stack, sys._getframe(1)), plain_values.bound_by(stack)
-        there = script_values.found(frames, changing_modules(runtime), last=bound)
+        frames = frames_of(stack, sys._getframe(1))
+        there = script_values.found(frames, changing_modules(runtime), stack=stack)
         begun = dict(vars(items)) if is_own_iterator(items, runtime.own_modules) else None
         own = held_tensors.in_every_process(self._parts.made)
         try:
@@ -173,8 +173,8 @@ class Restoring:
         putting = self._putting(packed_state, frames, frames_of(stack[:1], frame))
         putting.put(others)
         trained_parameters.put(told["trains"], parts.made, before.names)
-        known, bound = changing_modules(runtime), plain_values.bound_by(stack)
-        there = script_values.found(frames, known, last=bound)
+        known = changing_modules(runtime)
+        there = script_values.found(frames, known, stack=stack)
         with torch.no_grad():
             self._put_tensors(packed_state, before, there)
         placing.put_states(parts.made, packed_state)
@@ -187,7 +187,7 @@ class Restoring:
         lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, hold)
         loose_values.put(
-            script_values.found(frames, known, last=bound),  # with dicts that are made above
+            script_values.found(frames, known, stack=stack),  # with dicts that are made above
             spaces,
             self._loose(packed_state.tensors, own),
         )
@@ -269,22 +269,20 @@ class Restoring:
     ) -> references.Putting:
         runtime = self._parts.worker.runtime
         own, known = runtime.own_modules, changing_modules(runtime)
-        bound = plain_values.bound_by(runtime.stack)
 
         def look() -> tuple[Holdings, Spaces]:
-            there = script_values.found(frames, known, last=bound)
+            there = script_values.found(frames, known, stack=runtime.stack)
             return there, loose_values.spaces_of(frames, own)
 
         places: dict[references.Key, Any] = {}
         if packed_state.manifest["references"]:  # to look through all takes long
-            there = script_values.found(first, known, last=plain_values.bound_by(runtime.stack[:1]))
+            there = script_values.found(first, known, stack=runtime.stack[:1])
             places = references.places(there, loose_values.spaces_of(first, known))
         return references.Putting(look, frames, places, packed_state.tensors, own)
 
     def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
         worker, runtime = self._parts.worker, self._parts.worker.runtime
-        bound = plain_values.bound_by(runtime.stack)
-        there = script_values.found(frames, changing_modules(runtime), last=bound)
+        there = script_values.found(frames, changing_modules(runtime), stack=runtime.stack)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
         if found := library_objects.lacking(told, there, spaces):
             worker.reporter.notice(library_objects.in_words(found))

@@ -1,15 +1,27 @@
 """All that a snapshot looks at: what the script holds, and what is in its data sets and samplers,
 whoever has written their classes. A data set that is read by row numbers may change as well: by a
-curriculum, a buffer of replays, or labels that training corrects.
+curriculum, a buffer of replays, or labels that training corrects. No variable need lead to it: the
+header of a loop may make its loader.
 """
 
-from collections.abc import Iterable
+import gc
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Sequence
 from types import FrameType
+from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recoverrun.worker.arrival import plain_values
-from recoverrun.worker.context.object_graph import Holdings, Resting
+from recoverrun.worker.arrival.iterator_places import BETWEEN
+from recoverrun.worker.arrival.loose_values import Key
+from recoverrun.worker.context.object_graph import LONG, SMALL_BYTES, Holdings, Resting
+from recoverrun.worker.context.values import is_numpy
+from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.tracking.loop_iterator import LoopIterator
+from recoverrun.worker.tracking.microbatches import LoopFrame
 
 LOOKED_INTO: dict[type, tuple[str, ...]] = {
     Dataset: (),
@@ -18,13 +30,75 @@ LOOKED_INTO: dict[type, tuple[str, ...]] = {
 }
 """Classes of libraries whose objects are looked into, and the attributes; () for all of them."""
 
+OF_HEADERS = "loop "
+"""The beginning of the names of what loops go over."""
+
 
 def found(
     frames: Iterable[FrameType],
     own: frozenset[str],
     resting: Resting | None = None,
     *,
-    last: frozenset[str],
+    stack: Sequence[LoopFrame],
 ) -> Holdings:
-    """All of it; see `plain_values.found`."""
-    return plain_values.found(frames, own, resting, last=last, looked_into=LOOKED_INTO)
+    """All of it, in the loops of `stack`; see `plain_values.found`."""
+    return plain_values.found(
+        frames,
+        own,
+        resting,
+        last=plain_values.bound_by(stack),
+        looked_into=LOOKED_INTO,
+        beside=list(of_headers(stack)),
+    )
+
+
+def of_headers(stack: Sequence[LoopFrame]) -> Iterator[tuple[str, DataLoader[Any]]]:
+    """The loaders from which loops take their items, by names that are alike in each process."""
+    for number, one in enumerate(stack):
+        for place, below in enumerate(iterators_below(one.items)):
+            yield f"{OF_HEADERS}{number} loader {place}", below.loader
+
+
+def data_of_headers(there: Holdings, known: Container[Key]) -> frozenset[int]:
+    """The ids of large values on which loaders of headers hang, and of which it is not `known` what
+    they were before: they are taken for data that rest.
+    """
+    named = [one for one in there.holders if _is_of_header(one.path)]
+    held = [(one.path, one.objects) for one in named]
+    held += [(path, list(enumerate(one))) for path, one in there.tuples if _is_of_header(path)]
+    values = [((path, name), one) for path, items in held for name, one in items]
+    values += [((one.path, None), one.one) for one in named]
+    return frozenset(id(one) for key, one in values if key not in known and _is_large(one))
+
+
+def _is_of_header(path: str) -> bool:
+    return path.startswith(OF_HEADERS)
+
+
+def _is_large(one: Any) -> bool:
+    if isinstance(one, torch.Tensor) or is_numpy(one):
+        return bool(one.nbytes > SMALL_BYTES)
+    return type(one) in (list, deque, dict) and len(one) > LONG
+
+
+def iterators_below(items: Any) -> list[LoaderIterator]:
+    """The iterators over loaders from which an iterator takes its items."""
+    found, todo, seen = list[LoaderIterator](), [items], set[int]()
+    while todo:
+        one = todo.pop(0)
+        kind = type(one)
+        if id(one) in seen or kind not in _BETWEEN:
+            continue
+        seen.add(id(one))
+        if kind is LoaderIterator:
+            found.append(one)
+        elif kind is LoopIterator:
+            todo.append(one.items)
+        elif kind is GeneratorSource:
+            todo.append(one.generator)
+        else:
+            todo += gc.get_referents(one)
+    return found
+
+
+_BETWEEN = frozenset({*BETWEEN, LoaderIterator, LoopIterator})

@@ -52,7 +52,7 @@ class ValuesAtStart:
         """
         own = changing_modules(runtime)
         bound = plain_values.bound_by(runtime.stack[:1])
-        there = script_values.found(frames, own, last=bound)
+        there = script_values.found(frames, own, stack=runtime.stack[:1])
         spaces = loose_values.spaces_of(frames, own)
         digests = plain_values.digests(there, of_process=True)
         digests |= rebound_variables.digests(spaces, of_process=True)

@@ -1,18 +1,24 @@
 """Snapshots look into data sets and samplers of libraries, too."""
 
 import sys
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, Subset, TensorDataset
 
 from recoverrun.worker.arrival import loose_values, plain_values
-from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.arrival.packing import Packing
+from recoverrun.worker.context.object_graph import SMALL_BYTES, Holdings
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.snapshots import script_values
+from recoverrun.worker.tracking.microbatches import LoopFrame
+from tests.unit.loaders import ORIGINAL_ITER, Play
 
 
 def look(loader: Any) -> Holdings:
-    return script_values.found([sys._getframe()], frozenset(), last=frozenset())
+    return script_values.found([sys._getframe()], frozenset(), stack=[])
 
 
 def changed(loader: Any, change: Any) -> set[tuple[str, Any]]:
@@ -49,3 +55,51 @@ def test_rows_of_a_subset_and_attributes_of_a_sampler_are_seen() -> None:
         ("loader.dataset.indices", None),
         ("loader.sampler", "level"),
     }
+
+
+def of_header(data: Any, wrapped: Any = iter) -> list[LoopFrame]:
+    """A loop that goes over a loader which no variable holds."""
+    items = LoaderIterator(loader=DataLoader(data, 2), make=ORIGINAL_ITER, runtime=Play(), number=0)
+    loop = SimpleNamespace(rebinds=frozenset())
+    return [cast("Any", SimpleNamespace(loop=loop, items=wrapped(items)))]
+
+
+@pytest.mark.parametrize("wrapped", [iter, enumerate, lambda items: (one for one in items)])
+def test_what_a_loader_of_a_header_leads_to_is_seen(wrapped: Any) -> None:
+    data = Subset(TensorDataset(torch.zeros(64, 2)), [1, 2, 3])
+    cast("Any", data).level = 1
+    stack = of_header(data, wrapped)
+    del data
+
+    there = script_values.found([], frozenset(), stack=stack)
+
+    places = {one.place for one in plain_values.changed(there, {})}
+    assert {
+        ("loop 0 loader 0.dataset", "level"),
+        ("loop 0 loader 0.dataset.indices", None),
+    } <= places
+
+
+def test_what_has_another_name_keeps_it() -> None:
+    rows = [1, 2, 3]
+    stack = of_header(Subset(TensorDataset(torch.zeros(64, 2)), rows))
+
+    there = script_values.found([sys._getframe()], frozenset(), stack=stack)
+
+    assert [path for path, one in there.held if one is rows] == ["rows"]
+
+
+def test_large_tensors_of_a_header_are_data_unless_they_were_seen_before() -> None:
+    stack = of_header(TensorDataset(torch.zeros(2000, SMALL_BYTES // 4000), torch.zeros(2000)))
+    there = script_values.found([], frozenset(), stack=stack)
+
+    def told(marks: dict[Any, Any]) -> list[Any]:
+        data = script_values.data_of_headers(there, marks)
+        packing = Packing([])
+        found = loose_values.told(there, [], marks, frozenset(), packing, data=data)
+        return [name for _, name, _ in found]
+
+    assert told({}) == [1]
+    seen = loose_values.marks(there, [])
+
+    assert told(dict.fromkeys(seen, (0,))) == [0, 1]
