@@ -32,6 +32,7 @@ CASES = (
     GoingBack(shape="relabelled", dies="0@13,0@22"),
     GoingBack(shape="keeping", dies="0@13,0@22"),
     GoingBack(shape="drawing", dies="0@13,0@22"),
+    GoingBack(shape="header", dies="0@13,0@22"),
     GoingBack(shape="asking", dies="0@13,0@22"),
     GoingBack(shape="thawing", dies="0@13,0@18"),
     GoingBack(shape="thawing", layout="fsdp2", ranks=2, dies="1@13"),

@@ -266,10 +266,15 @@ def _bound(code: CodeType) -> frozenset[str]:
 
 
 def items_of(
-    stack: Sequence[LoopFrame], start: FrameType, drawn: Sequence[Below]
+    stack: Sequence[LoopFrame],
+    start: FrameType,
+    drawn: Sequence[Below],
+    also: Iterable[str] = (),
 ) -> list[tuple[int, str, Any]]:
-    """The items that loops have taken from these: the number of the loop, name and value."""
-    numbers = {one.name for one in drawn}
+    """The items that loops have taken from these, and the loops of the names `also`: the number of
+    the loop, name and value.
+    """
+    numbers = {*also, *(one.name for one in drawn)}
     found = []
     for number, one in enumerate(stack):
         if f"loop {number}" in numbers and (frame := find_frame(one.frame_id, start)):

@@ -175,7 +175,8 @@ def _generators(
     of these if it came first.
     """
     told: list[list[Any]] = [[] for _ in stack]
-    for number, name, value in generator_states.items_of(stack, frame, drawn):
+    read = script_values.read_here(stack)
+    for number, name, value in generator_states.items_of(stack, frame, drawn, read):
         with suppress(CannotTravel):
             told[number].append([name, packing.pack(value, f"item {name}")])
     began = {

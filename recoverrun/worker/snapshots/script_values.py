@@ -30,6 +30,9 @@ LOOKED_INTO: dict[type, tuple[str, ...]] = {
 }
 """Classes of libraries whose objects are looked into, and the attributes; () for all of them."""
 
+DEPTH = 8
+"""Of subsets of subsets."""
+
 OF_HEADERS = "loop "
 """The beginning of the names of what loops go over."""
 
@@ -57,6 +60,29 @@ def of_headers(stack: Sequence[LoopFrame]) -> Iterator[tuple[str, DataLoader[Any
     for number, one in enumerate(stack):
         for place, below in enumerate(iterators_below(one.items)):
             yield f"{OF_HEADERS}{number} loader {place}", below.loader
+
+
+def read_here(stack: Sequence[LoopFrame]) -> list[str]:
+    """The loops whose items this process has read from data sets that are not torch's: what such a
+    one gives may depend on what it gave before, so another process need not read the same. Named as
+    in `generator_states`.
+    """
+    return [
+        f"{OF_HEADERS}{number}"
+        for number, one in enumerate(stack)
+        if any(_may_count(below) for below in iterators_below(one.items))
+    ]
+
+
+def _may_count(below: LoaderIterator) -> bool:
+    if below.loader.num_workers:
+        return False
+    data: Any = below.loader.dataset
+    for _ in range(DEPTH):
+        if type(data).__module__.partition(".")[0] != "torch":
+            return data is not None
+        data = getattr(data, "dataset", None)
+    return True
 
 
 def data_of_headers(there: Holdings, known: Container[Key]) -> frozenset[int]:

@@ -74,6 +74,7 @@ class Serving:
                 uncounted.update_begins()
             taker.fence()
 
+        runtime.on_loop = aside(taker.loop_begins)
         runtime.also_tell(aside(taker.begins))
         # An optimizer may be compiled: that is none of its steps' business.
         register_optimizer_step_pre_hook(_disable_dynamo(lambda *_: update_begins()))

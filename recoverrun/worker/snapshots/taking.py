@@ -138,6 +138,18 @@ class Taker:
 
     # --------------------------------------------------------------------------- what happens
 
+    def loop_begins(self) -> None:
+        """The first iteration of a loop begins, and has drawn no item yet: reading one may change a
+        data set, and a process that goes back passes over it.
+        """
+        worker, runtime = self._parts.worker, self._parts.worker.runtime
+        if worker.unvoted is not self._steps or worker.acting or runtime.winds is not None:
+            return
+        if self._unasked and worker.guarantee.protects:
+            return
+        if len(runtime.stack) == 1 and not runtime.training_loops:
+            self._earlier_values.look_around()
+
     def begins(self, top: Top) -> None:
         """An iteration of a loop begins."""
         worker = self._parts.worker
@@ -147,10 +159,7 @@ class Taker:
             worker.unvoted = None  # steps outlive a loss: nobody has asked for more
             self._earlier_values.forget()
             return
-        runtime = worker.runtime
-        if not runtime.training_loops:
-            if len(runtime.stack) == 1 and not top.iteration:
-                self._earlier_values.look_around()
+        if not worker.runtime.training_loops:
             return
         if not self._uncounted.iteration_begins():
             return
@@ -160,7 +169,7 @@ class Taker:
         if begins:
             if not worker.transacts:
                 worker.progress.at(worker.progress.phase, self._steps.index)
-            self._earlier_values.step_begins(stack_of(runtime.stack, top))
+            self._earlier_values.step_begins(stack_of(worker.runtime.stack, top))
         self._earlier_values.note(top)
         if not begins:
             return

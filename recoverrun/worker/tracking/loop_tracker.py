@@ -213,6 +213,8 @@ class LoopTracker:
         loop_frame.counts = counts
         loop_frame.draws, ahead = self.script.draws.begin_iteration(first=not loop_frame.iteration)
         loop_frame.ahead = loop_frame.held + [draw for draw in ahead if draw not in loop_frame.held]
+        if not loop_frame.iteration and loop_frame.streams is not None:
+            self.script.on_loop()
 
     def _is_within_training(self, loop_frame: LoopFrame) -> bool:
         """True if an iteration of a loop that trains is under way around this one."""

@@ -68,6 +68,8 @@ class ScriptRuntime:
         self.feeding: Callable[[Any, str, Any], Any] | None = None  # None until torch is imported
         self.spoiled = ""  # why the present execution as another rank is wrong, "" if it is not
         self.on_top: Callable[[Top], None] = lambda top: None
+        self.on_loop: Callable[[], None] = lambda: None
+        """Hears of each loop whose first iteration begins, before that has drawn an item."""
         self.draws = DrawLog(lambda: len(self.microbatches))
         self.idle = IdleLoops()
         self.training_loops: set[str] = set()  # ids of loops around a backward

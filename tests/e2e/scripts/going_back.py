@@ -16,6 +16,7 @@ import fading
 import given
 import keeping
 import numpy as np
+import row_counts
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -362,6 +363,7 @@ SHAPES = {
     "asking": lambda: drawing.Drawing(xs, ys, train).ask(STEPS),
     "keeping": by_keeping,
     "given": by_given,
+    "header": lambda: row_counts.run(xs, ys, train, STEPS),
     "counting": by_counting,
     "fading": by_counting,
     "filed": by_counting,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, SequentialSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset
 
 from recoverrun.worker.arrival import loose_values, plain_values
 from recoverrun.worker.arrival.packing import Packing
@@ -103,3 +103,25 @@ def test_large_tensors_of_a_header_are_data_unless_they_were_seen_before() -> No
     seen = loose_values.marks(there, [])
 
     assert told(dict.fromkeys(seen, (0,))) == [0, 1]
+
+
+class Counts(Dataset[int]):
+    """Gives how often a row was read."""
+
+    def __init__(self) -> None:
+        self.hits: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> int:
+        self.hits[index] = self.hits.get(index, 0) + 1
+        return self.hits[index]
+
+
+def test_items_that_a_data_set_of_the_scripts_gives_are_told_with_the_loop() -> None:
+    tensors = TensorDataset(torch.zeros(9))
+
+    assert script_values.read_here(of_header(Subset(Counts(), [1, 2]))) == ["loop 0"]
+    assert script_values.read_here(of_header(Counts(), enumerate)) == ["loop 0"]
+    assert script_values.read_here(of_header(Subset(tensors, [1, 2]))) == []

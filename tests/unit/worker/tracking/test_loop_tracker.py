@@ -1,6 +1,7 @@
 """The runtime's knowledge of a microbatch: the iterations around it, and its place in each."""
 
 import ast
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,6 +140,20 @@ def test_a_second_backward_of_an_iteration_passes_over_the_first() -> None:
     assert Play().run("twice", "ab") == [
         [("twice", 0, 0)], [("twice", 0, 1)], [("twice", 1, 0)], [("twice", 1, 1)]
     ]  # fmt: skip
+
+
+def test_a_loop_is_told_before_its_first_item_is_drawn() -> None:
+    play, told = Play(), list[str]()
+    play.runtime.on_loop = lambda: told.append("begins")
+
+    def items() -> Iterator[int]:
+        for number in range(2):
+            told.append("drawn")
+            yield number
+
+    play.run("flat", items())
+
+    assert told == ["begins", "drawn", "drawn"]
 
 
 def test_a_loop_that_was_left_without_a_word_is_over() -> None:
