@@ -37,7 +37,6 @@ from recoverrun.worker.context.object_graph import (
 )
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import PLAIN, named_in
-from recoverrun.worker.context.passed_over import NOTHING, PassedOver
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.context.values import is_numpy, is_small_data, is_small_tensor
 from recoverrun.worker.data.batch_substitution import holds_part
