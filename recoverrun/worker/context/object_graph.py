@@ -21,12 +21,7 @@ from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
-from types import (
-    CellType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-)
+from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -36,11 +31,7 @@ from recoverrun.worker.context.item_kinds import ITERATORS, gives_items
 from recoverrun.worker.context.made_modules import made_by_script
 from recoverrun.worker.context.member_views import Slots
 from recoverrun.worker.context.module_kinds import kind_of
-from recoverrun.worker.context.object_members import (
-    NAMESPACES,
-    is_defined_in,
-    slots_of,
-)
+from recoverrun.worker.context.object_members import NAMESPACES, is_defined_in, slots_of
 from recoverrun.worker.context.object_views import (
     PLAIN,
     RAW,
