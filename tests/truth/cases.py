@@ -111,6 +111,21 @@ STREAMS = (
         told="where is unknown",
     ),
 )
+# The script asks a sampler, and no loader, which rows are a rank's.
+GONE_OVER = (
+    *(
+        case(f"B11-{way}", "gone_over.py", "r1@step:3:forward,r0@step:8:vote", ranks=3)
+        for way in ("batches", "split", "single", "slices")
+    ),
+    case(
+        "B11-turns",
+        "gone_over.py",
+        "r1@step:3:forward",
+        ranks=3,
+        contract="told",
+        told="sampler.rank differs between ranks and moves",
+    ),
+)
 RENEWED = (
     case("B4-dict", "renewed.py", "r1@step:5:forward"),
     case("B4-hidden", "renewed.py", "r1@step:5:forward", contract="told", told="HIDDEN"),
@@ -265,6 +280,7 @@ CASES = (
     *TAKEN,
     *STARTS,
     *STREAMS,
+    *GONE_OVER,
     *RENEWED,
     *BETWEEN,
     *UNSEEN,

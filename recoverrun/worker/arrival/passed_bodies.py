@@ -25,7 +25,7 @@ from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import Key, belongs_to_process
 from recoverrun.worker.context.values import is_of_one_rank
 from recoverrun.worker.context.values import put as put_member
-from recoverrun.worker.data.rank_substitution import RANK_NAMES
+from recoverrun.worker.data.samplers import RANK_NAMES
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.replay.known_state import State, differing

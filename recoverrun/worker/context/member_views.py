@@ -275,3 +275,24 @@ class Written(MemberView):
 
     def __delitem__(self, name: str) -> None:
         del (self._buffers if name in self._buffers else self._attributes)[name]
+
+
+class Named(MemberView):
+    """Those attributes of an object that have one of these names: the rest is its library's."""
+
+    def __init__(self, owner: Any, names: Iterable[str]) -> None:
+        self._attributes, self._names = attributes(owner), tuple(names)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in self._names if name in self._attributes)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._attributes[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._attributes[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._attributes[name]

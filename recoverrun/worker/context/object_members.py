@@ -12,6 +12,7 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, cast
 
 from torch import nn
+from torch.utils.data import Sampler
 
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.attached_state import DICTS as DICTS
@@ -24,15 +25,20 @@ from recoverrun.worker.context.member_views import (
     Members,
     MemberView,
     ModuleVariables,
+    Named,
     Shared,
     Slots,
     Written,
     attributes,
 )
+from recoverrun.worker.data.samplers import RANK_NAMES, SAMPLER_NAMES
 
 NAMESPACES = frozenset({SimpleNamespace, argparse.Namespace})
 FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 """Packages whose objects keep count of the script's microbatches, as its own objects might."""
+
+OF_SAMPLERS = (*RANK_NAMES, *SAMPLER_NAMES)
+"""Attributes of torch's samplers that say whose rows these give to a script that goes over them."""
 
 MAIN = "<__main__>"
 """The name of the main module among those of modules, which no variable has."""
@@ -67,6 +73,18 @@ def is_defined_in(kind: Any, modules: frozenset[str]) -> bool:
     return any(base.__module__ in modules for base in kind.__mro__)
 
 
+def is_sampler(value: Any) -> bool:
+    """True of torch's own samplers."""
+    kind: Any = type(value)
+    return _is_sampler_kind(kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_sampler_kind(kind: Any) -> bool:
+    """Asked of every variable, several times in a step."""
+    return issubclass(kind, Sampler) and kind.__module__.partition(".")[0] == "torch"
+
+
 def is_owner(value: Any, modules: frozenset[str]) -> bool:
     """True of what may hold a part of the script's state in members of its own."""
     kind: Any = type(value)
@@ -84,7 +102,9 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
         return value.__module__ in modules and not issubclass(value, nn.Module)
     if is_enum(kind):
         return False  # a value: the attributes of one member are not to be given to another
-    return is_own_kind(kind, modules) and (hasattr(value, "__dict__") or bool(slots_of(kind)))
+    if is_own_kind(kind, modules):
+        return hasattr(value, "__dict__") or bool(slots_of(kind))
+    return _is_sampler_kind(kind)
 
 
 def members(owner: Any) -> Members:
@@ -104,6 +124,8 @@ def members(owner: Any) -> Members:
         return Shared(owner)
     if isinstance(owner, nn.Module) and (written := ATTACHED.written(owner)):
         return Written(owner, written)
+    if _is_sampler_kind(kind):
+        return Named(owner, OF_SAMPLERS)
     slots = slots_of(kind)
     if slots:
         return Slots(owner, slots)

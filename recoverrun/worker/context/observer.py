@@ -9,7 +9,7 @@ from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.context.changed_in_place import IN_PLACE
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.iterator_copy import copied_iterators, plain_iterators
-from recoverrun.worker.context.object_members import contents, is_of_module
+from recoverrun.worker.context.object_members import contents, is_of_module, is_sampler
 from recoverrun.worker.context.slot_context import (
     ATTRIBUTE_TENSOR_BYTES,
     CARRIED_TENSOR_BYTES,
@@ -95,7 +95,8 @@ class TorchObserver:
 
     def seen(self) -> frozenset[int]:
         generators = REGISTRY.alive().values()
-        return frozenset(map(id, [*(owner for _, owner in self._owners), *generators]))
+        owners = [one for _, one in self._owners if not is_sampler(one)]
+        return frozenset(map(id, [*owners, *generators]))  # of samplers only a part is put back
 
     @aside
     def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:

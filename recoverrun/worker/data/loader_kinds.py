@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, Subset
 
-from recoverrun.worker.data.rank_substitution import RANK_NAMES
-from recoverrun.worker.data.samplers import samplers_of
+from recoverrun.worker.data.samplers import RANK_NAMES, samplers_of
 
 SEEDED = "manual_seed"
 """The call by which a generator is a rank's own."""

@@ -14,14 +14,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
+from recoverrun.worker.data.samplers import RANK_NAMES, SAMPLER_NAMES, samplers_of
 from recoverrun.worker.data.shallow_copy import shallow_copy
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from rendezvous.protocol.layout import Layout
 
 COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
-RANK_NAMES = ("rank", "process_index", "dp_rank")
 DEEPEST = 2
 """Levels of objects below a data set in which ranks are looked for."""
 

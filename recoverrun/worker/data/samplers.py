@@ -4,6 +4,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+RANK_NAMES = ("rank", "process_index", "dp_rank")
 SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
 
 

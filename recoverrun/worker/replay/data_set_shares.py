@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 
 from recoverrun.worker.data.object_copy import EPOCH_NAMES, attributes_of
 from recoverrun.worker.data.own_data_sets import LONGEST, identities_in, loaders_of
-from recoverrun.worker.data.rank_substitution import RANK_NAMES
+from recoverrun.worker.data.samplers import RANK_NAMES
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.constant_leaves import Leaf, digest_of

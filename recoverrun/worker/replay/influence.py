@@ -21,7 +21,12 @@ from recoverrun.worker.analysis.rank0_names import rank0_names
 from recoverrun.worker.analysis.rank_spread import Spread
 from recoverrun.worker.analysis.tail_slice import Tail, changed_elsewhere, tail_behind
 from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.object_members import identifier, is_framework, resolve
+from recoverrun.worker.context.object_members import (
+    identifier,
+    is_framework,
+    is_sampler,
+    resolve,
+)
 from recoverrun.worker.context.passed_over import PassedOver
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.context.values import is_numpy, same
@@ -70,13 +75,16 @@ class Influence:
             return not isinstance(key, str) or type(value) is int
         if key in self.immaterial.get(top.loop.id, ()):
             return False
-        reads = self._reads_of(top.loop)
-        owner = None if isinstance(key, str) else resolve({**top.globals, **top.names}, key)
+        reads, path = self._reads_of(top.loop), (key,) if isinstance(key, str) else key
+        names = {**top.globals, **top.names} if path[1:] else {}
+        owner = resolve(names, path) if names else None
+        while is_sampler(owner):  # whose own code reads what it holds
+            path = path[:-1]
+            owner = resolve(names, path) if path[1:] else None
         if type(value) is float and is_framework(owner):
             return False  # as it differs between ranks, it is a time
         if reads is None or is_framework(owner):
             return not isinstance(key, str) or key in top.loop.live_in or type(value) is int
-        path = (key,) if isinstance(key, str) else key
         name = identifier(path)
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)

@@ -22,7 +22,7 @@ from recoverrun.worker.analysis.moving_shares import BOTH, MovingShares
 from recoverrun.worker.context.values import FIXED, is_numpy
 from recoverrun.worker.data.loader_kinds import ALIKE, kinds_of
 from recoverrun.worker.data.object_copy import EPOCH_NAMES, attributes_of
-from recoverrun.worker.data.rank_substitution import RANK_NAMES
+from recoverrun.worker.data.samplers import RANK_NAMES
 from recoverrun.worker.errors import NotReplayable
 
 UNMET = "{kind} was read after the last proof, and no proof has met one: a lost rank's is unknown"

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch.utils.data import DistributedSampler
+
 from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.data.source import RankAware
 
@@ -47,3 +49,9 @@ def test_a_list_of_iterators_is_noted_with_what_it_holds_then() -> None:
 
     assert sorted(map(id, (live for live, _ in noted))) == sorted(map(id, (iterator_lists, others)))
     assert {id(live): then for live, then in noted}[id(iterator_lists)] == [one]
+
+
+def test_a_sampler_of_torch_s_is_put_back_by_nobody_but_for_its_rank() -> None:
+    mine, sampler = Trainer(), DistributedSampler(range(6), num_replicas=2, rank=1)
+
+    assert looking_at(mine=mine, sampler=sampler).seen() & {id(mine), id(sampler)} == {id(mine)}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import BatchSampler, DistributedSampler
 
 from recoverrun.worker.context import slot_context
 from recoverrun.worker.context.slot_context import DEPTH, attributes_of, owners_of
@@ -105,6 +106,29 @@ def test_nothing_is_looked_for_in_models_and_what_others_define(value: Any) -> N
 
 def test_variables_of_python_s_own_are_not_looked_into() -> None:
     assert paths({"__annotations__": {"x": 1}, "_own": {"x": 1}}) == ["_own"]
+
+
+# --------------------------------------------------------------------------- samplers
+
+
+def test_of_a_sampler_of_torch_s_only_its_rank_is_looked_at_however_deep_it_lies() -> None:
+    rows = DistributedSampler(range(6), num_replicas=2, rank=1, seed=3)
+    batches = BatchSampler(rows, 2, drop_last=True)
+
+    found = attributes_of({"x": Node(rows=batches)}, OWN)
+
+    assert found == {("x", "rows", "sampler", "rank"): 1}
+
+
+class Sampling(DistributedSampler[int]):
+    pass
+
+
+def test_of_a_sampler_of_the_script_s_all_is() -> None:
+    found = attributes_of({"x": Sampling(range(6), num_replicas=2, rank=1, seed=3)}, OWN)
+
+    assert found["x", "rank"] == 1
+    assert found["x", "seed"] == 3
 
 
 # --------------------------------------------------------------------------- bounds

@@ -1,15 +1,19 @@
 """Data that each iteration of a loop makes anew, and that a loop in it reads."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
+from torch.utils.data import BatchSampler, DistributedSampler
 
 from recoverrun.worker.analysis.program_slice import SliceNames
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.replay.influence import Influence
 from tests.unit.contexts import at, loop
+
+if TYPE_CHECKING:
+    from recoverrun.worker.tracking.microbatches import Top
 
 NONE: frozenset[str] = frozenset()
 EPOCHS = loop("train.py:3", assigned=frozenset({"mine", "order"}), live_in=frozenset({"rank"}))
@@ -97,3 +101,20 @@ def test_a_generator_that_each_epoch_makes_is_made_anew(
 
     assert influence().renews(EPOCHS, outer, BATCHES, inner, [key]) is renewed
     assert not influence().renews(EPOCHS, outer, BATCHES, inner)  # microbatches draw nothing of it
+
+
+# --------------------------------------------------------------------------- samplers
+
+
+def test_the_rank_of_a_sampler_matters_to_those_who_read_the_sampler() -> None:
+    sampler = DistributedSampler(range(6), num_replicas=2, rank=1)
+    batches = BatchSampler(sampler, 2, drop_last=True)
+    trainer = SimpleNamespace(sampler=sampler, epoch=0)
+    held = {"rows": sampler, "batches": batches, "trainer": trainer}
+    found = influence("rows", "batches", "trainer")
+    found.top = cast("Top", SimpleNamespace(loop=BATCHES, globals=held, names={}))
+
+    assert found.matters(("rows", "rank"), 1)
+    assert found.matters(("batches", "sampler", "rank"), 1)
+    assert not found.matters(("trainer", "sampler", "rank"), 1)  # it reads no attribute called so
+    assert not found.matters(("trainer", "epoch"), 0)
