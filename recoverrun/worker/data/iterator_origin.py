@@ -107,11 +107,12 @@ class Origin:
             rank_places=None if places is None else _unpacked(places),
         )
 
-    def require_rank_places(self, own: "Origin", own_rank: int) -> None:
-        """Raises NotReplayable if a sampler of ours carries another rank than ours, and what the
-        lost rank carries there is unknown.
+    def require_rank_places(self, own: "Origin", *ranks: int) -> None:
+        """Raises NotReplayable if a sampler of ours carries another rank than these, and what the
+        lost rank carries there is unknown. `ranks`: ours, and the one that is executed, if it is as
+        that rank that we made the iterator.
         """
-        moved = any(count != 1 and rank != own_rank for count, rank in own.rank_places or ())
+        moved = any(count != 1 and rank not in ranks for count, rank in own.rank_places or ())
         if self.rank_places is None and moved:
             raise NotReplayable(UNKNOWN.format("for which rank its sampler stands"))
 

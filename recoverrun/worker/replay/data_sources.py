@@ -61,7 +61,7 @@ class DataSources:
                 return make(loader)
             own_origin = Origin.of(loader, None, ())
             origin = self._created_now(own_origin, acting)
-            origin.require_rank_places(own_origin, runtime.own_rank)
+            origin.require_rank_places(own_origin, runtime.own_rank, acting)
             carried = origin.places_for(own_origin)
             ranks = RankPair(runtime.own_rank, acting, runtime.layout, carried)
             alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers

@@ -267,6 +267,15 @@ def test_a_sampler_that_is_given_the_ranks_attributes_as_it_is_executed_carries_
     assert pairs.derive(origin(striding(3)), None, acting=True).rank_places is None
 
 
+def test_a_sampler_that_stands_for_the_rank_that_is_executed_is_known_without_one_before() -> None:
+    first = OriginPairs().derive(origin(striding(1)), None, acting=True)
+
+    assert first.rank_places is None
+    first.require_rank_places(origin(striding(1)), 2, 1)
+    with pytest.raises(NotReplayable, match="for which rank its sampler stands"):
+        first.require_rank_places(origin(striding(1)), 2)
+
+
 def test_where_samplers_go_round_among_ranks_nobody_knows_what_a_lost_ranks_carries() -> None:
     pairs = OriginPairs()
     pairs.learn({1: origin(striding(1))}, {1: origin(striding(2))})
