@@ -95,11 +95,11 @@ STREAMS = (
         )
     ),
     *(
-        case(f"B11-{way}", "cached.py", "r1@step:6:forward", contract="told", told="same inputs")
+        case(f"B12-{way}", "cached.py", "r1@step:6:forward", contract="told", told="same inputs")
         for way in ("calls", "elsewhere", "files")
     ),
-    case("B11", "kept_batches.py", "r1@step:6:forward", contract="told", told="same inputs"),
-    case("B11-alike", "cached.py", "r1@step:6:forward", "r0@step:4:vote"),
+    case("B12", "kept_batches.py", "r1@step:6:forward", contract="told", told="same inputs"),
+    case("B12-alike", "cached.py", "r1@step:6:forward", "r0@step:4:vote"),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),
