@@ -2,9 +2,11 @@
 
 The child shares its memory with this process until one of them writes: what training writes beside
 it is copied, so it lives no longer than it was given. A script with a handler of its own for the
-ends of children would hear of this one: it waits for all of the trial.
+ends of children would hear of this one: it waits for all of the trial. That of torch's loaders
+looks after their worker processes alone (torch/utils/data/_utils/signal_handling.py).
 """
 
+import inspect
 import select
 import signal
 import socket
@@ -15,6 +17,7 @@ from recoverrun.worker.verification import forked_child
 from recoverrun.worker.verification.forked_child import ENDED, LATE, Failed, Late, Plain
 
 HOLD_S = 1.0
+LOADERS = "torch.utils.data._utils.signal_handling"
 
 
 class HeldTrials:
@@ -30,7 +33,7 @@ class HeldTrials:
         """The result of `work`, which may take so long; None if that is not known yet: `answer`
         tells later. Raises Failed.
         """
-        if self._hold_s is None or callable(signal.getsignal(signal.SIGCHLD)):
+        if self._hold_s is None or _script_hears_of_ends():
             return forked_child.run(work, within_s)
         assert self._child is None, "one trial at a time"
         self._within_s, self._until = within_s, time.monotonic() + within_s
@@ -67,6 +70,14 @@ class HeldTrials:
         poll.register(self._child[1], select.POLLIN | select.POLLHUP)
         if not poll.poll(1000 * max(0.0, self._until - time.monotonic())):
             raise Late(LATE.format(self._within_s))
+
+
+def _script_hears_of_ends() -> bool:
+    """True if the script has a handler for the ends of children, also one below torch's own."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    while inspect.isfunction(handler) and handler.__module__ == LOADERS:
+        handler = inspect.getclosurevars(handler).nonlocals.get("previous_handler")
+    return callable(handler)
 
 
 def _bounded(work: Callable[[], Plain], within_s: float) -> Plain:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from torch.utils.data._utils import signal_handling
 
 from recoverrun.worker.verification.forked_child import ENDED, Failed, Late
 from recoverrun.worker.verification.held_trials import HeldTrials
@@ -81,18 +82,40 @@ def test_one_that_ends_without_an_answer_has_failed() -> None:
         HeldTrials(WITHIN_S).run(lambda: os._exit(1), WITHIN_S)
 
 
-def test_a_script_that_hears_of_ends_of_children_hears_of_none_and_waits() -> None:
+@pytest.fixture
+def loaders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The handler for the ends of children, put back; torch's is not there."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    monkeypatch.setattr(signal_handling, "_SIGCHLD_handler_set", False)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.usefixtures("loaders")
+def test_the_handler_of_torch_s_loaders_hears_of_their_workers_alone(
+    gate: tuple[int, int],
+) -> None:
+    signal_handling._set_SIGCHLD_handler()
+    trials = HeldTrials(0.0)
+
+    assert trials.run(waiting(gate), WITHIN_S) is None
+
+    os.write(gate[1], b"x")
+    assert trials.answer(WITHIN_S) == {"read": b"x"}
+
+
+@pytest.mark.usefixtures("loaders")
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_script_that_hears_of_ends_of_children_hears_of_none_and_waits(workers: bool) -> None:
     heard: list[int] = []
-    before = signal.signal(signal.SIGCHLD, lambda number, _: heard.append(number))
+    signal.signal(signal.SIGCHLD, lambda number, _: heard.append(number))
+    if workers:
+        signal_handling._set_SIGCHLD_handler()
     began = time.monotonic()
 
     def work() -> dict[str, Any]:
         time.sleep(SOON_S)  # as long as a trial takes
         return {"done": True}
 
-    try:
-        assert HeldTrials(0.0).run(work, WITHIN_S) == {"done": True}
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-
+    assert HeldTrials(0.0).run(work, WITHIN_S) == {"done": True}
     assert not heard and time.monotonic() - began >= SOON_S
