@@ -64,6 +64,13 @@ class UndoRecord:
     filled: list[tuple[Any, Any]] = field(default_factory=list)
     written: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
     cells: list[Filled] = field(default_factory=list)
+    owners: set[int] = field(default_factory=set)  # whose attributes are noted, by identity
+
+    def note_owner(self, owner: Any) -> None:
+        """Note the members of an owner that are about to be changed."""
+        if id(owner) not in self.owners:
+            self.owners.add(id(owner))
+            self.attributes.append((owner, contents(owner)))
 
     def note(self, container: Any) -> None:
         """Note the content of a list, dict or set that the code is about to work on."""
@@ -156,14 +163,15 @@ class Substitution:
             one[:] = then
         names = self.namespace(top, undo)
         visible = {**module, **top.names}
-        owners = [owner for _, owner in owners_of(visible, self._script.own_modules)]
-        undo.attributes = [(owner, contents(owner)) for owner in owners]
+        for _, owner in owners_of(visible, self._script.own_modules):
+            undo.note_owner(owner)
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
         spaces = [visible, {**module, **names}]  # the former has what the region binds as copies
         for path, value in attributes.items():
             value = self._held(path, value, theirs, visible)
             for owner in _distinct(resolve(space, path) for space in spaces):
+                undo.note_owner(owner)  # a dict may have grown too long to be found as one
                 held = members(owner)
                 if path[-1] == ORDER or not undo.fill(held.get(path[-1]), value):
                     put(held, path[-1], value)

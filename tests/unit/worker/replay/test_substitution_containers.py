@@ -7,6 +7,7 @@ import pytest
 from torch import nn
 
 from recoverrun.worker.context.attached_state import ABSENT, Attached
+from recoverrun.worker.context.member_views import MOST_ENTRIES, ORDER
 from recoverrun.worker.replay import substitution
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
@@ -82,6 +83,21 @@ def test_a_list_of_iterators_holds_those_that_it_held_then(where: str) -> None:
     assert names["rows"] == names["other"] == names["peek"]() == [old]
     stage.revert()
     assert stage.rows == [new]
+
+
+def test_a_dict_that_has_grown_too_long_to_be_followed_keeps_its_entries() -> None:
+    """The other rank's was small as the iteration around began, and known entry by entry."""
+    kept = {n: float(n) for n in range(MOST_ENTRIES + 1)}
+    before, stage = list(kept.items()), Stage("module", [], [])
+    stage.top.globals["kept"] = kept
+    theirs = {("kept", ORDER): [7, 0], ("kept", "[0]"): 50.0, ("kept", "[7]"): 60.0}
+
+    stage.substitution.apply(stage.top, theirs, stage.undo)
+    assert list(kept.items()) == [(7, 60.0), (0, 50.0)]
+
+    kept[99] = 1.0
+    stage.revert()
+    assert list(kept.items()) == before
 
 
 def test_what_is_put_in_place_is_not_what_was_noted() -> None:
