@@ -102,6 +102,10 @@ STREAMS = (
     case("B12-alike", "cached.py", "r1@step:6:forward", "r0@step:4:vote"),
     case("B13-torch", "augmented_once.py", "r1@step:6:forward", "r0@step:13:forward"),
     case("B13-python", "augmented_once.py", "r1@step:6:forward", sample=False),
+    *(
+        case(f"B14-{way}", "gathered.py", "r1@step:30:forward", contract="told", told="list(")
+        for way in ("dict", "nested")
+    ),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),

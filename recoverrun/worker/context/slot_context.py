@@ -236,6 +236,13 @@ def last(key: Key) -> str:
     return key if isinstance(key, str) else key[-1]
 
 
+def unmarked(key: Key) -> Key:
+    """The key of what is marked under `key` (`fingerprints`)."""
+    if isinstance(key, str):
+        return key.removesuffix("#")
+    return (*key[:-1], key[-1].removesuffix("#"))
+
+
 @functools.lru_cache(maxsize=4096)
 def belongs_to_process(name: str) -> bool:
     return any(word in name.lower() for word in DEVICE_WORDS)

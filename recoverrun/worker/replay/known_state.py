@@ -17,11 +17,13 @@ from recoverrun.worker.context.object_members import (
 from recoverrun.worker.context.slot_context import (
     Context,
     Key,
+    Path,
     belongs_to_process,
     host,
     key_of,
     last,
     told,
+    unmarked,
 )
 from recoverrun.worker.context.values import bits, is_numpy, same
 from recoverrun.worker.errors import NotReplayable
@@ -42,6 +44,8 @@ UNTOLD = (
 
 
 ABSENT = object()
+OTHER = "other data"
+"""The mark of a container that is known to hold other data than ours, and not which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +97,22 @@ def merged(
     here; those that are `restless`, which have just parted on that rank and move there whether or
     not they move here; and those of `alone`, which ranks are known not to have in common, if they
     moved here. A value that `begins` anew is one that all ranks had when a microbatch began: what
-    is ours again is theirs again.
+    is ours again is theirs again. Where a container is known to hold a rank's own values, what it
+    gains is not theirs; nor is it, once it is too large for each of its values to be known.
     """
     values: dict[Any, Any] = {}
     apart: set[Any] = set()
+    unlike = _Unlike(before, theirs)
     for key, now in after.items():
         was, their = before.get(key, ABSENT), theirs.get(key, ABSENT)
         shared = same(their, was) and (key not in alone or same(was, now))
-        if their is ABSENT or shared:
+        if unlike.gains(key, was, now, their):
+            if is_mark(last(key)):
+                values[key] = OTHER
+            elif their is not ABSENT:
+                values[key] = their
+                apart.add(key)
+        elif their is ABSENT or shared:
             values[key] = now  # common to all, or not there yet
         elif same(was, now):
             values[key] = their
@@ -114,6 +126,49 @@ def merged(
     return values, apart
 
 
+class _Unlike:
+    """The containers of which two ranks are known to hold unlike values."""
+
+    def __init__(self, mine: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
+        self._mine, self._theirs = mine, theirs
+        self._known: dict[Key, bool] = {}
+
+    def gains(self, key: Any, was: Any, now: Any, their: Any) -> bool:
+        """True of a new entry or a new mark of one, and of the list of its keys if that moved."""
+        if was is their is ABSENT:
+            if is_mark(last(key)):
+                return self._is_unlike(unmarked(key))
+            return not isinstance(key, str) and key[-1][:1] == "[" and self._is_unlike(key[:-1])
+        ordered = not isinstance(key, str) and key[-1] == ORDER and their is not ABSENT
+        return ordered and not same(was, now) and self._is_unlike(key[:-1])
+
+    def _is_unlike(self, whole: Key) -> bool:
+        inside = (whole,) if isinstance(whole, str) else whole
+        if inside not in self._known:
+            self._known[inside] = any(
+                last(key) != ORDER and _is_part(key, inside) and not same(value, self._theirs[key])
+                for key, value in self._mine.items()
+                if key in self._theirs
+            )
+        return self._known[inside]
+
+
+def _is_part(key: Key, whole: Path) -> bool:
+    """True of a value or an entry of the container `whole`, and of itself."""
+    if isinstance(key, str):
+        return (key,) == whole
+    return key == whole or (key[:-1] == whole and key[-1][:1] == "[")
+
+
+def _was_smaller(key: Key, ours: Mapping[Key, Any]) -> bool:
+    """True of the mark of what is small enough here for each of its values to be known."""
+    if not is_mark(last(key)):
+        return False
+    whole = unmarked(key)
+    inside = (whole,) if isinstance(whole, str) else whole
+    return any(_is_part(one, inside) for one in ours)
+
+
 def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
     """The values in which another rank's context differs from ours at the same point, marks
     included.
@@ -122,7 +177,7 @@ def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
     return {
         key: value
         for key, value in theirs.values.items()
-        if (key in ours or _is_new(key, ours))
+        if (key in ours or _is_new(key, ours) or _was_smaller(key, ours))
         and not same(value, ours.get(key, ABSENT))
         and not belongs_to_process(last(key))
     }

@@ -13,7 +13,7 @@ import torch
 
 from recoverrun.worker.context.fingerprints import is_mark, is_plain_array, mark_of
 from recoverrun.worker.context.object_members import members, resolve
-from recoverrun.worker.context.slot_context import Key, key_of, told
+from recoverrun.worker.context.slot_context import Key, key_of, told, unmarked
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.known_state import named, parted
 from recoverrun.worker.rng.streams import tensor_bytes
@@ -99,12 +99,6 @@ class LocalShards:
             if not travels(value) or mark_of(value) != self._marks[key]:
                 raise NotReplayable(parted([key], "between steps"))
         return theirs
-
-
-def unmarked(key: Key) -> Key:
-    if isinstance(key, str):
-        return key.removesuffix("#")
-    return (*key[:-1], key[-1].removesuffix("#"))
 
 
 def value_of(visible: Mapping[str, Any], key: Key) -> Any:

@@ -35,6 +35,7 @@ from recoverrun.worker.context.slot_context import (
     Path,
     belongs_to_process,
     owners_of,
+    unmarked,
 )
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
@@ -42,7 +43,7 @@ from recoverrun.worker.data.generator_source import GivenItem
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Influence, Modules
 from recoverrun.worker.replay.known_state import UNTOLD, named
-from recoverrun.worker.replay.local_shards import LocalShards, unmarked
+from recoverrun.worker.replay.local_shards import LocalShards
 from recoverrun.worker.replay.shared_cells import Filled, fill
 from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import REGISTRY

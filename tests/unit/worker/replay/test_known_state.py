@@ -1,11 +1,18 @@
-"""Values that begin anew: a rank that is lost begins with them as all others do."""
+"""Values of a lost rank, as ours go on: they begin anew, grow, or become too many to be known."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from recoverrun.worker.replay.known_state import ended_otherwise, is_nothing, merged
+from recoverrun.worker.context.member_views import ORDER
+from recoverrun.worker.replay.known_state import (
+    OTHER,
+    differing,
+    ended_otherwise,
+    is_nothing,
+    merged,
+)
 from recoverrun.worker.replay.poison import LARGE
 from tests.unit.contexts import at
 
@@ -42,6 +49,54 @@ def test_the_state_of_a_recurrent_network_is_known_where_it_begins_anew(known: b
 
     assert unknown == (set() if known else {"hidden"})
     assert (values["hidden"] is anew["hidden"]) is known
+
+
+LOG = ("state", "log")
+KEYS, ONE, TWO, LARGE_ONE = (*LOG, ORDER), (*LOG, "[1]"), (*LOG, "[2]"), ("state", "log#")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "expected", "unknown"),
+    [
+        (0.7, {KEYS: [1], ONE: 0.7}, {KEYS}),  # a rank's own: what it gained is not known
+        (0.5, {KEYS: [1, 2], ONE: 0.5, TWO: 0.6}, set()),  # what ranks have in common grows alike
+    ],
+)
+def test_a_dict_gains_a_rank_s_own_values_or_common_ones(
+    theirs: float, expected: dict[Any, Any], unknown: set[Any]
+) -> None:
+    before, after = {KEYS: [1], ONE: 0.5}, {KEYS: [1, 2], ONE: 0.5, TWO: 0.6}
+
+    assert merged(before, after, {KEYS: [1], ONE: theirs}) == (expected, unknown)
+
+
+def test_entries_that_another_rank_has_not_yet_tell_nothing_of_a_cache() -> None:
+    """A data set that keeps rows: each rank has read other ones."""
+    before, after = {KEYS: [1], ONE: 0.5}, {KEYS: [1, 2], ONE: 0.5, TWO: 0.6}
+
+    values, _ = merged(before, after, {KEYS: [3], (*LOG, "[3]"): 0.7})
+
+    assert values[TWO] == 0.6
+
+
+@pytest.mark.parametrize("small", [{KEYS: [1], ONE: 0.5}, {LOG: [0.5]}])
+@pytest.mark.parametrize(("other", "mark"), [(0.7, OTHER), (0.5, "dict 65 abc")])
+def test_what_becomes_large_is_another_rank_s_if_it_was_when_it_was_small(
+    small: dict[Any, Any], other: float, mark: str
+) -> None:
+    theirs = {key: [other] if key == LOG else other for key in small if key != KEYS}
+
+    values, unknown = merged(small, {LARGE_ONE: "dict 65 abc"}, theirs)
+
+    assert (values, unknown) == ({LARGE_ONE: mark}, set())
+
+
+@pytest.mark.parametrize("small", [{KEYS: [1], ONE: 0.5}, {LOG: [0.5]}])
+def test_what_is_large_on_another_rank_alone_differs(small: dict[Any, Any]) -> None:
+    theirs, mine = (at(0, attributes=one) for one in ({LARGE_ONE: "dict 65 abc"}, small))
+
+    assert differing(theirs, mine) == {LARGE_ONE: "dict 65 abc"}
+    assert differing(theirs, at(0)) == {}
 
 
 @pytest.mark.parametrize(
