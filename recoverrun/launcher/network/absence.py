@@ -23,7 +23,7 @@ from rendezvous.protocol.formation_messages import Join, Refusal
 from rendezvous.transport.station import Station
 
 TELL_S = 10.0
-"""How long others are waited for, that they may be told."""
+"""The time for which others are waited for, that they may be told."""
 
 SAY_AFTER_S = 1.0
 """After that the user is told what is waited for."""
@@ -53,10 +53,10 @@ def tell_absence(
             config, node=node, incarnation=station.incarnation, master="", attempt=0,
             agreement="", listen=0,
         )  # fmt: skip
+        join = replace(join, hindrance=str(error))
+        absence = _Absence(config, station, join, error.exit_code)
         with suppress(RecoverrunError):  # Who cannot reach anybody has an error to end with.
-            _Absence(config, station, replace(join, hindrance=str(error)), error.exit_code).tell(
-                say
-            )
+            absence.tell(say)
 
 
 class _Absence:

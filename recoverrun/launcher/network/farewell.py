@@ -13,7 +13,7 @@ from rendezvous.protocol.formation_messages import Join
 from rendezvous.transport.station import Station
 
 QUIET_S = 2.0
-"""Who has not heard asks more often, by far."""
+"""Longer by far than one that has not heard takes to ask again."""
 
 WITHIN_S = 10.0
 LOOK_S = 0.5
