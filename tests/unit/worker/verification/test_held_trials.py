@@ -49,13 +49,14 @@ def test_what_is_soon_over_is_known_at_once() -> None:
 def test_what_takes_longer_goes_on_beside(gate: tuple[int, int]) -> None:
     trials = HeldTrials(0.0)
     assert trials.run(waiting(gate), WITHIN_S) is None
-    assert trials.answer() is None
+    assert trials.answer() is None and trials._child is not None
+    pid, _ = trials._child
 
     os.write(gate[1], b"x")
 
     assert trials.answer(WITHIN_S) == {"read": b"x"}
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    with pytest.raises(ChildProcessError):  # its end was waited for
+        os.waitpid(pid, os.WNOHANG)
 
 
 def test_what_takes_too_long_is_ended(gate: tuple[int, int]) -> None:
