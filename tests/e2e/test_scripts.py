@@ -75,14 +75,15 @@ def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
     assert whole.text.count("a batch") == plain.text.count("a batch") == 27
 
 
-def test_a_module_that_remembers_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+def test_what_a_module_remembers_of_its_rank_is_known_of_a_lost_one(tmp_path: Path) -> None:
     script = SCRIPTS / "bookkeeping.py"
     plain = under_torchrun(script, tmp_path, STATEFUL="1")
-    whole = run(script, tmp_path, STATEFUL="1")
+    killed = run(script, tmp_path, inject="r1@step:3:forward", STATEFUL="1")
 
-    assert (plain.code, whole.code) == (0, 0), whole.text
-    assert whole.promises[-1] == "equal-count", "what a module remembers is not in contexts"
-    assert (whole.books(), whole.weights()) == (plain.books(), plain.weights())
+    assert (plain.code, killed.code) == (0, 0), killed.text
+    assert killed.promises == ("exact-samples",) and not killed.notices, killed.text
+    assert killed.books() == {rank: plain.books()[rank] for rank in (0, 2)}
+    assert killed.weights() == {rank: plain.weights()[rank] for rank in (0, 2)}
 
 
 @pytest.mark.parametrize(
