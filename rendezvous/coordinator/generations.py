@@ -18,6 +18,7 @@ from rendezvous.coordinator.members import Membership, changed
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.step_decisions import Ended, StepDecisions
 from rendezvous.coordinator.step_log import StepBook
+from rendezvous.coordinator.undone_work import left_undone
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
 from rendezvous.protocol.effects import Effect, StopJob, ToRank
 from rendezvous.protocol.messages import Stop
@@ -216,5 +217,13 @@ class Generations:
         left = self.members.live_ranks
         if self.stopped is not None or not left <= self.members.gone:
             return []
+        last = (
+            self.book.write(self.members.layout, frozenset(left), final=True)
+            if self.members.layout
+            else []
+        )
+        undone = left_undone(self.book.unmet, self.members)
+        if undone is not None:
+            return [*last, *self._stop(*undone)]
         who = f"all {len(left)} live ranks" if len(left) > 1 else "the only live rank"
-        return self._stop(0, f"{who} ended normally", -1)
+        return [*last, *self._stop(0, f"{who} ended normally", -1)]

@@ -115,6 +115,13 @@ class Loss:
         """A sort key: the least of several is the cause; a loss that tells of another is none."""
         return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
 
+    @property
+    def failed_by_itself(self) -> bool:
+        """True if its root rank's own script said so, by an exception or an exit code, and not
+        because of another rank.
+        """
+        return bool(self.node) and self.code > 0 and not self.order[0]
+
     @classmethod
     def of_diverged(
         cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float

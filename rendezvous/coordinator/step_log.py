@@ -88,9 +88,14 @@ class StepBook:
         gone = frozenset(slots)
         self.recoveries = [one for one in self.recoveries if one.loss.slot not in gone]
 
+    @property
+    def unmet(self) -> list[Loss]:
+        """The losses that no step has made good."""
+        return [one.loss for one in self.recoveries]
+
     def root(self) -> Loss:
         """The first failure of those that no step has made good."""
-        return min((one.loss for one in self.recoveries), key=lambda loss: loss.order)
+        return min(self.unmet, key=lambda loss: loss.order)
 
     def decide(self, decision: Decision, now: float) -> None:
         if decision.verdict == "commit":

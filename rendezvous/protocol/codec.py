@@ -21,7 +21,7 @@ import msgpack
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.number_bounds import BOUNDS, INT_MAX, INT_MIN, SPAN_MOST_S
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Raised by a change that an older peer would misunderstand; peers of two numbers never talk."""
 
 FRAME_BYTES = 8 << 20

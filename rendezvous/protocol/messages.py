@@ -122,11 +122,13 @@ class Farewell:
     """W -> C: the script ended normally after `step` committed steps.
 
     Until then the rank took part in `generation`: who still has to meet others does not wait.
+    `passed_by` is the first place, since its last step, where it passed by what rank 0 does alone.
     """
 
     rank: int
     generation: int
     step: int
+    passed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

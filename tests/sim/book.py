@@ -40,6 +40,8 @@ class Book:
         self.content: dict[int, Content] = {}
         self.applied_in: dict[tuple[int, int], int] = {}  # (rank, step) -> generation of its view
         self.faulted: dict[int, int] = {}  # slot -> rank whose death took it out
+        self.led = False  # a script has ended that did what rank 0 does alone at the end
+        self.crashed: set[int] = set()  # slots whose script failed by itself
         self.told: set[int] = set()  # slots whose loss the coordinator was told of
         self.missed: set[int] = set()  # slots of which the present coordinator knows as much
         self.ended: set[int] = set()  # ranks whose script ran all its steps
@@ -78,7 +80,7 @@ class Book:
             self.returns.joined_at[slot] = (now, view.from_step)
             self.returns.joins[slot] = view.generation
             dead = [rank for rank in self.plan.layout[slot] if rank in self.returns.dead]
-            for known in (self.told, self.missed, self.term_losses):
+            for known in (self.told, self.missed, self.term_losses, self.crashed):
                 known.discard(slot)
             self.faulted.pop(slot, None)
             if dead:
@@ -247,6 +249,7 @@ class Book:
             if stop.exit_code == 0 or step in self.content:
                 self._true(step, self.lines[step])
         if stop.exit_code == 0:
+            demand(self.led, "stop", "what rank 0 does alone at the end was not done")
             self._finished(left)
             self._made_good(left)
             return
@@ -293,7 +296,9 @@ class Book:
         steps = range(max((self.plan.ends[slot] for slot in left), default=0))
         demand(set(steps) <= self.lines.keys(), "ledger", f"lines of {sorted(self.lines)}")
         for slot, generation in self.losses.items():
-            if self._all_applied(generation) and not self.takeovers:
+            met = self._all_applied(generation)
+            demand(met or slot not in self.crashed, "stop", f"{slot} failed, and the job did not")
+            if met and not self.takeovers:
                 often = self.recovered[slot]
                 demand(often == self.times[slot], "INV-7", f"no recovery.done for {slot}")
 

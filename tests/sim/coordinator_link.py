@@ -119,8 +119,8 @@ class CoordinatorLink:
         """The script has ended: what it promised and complained of is not said again."""
         self._ended = True
 
-    def part(self, generation: int, step: int) -> None:
-        self.send(Farewell(rank=self._rank, generation=generation, step=step))
+    def part(self, generation: int, step: int, passed_by: str) -> None:
+        self.send(Farewell(rank=self._rank, generation=generation, step=step, passed_by=passed_by))
 
     def send(self, message: Message) -> None:
         self._wire.send(self._rank, message)

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from ft_collectives.step.step_events import Effect, Event
+from ft_collectives.step.step_events import Effect, Ended, Event
 from rendezvous.coordinator.coordinator import Coordinator, Received, Tick
 from rendezvous.protocol.effects import Effect as Wish
 from rendezvous.protocol.effects import KillRanks, StartRanks, StopJob, ToRank
@@ -291,6 +291,7 @@ class History:
         assert worker.machine is not None, "it was fed"
         generation = worker.machine.view.generation
         self.book.fed(worker.rank, generation, event, effects, self._before(worker, event))
+        self.book.led |= isinstance(event, Ended) and worker.leads
         self.rare_paths.fed(event, effects, worker.machine.state)
 
     def _before(self, worker: Worker, event: Event) -> int:

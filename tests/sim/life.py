@@ -127,6 +127,9 @@ class Life:
         self.job.coverage["a newcomer that hangs is lost"] += 1
 
     def kill(self, rank: int, code: int, ours: bool, error: str) -> None:
+        book, slot = self.job.book, self.job.workers[rank].slot
+        if code > 0 and not ours and self.job.workers[rank].alive and slot not in book.faulted:
+            book.crashed.add(slot)
         self._kill(self.job.workers[rank], code, ours, error)
 
     def _kill(self, worker: Worker, code: int, ours: bool, error: str) -> None:
@@ -149,7 +152,7 @@ class Life:
 
     def fail(self, rank: int, error: str, code: int = 1) -> None:
         """A script ends by an error that another's end has brought about."""
-        self.kill(rank, code, False, error)
+        self._kill(self.job.workers[rank], code, False, error)
 
     def leave(self, rank: int) -> None:
         """The process of a script that has ended exits."""

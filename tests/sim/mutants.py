@@ -26,6 +26,7 @@ from rendezvous.coordinator import (
     step_decisions,
     step_log,
     takeover,
+    undone_work,
 )
 from rendezvous.protocol import donors, quota
 
@@ -246,6 +247,14 @@ TAKEOVER = (
     Mutant(
         "who came back is remembered to have ended", standing, "Memory.heard",
         "self._forget_former(message)", "pass", "INV-7", 7,
+    ),
+    Mutant(
+        "a script that fails after the last step is forgiven", undone_work, "left_undone",
+        "if failed:", "if False:", "stop", 146,
+    ),
+    Mutant(
+        "what rank 0 had begun alone after the last step is forgiven", undone_work, "left_undone",
+        "if led == leads", "if True", "stop", 1458,
     ),
 )  # fmt: skip
 """Of a coordinator that goes on where another was lost; see `plan.draw_takeover`."""

@@ -338,9 +338,16 @@ class Worker:
         assert self.machine is not None, "a script that ends has run"
         self.link.end()
         self._feed(Ended())
-        self.link.part(self.machine.view.generation, self.machine.step_index)
+        passed_by = "" if self.leads else "train.py:8"
+        self.link.part(self.machine.view.generation, self.machine.step_index, passed_by)
         self._point("end")
         self._after(self.sim.engine.jitter(0.05), self.sim.life.leave, self.rank)
+
+    @property
+    def leads(self) -> bool:
+        """True if this rank does what the script does on rank 0 alone, as far as it has heard."""
+        live = () if self.machine is None else self.machine.view.live
+        return bool(live) and self.rank == self.layout.replicas[min(live)][0]
 
     # --------------------------------------------------------------------------- the data plane
 

@@ -10,6 +10,7 @@ losses nothing here waits for the launcher: a transaction costs one vote on the 
 message that nobody answers.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -383,7 +384,8 @@ class Driver:
         worker.progress.at(Phase.END)
         self.control.feed(Ended())
         generation = worker.protection.fabric.leave() if worker.protected else worker.generation
-        worker.reporter.farewell(worker.step, generation)
+        place = worker.runtime.gate.passed_by
+        worker.reporter.farewell(worker.step, generation, os.path.basename(place))
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke. If a rank of it died, we are about to be ended."""

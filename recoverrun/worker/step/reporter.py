@@ -102,5 +102,7 @@ class Reporter:
     def overdue(self, generation: int, reason: str) -> None:
         self._link.send(Overdue(rank=self._rank, generation=generation, reason=reason))
 
-    def farewell(self, step: int, generation: int) -> None:
-        self._link.send(Farewell(rank=self._rank, generation=generation, step=step))
+    def farewell(self, step: int, generation: int, passed_by: str) -> None:
+        self._link.send(
+            Farewell(rank=self._rank, generation=generation, step=step, passed_by=passed_by)
+        )

@@ -35,6 +35,7 @@ class Rank0Gate:
         self.unclear = False  # it is not known whether rank 0 would have drawn what is drawn there
         self.left: set[str] = set()  # places whose code raised an error here
         self.missed: set[str] = set()  # places skipped here since the last commit point
+        self.passed_by = ""  # the first place skipped here since the last step was committed
         self.missed_at: dict[tuple[Any, str], None] = {}  # (last point here, place), in order
         self.last_point: Callable[[], Any] = lambda: None
         self.undecided: set[str] = set()  # places of rank 0's choices since then
@@ -56,6 +57,7 @@ class Rank0Gate:
         self.recreated.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
+            self.passed_by = self.passed_by or where
             self.missed_at[self.last_point(), where] = None
             return result
         return sense if self._means_ranks(rank) else result
@@ -82,6 +84,7 @@ class Rank0Gate:
         self.missed = {w for p, w in self.missed_at if p is not None and p[::2] == begun}
         self.missed_at = dict(list(self.missed_at.items())[-KEPT:])
         self.undecided.clear()
+        self.passed_by = ""
 
     def has_done(self, rank: int, places: frozenset[str], since: Any) -> bool:
         """True if all was done here, right after our point `since`, that `rank` does alone at these
