@@ -28,7 +28,7 @@ OF_PLACES = (
     ),
     Mutant(
         "what was started is not remembered", standing, "Memory.heard",
-        "self._starts[ranks] = message", "pass", "arrival", 46,
+        "self._starts[ranks] = message", "pass", "arrival", 309,
     ),
 )  # fmt: skip
 """See `plan.draw_places`."""
