@@ -149,8 +149,9 @@ class Coordinator(Generations):
                 return self._learn(message)
             case Verdict():
                 return [*self.beginning.hear(message, self.members.live_ranks), *self._end_run()]
-            case Farewell(rank=rank, step=step, generation=generation, passed_by=place):
-                return self._finish(rank, step, generation, place)
+            case Farewell(rank=rank, step=step, generation=generation):
+                self.members.farewells[rank] = message
+                return self._finish(rank, step, generation)
             case Notice(event=event, reason=reason):
                 record = self.notices.record(message)
                 if record is None:
@@ -211,8 +212,8 @@ class Coordinator(Generations):
 
     # --------------------------------------------------------------------------- ends
 
-    def _finish(self, rank: int, step: int, generation: int, place: str = "") -> list[Effect]:
-        awaited = self.members.finish(rank, step, generation, place)
+    def _finish(self, rank: int, step: int, generation: int) -> list[Effect]:
+        awaited = self.members.finish(rank, step, generation)
         came = ArrivalVerdict()
         if rank in self.members.live_ranks:
             words = f"the script of rank {rank} has ended, so nobody comes back any more"

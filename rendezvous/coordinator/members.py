@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rendezvous.protocol.effects import Effect, KillRanks
 from rendezvous.protocol.layout import FIRST_GENERATION, Layout
-from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology
+from rendezvous.protocol.messages import ContextBuffer, Farewell, Kill, LostContexts, Topology
 from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.views import Identity, View
 
@@ -20,8 +20,7 @@ class Membership:
     layout: Layout | None = None
     finished: dict[int, int] = field(default_factory=dict)
     """Rank -> steps it had committed when its script ended, -1 if it did not say."""
-    passed_by: dict[int, str] = field(default_factory=dict)
-    """Rank -> a place that it passed by since its last step, where rank 0 alone does something."""
+    farewells: dict[int, Farewell] = field(default_factory=dict)
     absent: tuple[int, ...] = ()  # members that had ended as this generation began
     joined: tuple[int, ...] = ()  # those that take part again since it began
     from_step: int = -1  # the step at whose top it began, if some have joined
@@ -122,11 +121,9 @@ class Membership:
         ranks = () if self.layout is None else self.layout.replicas[self.layout.slot(rank)]
         return [one for one in self.finished if one in ranks and one in self.live_ranks]
 
-    def finish(self, rank: int, step: int, generation: int, passed_by: str = "") -> bool:
+    def finish(self, rank: int, step: int, generation: int) -> bool:
         """Its script ended. True if a member waits for it in a generation that it never joined."""
         known = self.finished.get(rank)
-        if passed_by:
-            self.passed_by[rank] = passed_by
         self.finished[rank] = step if known is None else max(step, known)
         missed = known is None and generation < self.generation and rank in self.live_ranks
         return missed and bool(self.running)
@@ -145,7 +142,7 @@ class Membership:
         """
         joined = tuple(sorted(ranks))
         for rank in joined:
-            for known in (self.finished, self.passed_by, self.context_buffer):
+            for known in (self.finished, self.farewells, self.context_buffer):
                 known.pop(rank, None)
         self.gone.difference_update(joined)
         self.live_ranks.update(joined)

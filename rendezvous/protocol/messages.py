@@ -122,13 +122,15 @@ class Farewell:
     """W -> C: the script ended normally after `step` committed steps.
 
     Until then the rank took part in `generation`: who still has to meet others does not wait.
-    `passed_by` is the first place, since its last step, where it passed by what rank 0 does alone.
+    Since its last step it passed by what rank 0 does alone, first at the place `passed_by`; in the
+    place of rank 0 it `failed` first at that place, with that error.
     """
 
     rank: int
     generation: int
     step: int
     passed_by: str = ""
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ SCRIPT = SCRIPTS / "ending.py"
     ("how", "code", "words"),
     [
         ("disk", 1, "OSError: [Errno 28] No space left on device"),
+        ("before-disk", 1, "in the place of rank 0, at ending.py:50: OSError(28, "),
         ("saving", 137, "what rank 0 does alone at ending.py:49 may be missing"),
     ],
 )

@@ -24,7 +24,7 @@ from rendezvous.protocol.progress_page import Phase
 
 LEADS = "does rank 0's work from here on (checkpoints, logging)"
 GIVES_BACK = "gives rank 0's work back to it (checkpoints, logging)"
-FAILED = "in the place of rank 0, {} failed and was left: {!r}"
+FAILED = "in the place of rank 0, {} failed{} and was left: {!r}"
 DRAWS = "code for rank 0 alone draws random numbers: from here on rank 0's stream is unknown"
 
 
@@ -75,9 +75,10 @@ class StandingIn:
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
-        if self._where not in runtime.gate.left:
-            worker.reporter.notice(FAILED.format(self._where, error))
-        runtime.gate.left.add(self._where)
+        if runtime.gate.fail(self._where, error):
+            often = runtime.gate.left[self._where]
+            times = f" {often} times" if often > 1 else ""
+            worker.reporter.notice(FAILED.format(self._where, times, error))
         return True
 
     def _known(self, first: LostRank) -> Streams | None:

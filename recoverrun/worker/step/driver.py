@@ -10,7 +10,6 @@ losses nothing here waits for the launcher: a transaction costs one vote on the 
 message that nobody answers.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -384,8 +383,10 @@ class Driver:
         worker.progress.at(Phase.END)
         self.control.feed(Ended())
         generation = worker.protection.fabric.leave() if worker.protected else worker.generation
-        place = worker.runtime.gate.passed_by
-        worker.reporter.farewell(worker.step, generation, os.path.basename(place))
+        gate = worker.runtime.gate
+        worker.reporter.farewell(
+            worker.step, generation, passed_by=gate.passed_by, failed=gate.failed
+        )
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke. If a rank of it died, we are about to be ended."""

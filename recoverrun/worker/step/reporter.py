@@ -102,7 +102,13 @@ class Reporter:
     def overdue(self, generation: int, reason: str) -> None:
         self._link.send(Overdue(rank=self._rank, generation=generation, reason=reason))
 
-    def farewell(self, step: int, generation: int, passed_by: str) -> None:
+    def farewell(self, step: int, generation: int, *, passed_by: str, failed: str) -> None:
         self._link.send(
-            Farewell(rank=self._rank, generation=generation, step=step, passed_by=passed_by)
+            Farewell(
+                rank=self._rank,
+                generation=generation,
+                step=step,
+                passed_by=passed_by,
+                failed=failed,
+            )
         )

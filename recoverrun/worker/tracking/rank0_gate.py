@@ -4,7 +4,9 @@ Instrumented code asks here whether it is rank 0. Once rank 0 is lost, its deput
 that is, and what it does around such code, is the business of `rank0.failover`.
 """
 
+import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
@@ -33,9 +35,10 @@ class Rank0Gate:
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # nesting depth of code executed in the place of rank 0
         self.unclear = False  # it is not known whether rank 0 would have drawn what is drawn there
-        self.left: set[str] = set()  # places whose code raised an error here
+        self.left: Counter[str] = Counter()  # place -> how often its code raised an error here
         self.missed: set[str] = set()  # places skipped here since the last commit point
         self.passed_by = ""  # the first place skipped here since the last step was committed
+        self.failed = ""  # the first place since then whose code raised an error here, and which
         self.missed_at: dict[tuple[Any, str], None] = {}  # (last point here, place), in order
         self.last_point: Callable[[], Any] = lambda: None
         self.undecided: set[str] = set()  # places of rank 0's choices since then
@@ -57,7 +60,7 @@ class Rank0Gate:
         self.recreated.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
-            self.passed_by = self.passed_by or where
+            self.passed_by = self.passed_by or os.path.basename(where)
             self.missed_at[self.last_point(), where] = None
             return result
         return sense if self._means_ranks(rank) else result
@@ -75,6 +78,12 @@ class Rank0Gate:
     def _means_ranks(self, rank: Any) -> bool:
         return rank is None or str(rank) == str(self._own_rank)
 
+    def fail(self, where: str, error: BaseException) -> bool:
+        """Code raised an error in the place of rank 0. True after 1, 2, 4, 8 ... times there."""
+        self.failed = self.failed or f"{os.path.basename(where)}: {error!r}"
+        self.left[where] += 1
+        return self.left[where].bit_count() == 1
+
     def begin_anew(self) -> None:
         """Begin anew at a commit point. What was missed within a microbatch tells in the next step,
         too.
@@ -84,7 +93,7 @@ class Rank0Gate:
         self.missed = {w for p, w in self.missed_at if p is not None and p[::2] == begun}
         self.missed_at = dict(list(self.missed_at.items())[-KEPT:])
         self.undecided.clear()
-        self.passed_by = ""
+        self.passed_by = self.failed = ""
 
     def has_done(self, rank: int, places: frozenset[str], since: Any) -> bool:
         """True if all was done here, right after our point `since`, that `rank` does alone at these

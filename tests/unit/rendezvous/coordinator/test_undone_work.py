@@ -74,6 +74,21 @@ def _committed(rank: int) -> Committed:
     return applied(rank, (rank, 0), generation=2)
 
 
+def test_what_a_deputy_could_not_do_at_the_end_fails_the_job() -> None:
+    job = Job()
+    job.end(0)
+    job.tell(waits(1), waits(2))
+    job.tell(_committed(1), _committed(2))
+    failed = Farewell(rank=1, generation=2, step=1, failed=f"train.py:8: {FULL_DISK}")
+    job.tell(failed, leaves(2, generation=2))
+
+    stop = stopped(gone(job, 1, 2))
+
+    assert (stop.exit_code, stop.root_rank) == (1, 1)
+    words = "rank 1 failed after the last step, in the place of rank 0, at train.py:8: "
+    assert stop.reason == words + FULL_DISK
+
+
 def test_a_loss_that_a_step_has_met_fails_nothing() -> None:
     job = Job()
     job.end(0, code=1, error=FULL_DISK)
