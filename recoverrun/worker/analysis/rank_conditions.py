@@ -121,7 +121,7 @@ def rank0_conditions(test: ast.expr, sense: bool, bound: BoundNames) -> list[ast
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         positive = _is_rank(test.operand, bound) if sense else _is_flag(test.operand, bound)
         return [test] if positive else []
-    if sense and _is_flag(test, bound):
+    if _is_flag(test, bound) if sense else is_world_rank(test, bound):
         return [test]
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and _compares(test, sense, bound):
         return [test]
