@@ -1,11 +1,12 @@
-"""Views of what an owner holds, each as a dict of its members: entries, slots, free variables,
-attributes of a class, variables of a module. `object_members` says which kind has which view.
+"""Views of what an owner holds, each as a dict of its members: entries, items, slots, free
+variables, attributes of a class, variables of a module. `object_members` says which kind has which
+view.
 """
 
 import ast
 import functools
 import math
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from types import CellType, FunctionType
@@ -15,6 +16,9 @@ KEYS = frozenset({str, int, bool, float, type(None)})
 
 MOST_ENTRIES = 64
 """Of a dict whose entries are members: longer ones are data."""
+
+MOST_ITEMS = 16
+"""Of a list whose items are members: longer ones are data."""
 
 ORDER = "[]"
 """A member of a dict: the list of its keys, in their order."""
@@ -97,6 +101,31 @@ def _key(name: str) -> Any:
     if not (name.startswith("[") and name.endswith("]")):  # it may be a mark
         raise KeyError(name)
     return ast.literal_eval(name[1:-1])
+
+
+class Items(MemberView):
+    """The objects in a list or tuple, under their indices in brackets. They lead to members of
+    their own: which ones are there is not a part of the state.
+    """
+
+    def __init__(self, owner: Sequence[Any]) -> None:
+        self._owner = owner
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.now())
+
+    def now(self) -> dict[str, Any]:
+        """All of it at this moment."""
+        return {f"[{index}]": one for index, one in enumerate(self._owner[:MOST_ITEMS])}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.now()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """They stay: what a list has gained or lost is set right with all containers."""
+
+    def __delitem__(self, name: str) -> None:
+        """The same."""
 
 
 class Slots(MemberView):

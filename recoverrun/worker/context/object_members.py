@@ -1,4 +1,5 @@
-"""The members of the script's objects, each by a name: attributes, slots, entries, free variables.
+"""The members of the script's objects, each by a name: attributes, slots, entries, items, free
+variables.
 
 A path leads from a variable through such names to a value: `state` and `["step"]` to an entry of a
 dict, `fetch` and `position` to a variable of a closure or to an attribute of a function. Whatever
@@ -7,7 +8,7 @@ kind the owner is of, its members are read, set and deleted as those of a dict a
 
 import argparse
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, cast
 
@@ -19,9 +20,11 @@ from recoverrun.worker.context.attached_state import DICTS as DICTS
 from recoverrun.worker.context.enum_members import is_enum
 from recoverrun.worker.context.member_views import (
     MOST_ENTRIES,
+    MOST_ITEMS,
     ORDER,
     Entries,
     Free,
+    Items,
     Members,
     MemberView,
     ModuleVariables,
@@ -33,6 +36,7 @@ from recoverrun.worker.context.member_views import (
 )
 from recoverrun.worker.data.samplers import RANK_NAMES, SAMPLER_NAMES
 
+SEQUENCES = frozenset({list, tuple})
 NAMESPACES = frozenset({SimpleNamespace, argparse.Namespace})
 FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 """Packages whose objects keep count of the script's microbatches, as its own objects might."""
@@ -90,6 +94,8 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
     kind: Any = type(value)
     if kind in DICTS:
         return len(value) <= MOST_ENTRIES
+    if kind in SEQUENCES:
+        return _holds_objects(value, modules)
     if kind in NAMESPACES or kind is ModuleVariables:
         return True
     if kind is FunctionType:
@@ -107,11 +113,21 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
     return _is_sampler_kind(kind)
 
 
+def _holds_objects(value: Sequence[Any], modules: frozenset[str]) -> bool:
+    """True of a short list of the script's objects, and of nothing else."""
+    held = value[: MOST_ITEMS + 1]  # in one go: another thread of the script may change it
+    kinds: set[Any] = set(map(type, held))
+    own = 0 < len(held) <= MOST_ITEMS and all(is_own_kind(kind, modules) for kind in kinds)
+    return own and all(is_owner(one, modules) for one in held)
+
+
 def members(owner: Any) -> Members:
     """The members of an owner; none of anything else."""
     kind: Any = type(owner)
     if kind in DICTS:
         return Entries(owner)
+    if kind in SEQUENCES:
+        return Items(owner)
     if kind in NAMESPACES:
         return attributes(owner)
     if kind is ModuleVariables:

@@ -50,7 +50,7 @@ MOST_OWNERS = 2_000
 CODE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type})
 """Kinds that most variables of a module have: code, not data."""
 
-PLAIN = frozenset({BuiltinFunctionType, ModuleType, str, int, float, bool, type(None), list, tuple})
+PLAIN = frozenset({BuiltinFunctionType, ModuleType, str, int, float, bool, type(None)})
 """Kinds of what has no members."""
 
 Path = tuple[str, ...]
@@ -201,8 +201,8 @@ def owners_of(
     names: Mapping[str, Any], modules: frozenset[str], data: Container[int] = ()
 ) -> Iterator[tuple[Path, Any]]:
     """The objects with members of their own: instances of classes that the script's own `modules`
-    define, models apart, these classes, functions that keep something, and dicts that are no
-    `data`.
+    define, models apart, these classes, functions that keep something, dicts that are no `data`,
+    and short lists of such objects.
     """
     seen: set[int] = set()
     todo: deque[tuple[Path, Any]] = deque(

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from recoverrun.worker.context.member_views import Free, MemberView, Shared, Slots
+from recoverrun.worker.context.member_views import (
+    MOST_ITEMS,
+    Free,
+    Items,
+    MemberView,
+    Shared,
+    Slots,
+)
 
 
 class _Kind:
@@ -96,3 +103,14 @@ def test_a_view_is_gone_over_once_for_what_it_holds_now() -> None:
 
     assert (view.now(), view.times) == ({"a": 1}, 1)
     assert Slots(slotted, _Slotted.__slots__).now() == {"second": 2}
+
+
+def test_items_are_members_and_stay_what_they_are() -> None:
+    held = [_Slotted(), _Slotted()]
+    items = Items(held)
+
+    items["[0]"] = None
+    del items["[1]"]
+
+    assert dict(items) == {"[0]": held[0], "[1]": held[1]} and len(held) == 2
+    assert "[2]" not in items and len(Items([0] * (MOST_ITEMS + 1))) == MOST_ITEMS

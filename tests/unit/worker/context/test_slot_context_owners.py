@@ -61,6 +61,9 @@ def paths(names: dict[str, Any]) -> list[str]:
         (argparse.Namespace(lr=1), ("x", "lr")),
         ({"args": argparse.Namespace(lr=1)}, ("x", "['args']", "lr")),
         (Node(fetch=kept(1)), ("x", "fetch", "at")),
+        ([Node(), Node(at=1)], ("x", "[1]", "at")),
+        ((Slotted(1),), ("x", "[0]", "at")),
+        (Node(callbacks=[Node(at=1)]), ("x", "callbacks", "[0]", "at")),
     ],
     ids=str,
 )
@@ -94,8 +97,8 @@ def test_what_holds_itself_is_looked_into_once() -> None:
     "value",
     [
         Model(), nn.Linear(1, 1), Model, torch.optim.SGD([torch.zeros(1)], 0.1), torch.Generator,
-        torch.zeros(1).sum, argparse, [Node()], (Node(),), dict.fromkeys(range(99)), "text",
-        argparse.ArgumentParser(),
+        torch.zeros(1).sum, argparse, [], [Model()], [Node(), 1], [Node()] * 17,
+        dict.fromkeys(range(99)), "text", argparse.ArgumentParser(),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
