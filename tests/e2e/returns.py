@@ -35,7 +35,7 @@ class Returning:
     faulty: tuple[str, ...] = ()  # options of the script: what a machine does to one rank
     checks: tuple[str, ...] = ()  # options that notice it
     comes: int = 1  # how many returns are awaited
-    then: int | None = None  # a rank that is killed once a first one is back
+    then: tuple[int, ...] = ()  # ranks that are killed, each once the one before is back
     script: str = "returning.py"
 
     @property
@@ -67,6 +67,16 @@ def undisturbed(job: Any, folder: Path) -> Weights:
         return weights_of(run)
 
 
+def await_return(run: Run, number: int) -> int:
+    """Wait for the return of this number, and give its step."""
+    run.await_record("replica.return", lambda _: len(run.records("replica.return")) >= number)
+    return int(run.records("replica.return")[number - 1]["step"])
+
+
+def await_step(run: Run, step: int) -> None:
+    run.await_record("step.commit", lambda one: one["step"] >= step)
+
+
 def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
     """The weights where replicas were lost and came back, and the records of the returns."""
     more = (*((f"--dies={job.dies}",) if job.dies else ()), *job.faulty)
@@ -74,13 +84,10 @@ def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
     with running(
         job, folder, inject=job.kills, options=options, arguments=more, bound_s=WITHIN_S
     ) as run:
-        if job.then is not None:
-            first = run.await_record("replica.return")
-            run.await_record("step.commit", lambda one: one["step"] >= first["step"] + PROVED)
-            run.kill(job.then)
-        run.await_record(
-            "replica.return", lambda _: len(run.records("replica.return")) >= job.comes
-        )
+        for came, rank in enumerate(job.then, 1):
+            await_step(run, await_return(run, came) + PROVED)
+            run.kill(rank)
+        await_return(run, job.comes)
         (run.out / "go").touch()
         ended_well(run)
         nothing_left(run)

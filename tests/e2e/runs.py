@@ -100,7 +100,8 @@ class Run:
         return [one for one in self._known if not events or one["ev"] in events]
 
     def pid_of(self, rank: int) -> int:
-        return next(int(r["pid"]) for r in self.records("worker.spawn") if r["rank"] == rank)
+        """The process of `rank` that was started last."""
+        return [int(r["pid"]) for r in self.records("worker.spawn") if r["rank"] == rank][-1]
 
     def canary(self, rank: int) -> list[list[float]]:
         """The reduced gradient of the canary in every step, as `rank` saw it."""

@@ -29,8 +29,12 @@ CASES = (
     Returning(shape="averaged", ranks=4, shards=2, kills="r3@step:6:backward"),
     Returning(shape="range", ranks=3, kills="r1@step:6:backward,r2@step:9:forward", comes=2),
     # Who gives the second one its place has come back itself.
-    Returning(shape="counting", then=0, comes=2),
-    Returning(shape="packed", then=0, comes=2),
+    Returning(shape="counting", then=(0,), comes=2),
+    Returning(shape="packed", then=(0,), comes=2),
+    Returning(shape="weighed", then=(0,), comes=2),
+    # One after another, until all have come back.
+    Returning(shape="range", ranks=3, then=(0, 2, 1), comes=4),
+    Returning(shape="range", ranks=4, shards=2, then=(0, 3, 1), comes=4),
     Returning(shape="drawing", ranks=3),
     Returning(shape="shares"),
     Returning(shape="phases", kills="r1@step:8:backward"),
