@@ -34,7 +34,7 @@ CASES = (
     Returning(shape="weighed", then=(0,), comes=2),
     # One after another, until all have come back.
     Returning(shape="range", ranks=3, then=(0, 2, 1), comes=4),
-    Returning(shape="range", ranks=4, shards=2, then=(0, 3, 1), comes=4),
+    Returning(shape="range", ranks=4, shards=2, then=(0, 3), comes=3),
     Returning(shape="drawing", ranks=3),
     Returning(shape="shares"),
     Returning(shape="phases", kills="r1@step:8:backward"),
