@@ -34,7 +34,7 @@ class Making(NamedTuple):
     name: str  # also dotted
     function: str  # the qualified name of the one that does; "" for the module
     code: CodeType  # an expression; what it opens to be written is opened to be appended to
-    needs: tuple[str, ...]  # names that it reads; none of them is dotted
+    needs: tuple[str, ...]  # names that it reads, also dotted
 
 
 class Lone(NamedTuple):

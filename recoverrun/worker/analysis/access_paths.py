@@ -93,8 +93,7 @@ def _making(name: str, value: ast.expr, function: str, filename: str) -> Making:
             if isinstance(argument, ast.Constant) and _overwrites(argument.value):
                 argument.value = "a" + argument.value[1:]
     code = compile(ast.Expression(copied), filename, "eval", dont_inherit=True)
-    names = tuple(path for path in read_paths([value]) if "." not in path)
-    return Making(name, function, code, names)
+    return Making(name, function, code, read_paths([value]))
 
 
 def _overwrites(value: object) -> TypeGuard[str]:

@@ -129,8 +129,8 @@ class Supply:
         runtime = self._worker.runtime
         here = frame.f_locals if frame.f_code is recipe.code else {}
         found = {**recipe.names, **here}
-        for name in recipe.making.needs:
-            if (value := recipe.has(name)) is None and found.get(name) is None:
+        for name in recipe.making.needs:  # `self` before `self.file`
+            if (value := recipe.has(name)) is None and _resolved(found, name) is None:
                 value = said_of(recipe.code, name, runtime.gate.told)
                 other = runtime.gate.recreated.recipe(recipe.code, name)
                 if value is None and other is not None:
@@ -138,7 +138,7 @@ class Supply:
                     if recipe.code is frame.f_code and value is not None:
                         _bind(frame, name, value)
             if value is not None:
-                found[name] = value
+                _give(found, name, value)
         return found
 
 
@@ -181,13 +181,21 @@ def _resolved(names: Mapping[str, Any], name: str) -> Any:
     return found
 
 
+def _give(names: dict[str, Any], name: str, value: Any) -> None:
+    """Give a variable or, by a dotted name, an attribute of what a variable holds this value."""
+    owner, _, last = name.rpartition(".")
+    if not owner:
+        names[name] = value
+    elif isinstance(attributes := getattr(_resolved(names, owner), "__dict__", None), dict):
+        attributes[last] = value  # also where it is frozen
+
+
 def _bind(frame: FrameType, name: str, value: Any) -> None:
     first, *rest = name.split(".")
     code = frame.f_code
     if rest:
-        owner = named(frame, ".".join([first, *rest[:-1]]))
-        if isinstance(attributes := getattr(owner, "__dict__", None), dict):
-            attributes[rest[-1]] = value  # also where it is frozen
+        owner = named(frame, first)
+        _give({first: owner}, name, value)
     elif first in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         frame.f_locals[first] = value
         if sys.version_info < (3, 13):  # later it is written through (PEP 667)

@@ -97,6 +97,32 @@ def test_an_attribute_is_made_of_what_its_constructor_was_given() -> None:
     assert "other could not be made: NameError" in script.words[-1]
 
 
+def test_an_attribute_is_made_of_another_one_that_rank_0_alone_has() -> None:
+    script = Script(
+        """
+        class Logger:
+            def __init__(self, folder):
+                if rank == 0:
+                    self.file = Box(folder)
+                    self.columns = Box(self.file, folder)
+                    self.above = Box(self.file)
+            def log(self):
+                if rank == 0:
+                    seen.extend([self.above, self.columns, self.file])
+        seen = []
+        logger = Logger("runs")
+        lose()
+        logger.log()
+        """
+    )
+
+    above, columns, file = script.names["seen"]
+
+    assert above.held == (file,) and columns.held == (file, "runs") and file.held == ("runs",)
+    made = ["self.above", "self.columns", "self.file"]
+    assert sorted(words.split()[6] for words in script.words) == made
+
+
 def test_nothing_large_is_kept_alive_for_it() -> None:
     script = Script(
         """
