@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from recoverrun.cli.command_table import COMMANDS
@@ -37,11 +37,33 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 """The base of all errors in a command line: click's own class, or that of typer's copy of click."""
 
 
+def _without_type(parameters: list[Any]) -> list[Any]:
+    """The same parameters; a flag takes no value, so that its help shows no type."""
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = " "
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command whose arguments are shown as they are typed, and its flags without a type."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        declared = [one.metavar for one in self.params if one.param_type_name == "argument"]
+        return [self.options_metavar or "", *declared]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_type(super().get_params(ctx))
+
+
 class LazyCommands(TyperGroup):
     """Loads a command when it is called, or when a shell completes its options.
 
     Until then an empty command stands for it, with its name and its sentence.
     """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_type(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -60,7 +82,8 @@ def program(*, completion: bool = False) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_with_options(_about))
-    app.command("run", options_metavar=f"[OPTIONS] {USAGE}")(_with_options(_about_run))
+    usage = f"[OPTIONS] {USAGE}"
+    app.command("run", cls=Command, options_metavar=usage)(_with_options(_about_run))
     for name, sentence in COMMANDS.items():
         app.command(name, help=sentence)(_not_loaded)
     return app
@@ -91,6 +114,8 @@ def _sentence(error: Any) -> str:
 def _loaded(name: str) -> Any:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     import_module(f"recoverrun.cli.commands.{name}").register(app)
+    for command in app.registered_commands:
+        command.cls = Command
     return get_command(app)
 
 
@@ -122,7 +147,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     declared = typer.Option(
         *option.shown_names,
         help=option.help,
-        metavar=option.metavar or " ",  # not the "<bool>" of a flag, which takes no value
+        metavar=option.metavar or None,
         hidden=not option.panel,
         rich_help_panel=option.panel,
         show_default=option.shown_default or default not in (None, "", False),
@@ -138,7 +163,7 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 def _version_parameter() -> inspect.Parameter:
     declared = typer.Option(
-        "--version", callback=_version, is_eager=True, metavar=" ", help="Print the version."
+        "--version", callback=_version, is_eager=True, help="Print the version."
     )
     return inspect.Parameter(
         "version",

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def config(
     context: typer.Context,
-    action: Annotated[str, typer.Argument(help="show", metavar="show")] = "show",
+    action: Annotated[str, typer.Argument(help="show", metavar="[show]")] = "show",
     origin: Annotated[
         bool, typer.Option("--origin", help="Say where each value comes from.")
     ] = False,

@@ -154,22 +154,26 @@ def register(app: typer.Typer) -> None:
 def demo(
     *,
     script_args: Annotated[
-        list[str] | None, typer.Argument(help="Arguments for the script.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[ARGS]...", help="Arguments for the script.", show_default=False),
     ] = None,
     kill: Annotated[
         list[str] | None,
         typer.Option(
             "--kill",
+            metavar="SCHEDULE",
             help=KILL_HELP,
             show_default="last rank, in the reduce of step 12",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=3, help="Steps of the training.")] = 40,
-    replicas: Annotated[int, typer.Option(min=2, help="Copies of the model.")] = 2,
-    shards: Annotated[int, typer.Option(min=1, help="Ranks of each copy.")] = 2,
+    steps: Annotated[int, typer.Option(metavar="N", min=3, help="Steps of the training.")] = 40,
+    replicas: Annotated[int, typer.Option(metavar="N", min=2, help="Copies of the model.")] = 2,
+    shards: Annotated[int, typer.Option(metavar="N", min=1, help="Ranks of each copy.")] = 2,
     script: Annotated[
         Path | None,
-        typer.Option(help="Train this script instead of the template.", show_default=False),
+        typer.Option(
+            metavar="SCRIPT", help="Train this script instead of the template.", show_default=False
+        ),
     ] = None,
     returns: Annotated[
         bool, typer.Option("--return/--no-return", help="Let lost replicas come back.")
@@ -179,7 +183,11 @@ def demo(
     ] = False,
     directory: Annotated[
         Path | None,
-        typer.Option(help="Where both runs leave their journals.", show_default="runs/demo-TIME"),
+        typer.Option(
+            metavar="DIR",
+            help="Where both runs leave their journals.",
+            show_default="runs/demo-TIME",
+        ),
     ] = None,
 ) -> None:
     """Train a small GPT without and with a killed replica that comes back; compare the two runs.

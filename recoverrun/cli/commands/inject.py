@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -55,6 +55,10 @@ def register(app: typer.Typer) -> None:
     app.command("inject", context_settings=CONTEXT)(inject)
 
 
+def _count(words: str) -> Any:
+    return typer.Option(metavar="N", min=0, help=words)
+
+
 def inject(
     command: Annotated[
         list[str],
@@ -67,27 +71,27 @@ def inject(
     *,
     kill: Annotated[
         list[str] | None,
-        typer.Option("--kill", help=KILL_HELP, show_default=False),
+        typer.Option("--kill", metavar="SCHEDULE", help=KILL_HELP, show_default=False),
     ] = None,
     pace: Annotated[
         float,
         typer.Option(
-            min=0, max=900, help="Seconds that a step takes at least while a replica is away."
+            metavar="SECONDS",
+            min=0,
+            max=900,
+            help="Seconds that a step takes at least while a replica is away.",
         ),
     ] = 0.0,
-    random: Annotated[int, typer.Option(min=0, help="This many kills at random.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Makes --random repeatable.")] = 0,
-    steps: Annotated[
-        int, typer.Option(min=0, help="Steps that the script makes; --random needs it.")
-    ] = 0,
-    ranks: Annotated[
-        int, typer.Option(min=0, help="Size of the world; else taken from --nproc-per-node.")
-    ] = 0,
+    random: Annotated[int, _count("This many kills at random.")] = 0,
+    seed: Annotated[int, _count("Makes --random repeatable.")] = 0,
+    steps: Annotated[int, _count("Steps that the script makes; --random needs it.")] = 0,
+    ranks: Annotated[int, _count("Size of the world; else taken from --nproc-per-node.")] = 0,
     directory: Annotated[
         Path | None,
         typer.Option(
             "--run-dir",
             "--directory",
+            metavar="DIR",
             help="Where the run leaves its journal.",
             show_default="runs/inject/TIME",
         ),

@@ -19,7 +19,7 @@ def keygen(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE",
+            metavar="[FILE]",
             help="File for the key; by default ~/.config/recoverrun/key, where jobs look.",
         ),
     ] = None,

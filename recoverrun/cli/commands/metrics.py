@@ -22,7 +22,9 @@ def metrics(
     run: Annotated[
         str,
         typer.Argument(
-            help="Run directory, name below ./runs, or latest.", autocompletion=run_names
+            metavar="[RUN]",
+            help="Run directory, name below ./runs, or latest.",
+            autocompletion=run_names,
         ),
     ] = "latest",
     once: Annotated[

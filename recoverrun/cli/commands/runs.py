@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def runs(
     *,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the runs are.")] = Path(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the runs are.")] = Path(
         RUNS
     ),
     prune: Annotated[

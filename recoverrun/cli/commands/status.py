@@ -63,6 +63,7 @@ def status(
     run: Annotated[
         str,
         typer.Argument(
+            metavar="[RUN]",
             help="Run directory, name or job number below ./runs, or latest.",
             autocompletion=run_names,
         ),

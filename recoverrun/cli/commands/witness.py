@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def witness(
     place: Annotated[
         str,
-        typer.Argument(metavar="HOST:PORT", help="Where to listen; HOST * is every address."),
+        typer.Argument(metavar="[HOST:PORT]", help="Where to listen; HOST * is every address."),
     ] = f"*:{option_values.WITNESS_PORT}",
     key_file: Annotated[
         str, typer.Option(metavar="FILE", help="Key of the jobs; none: no key.")

@@ -1,14 +1,17 @@
 """The help screen: what it loads, and what it says of commands that it has not loaded."""
 
 import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 
 import pytest
 import typer
 
 from recoverrun.cli.command_table import COMMANDS
+from recoverrun.cli.help import carried_out
 
 LOADED = """
 import sys
@@ -71,3 +74,44 @@ def test_the_list_says_of_a_command_what_the_command_says_of_itself(name: str) -
     assert command.name == name
     said = inspect.cleandoc(command.callback.__doc__ or "") if command.callback else ""
     assert " ".join(said.split("\n\n")[0].split()) == COMMANDS[name]
+
+
+@pytest.fixture(name="screen")
+def _screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], str]:
+    """The help screen of a command."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def screen(command: str) -> str:
+        assert carried_out([*command.split(), "--help"]) == 0
+        return capsys.readouterr().out.strip()
+
+    return screen
+
+
+@pytest.mark.parametrize("name", ["", "run", *COMMANDS])
+def test_an_option_shows_the_value_that_is_typed_and_a_flag_none(
+    name: str, screen: Callable[[str], str]
+) -> None:
+    options = [line for line in screen(name).splitlines() if line.lstrip("│* ").startswith("-")]
+
+    assert any("--help" in line for line in options)
+    assert not [line for line in options if re.search("<[a-z]", line)]
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("status", "[OPTIONS] [RUN]"),
+        ("postmortem", "[OPTIONS] [RUN]..."),
+        ("inject", "[OPTIONS] [RECOVERRUN OPTIONS] SCRIPT [ARGS]..."),
+        ("run", "[OPTIONS] SCRIPT [ARGS]..."),
+    ],
+)
+def test_the_usage_of_a_command_has_its_arguments_once_in_brackets(
+    name: str, usage: str, screen: Callable[[str], str]
+) -> None:
+    first = screen(name).splitlines()[0]
+
+    assert " ".join(first.split()) == f"Usage: recoverrun {name} {usage}"
