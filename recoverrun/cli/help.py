@@ -49,7 +49,7 @@ class Command(TyperCommand):
     """A command whose arguments are shown as they are typed, and its flags without a type."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        declared = [one.metavar for one in self.params if one.param_type_name == "argument"]
+        declared = [str(one.metavar) for one in self.params if one.param_type_name == "argument"]
         return [self.options_metavar or "", *declared]
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """Nodes that cannot take part in a job: what they are told, and what those who wait are told."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from rendezvous.protocol.formation_messages import Join
 
@@ -33,16 +34,35 @@ def misfit(join: Join, others: Iterable[Join], *, version: str) -> str:
     return ""
 
 
+MISTYPED = 0.8
+"""The least likeness of two names of scripts of which one is a slip of the pen for the other."""
+
+NAME_MOST = 255
+"""Characters of names that are compared: longer ones would take long, and anybody may knock."""
+
+
 def belongs(join: Join, other: Join) -> bool:
     """True if both were started to do the same: one that is refused is no stranger."""
-    own = join.role, join.script, join.arguments
-    return own == (other.role, other.script, other.arguments)
+    own = join.role, join.arguments
+    return own == (other.role, other.arguments) and _same_script(join, other)
+
+
+def _same_script(join: Join, other: Join) -> bool:
+    """True if both name it. A node that has no such file is taken to have mistyped its name, if
+    that is nearly the other's and all else is the same.
+    """
+    if join.script == other.script:
+        return True
+    hindered = bool(join.hindrance or other.hindrance) and join.arguments == other.arguments
+    if not hindered or max(len(join.script), len(other.script)) > NAME_MOST:
+        return False
+    return bool(get_close_matches(join.script, [other.script], n=1, cutoff=MISTYPED))
 
 
 def strangeness(join: Join, others: Iterable[Join], *, run_id: str) -> str:
     """The reason why this launcher is of another job than `run_id`, or ""."""
     for other in others:
-        if join.role == other.role and join.script != other.script:
+        if join.role == other.role and not _same_script(join, other):
             jobs = f"run {run_id!r} is {other.script} on {whereabouts(other)}"
             return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"
     return ""

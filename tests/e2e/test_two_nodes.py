@@ -199,6 +199,42 @@ def test_all_who_wait_are_told_of_a_node_that_has_no_script(
         one.expect("cannot take part: there is no script 'elsewhere/train.py' in")
 
 
+def test_nobody_waits_for_a_node_on_which_the_name_of_the_script_is_mistyped(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    node, script = two_nodes(free_port()), tmp_path / "train.py"
+    script.touch()
+    waiting = launcher(*node(0), str(script))
+    lacking = launcher(*node(1), f"{tmp_path}/trian.py")
+
+    assert (lacking.finish(), waiting.finish()) == (2, 2)
+    waiting.expect("cannot take part: there is no script '.*trian.py'")
+
+
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_a_node_without_the_script_waits_for_others_as_long_as_they_would_wait_for_it(
+    launcher: Launcher, tmp_path: Path, lacks: int
+) -> None:
+    node, script = two_nodes(free_port()), tmp_path / "train.py"
+    script.touch()
+    lacking = launcher(*node(lacks), "elsewhere/train.py")
+    lacking.expect("waits for the others to tell them, 600 s at most: there is no script")
+
+    waiting = launcher(*node(1 - lacks), str(script))
+
+    assert (lacking.finish(), waiting.finish()) == (2, 2)
+    waiting.expect("cannot take part: there is no script 'elsewhere/train.py' in")
+
+
+def test_a_node_without_the_script_leaves_on_a_signal(launcher: Launcher) -> None:
+    lacking = launcher(*two_nodes(free_port())(0), "elsewhere/train.py")
+    lacking.expect("waits for the others to tell them, 600 s at most")
+
+    lacking.send(signal.SIGINT)
+
+    assert lacking.finish() == 130
+
+
 def test_nobody_waits_for_a_node_that_has_no_run_directory(
     launcher: Launcher, tmp_path: Path
 ) -> None:

@@ -67,7 +67,7 @@ def _accompanied(
 ) -> int | LeftOut:
     """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
     open_standard_streams()
-    with _setting_up(config, left_out):
+    with _setting_up(config, left_out, signals):
         find_script(config)  # Before anything is started.
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
         return _take_part(config, signals, lambda run_dir: None, left_out)
@@ -94,13 +94,13 @@ def _take_part(
     warnings = allow_connections(config.nproc, config.nnodes)
     config = replace(config, notes=(*config.notes, *warnings))
     keyring = find_key(config, os.environ)
-    with _setting_up(config, left_out):
+    with _setting_up(config, left_out, signals):
         stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
         folder = RunFolder(config.run_dir, config.name, stamp, made, config.meeting)
         private = make_private_dir(config.nproc)
     speaker = Speaker(sys.stderr)
     try:
-        with _setting_up(config, left_out):
+        with _setting_up(config, left_out, signals):
             agent = Agent(
                 config=config,
                 node=_node_name(),
@@ -144,7 +144,7 @@ def _take_part(
 
 
 @contextmanager
-def _setting_up(config: RunConfig, left_out: str) -> Iterator[None]:
+def _setting_up(config: RunConfig, left_out: str, signals: SignalInbox) -> Iterator[None]:
     """Tell the other nodes of an error before there is a job, as they wait for this one. A limit of
     the system is an error for the user, too.
     """
@@ -153,7 +153,7 @@ def _setting_up(config: RunConfig, left_out: str) -> Iterator[None]:
             yield
     except RecoverrunError as error:
         if not left_out:
-            _tell_others(config, error)
+            _tell_others(config, error, signals)
         raise
 
 
@@ -167,12 +167,15 @@ def _within_limits() -> Iterator[None]:
         raise RecoverrunError(sentence, ExitCode.USAGE) from error
 
 
-def _tell_others(config: RunConfig, error: RecoverrunError) -> None:
+def _tell_others(config: RunConfig, error: RecoverrunError, signals: SignalInbox) -> None:
     from recoverrun.launcher.network.absence import tell_absence  # Not at the top, as below.
 
     with suppress(RecoverrunError), closing(Speaker(sys.stderr)) as speaker:
         keyring = find_key(config, os.environ)  # Without it nobody would listen.
-        tell_absence(config, keyring, error, node=_node_name(), say=speaker.say)
+        tell_absence(
+            config, keyring, error, node=_node_name(), say=speaker.say,
+            watched=os.isatty(2), leaves=lambda: signals.stopper() is not None,
+        )  # fmt: skip
 
 
 def _node_name() -> str:

@@ -2,8 +2,9 @@
 
 It says so at the endpoint, in place of asking there for a place. Where it is the one that others
 come to, it tells each of them as it comes, and leaves once all have been told. Either takes a
-moment if all launchers were started together; those that come later wait for a node that is not
-there, as always.
+moment if all launchers were started together. Others may come later, as machines of a scheduler
+do: it stays for as long as they would wait for it. A user at a terminal has read the error and
+need not be kept: the prompt is back soon.
 """
 
 import time
@@ -22,15 +23,15 @@ from rendezvous.membership.agreement import belongs, whereabouts
 from rendezvous.protocol.formation_messages import Join, Refusal
 from rendezvous.transport.station import Station
 
-TELL_S = 10.0
-"""The time for which others are waited for, that they may be told."""
+AT_TERMINAL_S = 10.0
+"""The time for which others are waited for at most where a user waits for the prompt."""
 
 SAY_AFTER_S = 1.0
 """After that the user is told what is waited for."""
 
 TELLING = (
     "recoverrun: this node cannot take part, and waits for the others to tell them, "
-    f"{TELL_S:.0f} s at most"
+    "{:.0f} s at most: {}"
 )
 
 AGAIN_S = 0.5
@@ -44,8 +45,12 @@ def tell_absence(
     *,
     node: str,
     say: Callable[[str], None],
+    watched: bool,
+    leaves: Callable[[], bool],
 ) -> None:
-    """Tell the other launchers why `node` does not come; `say` prints a line for the user."""
+    """Tell the other launchers why `node` does not come; `say` prints a line for the user, who is
+    at a terminal if `watched`, and `leaves` by a signal.
+    """
     if config.endpoint is None:
         return
     with closing(Station(keyring.key)) as station:
@@ -54,16 +59,20 @@ def tell_absence(
             agreement="", listen=0,
         )  # fmt: skip
         join = replace(join, hindrance=str(error))
-        absence = _Absence(config, station, join, error.exit_code)
+        limit_s = min(config.join_timeout_s, AT_TERMINAL_S if watched else config.join_timeout_s)
+        absence = _Absence(config, station, join, error.exit_code, limit_s=limit_s)
         with suppress(RecoverrunError):  # Who cannot reach anybody has an error to end with.
-            absence.tell(say)
+            absence.tell(say, leaves)
 
 
 class _Absence:
     """The word of one launcher, and who has been told."""
 
-    def __init__(self, config: RunConfig, station: Station, join: Join, exit_code: int) -> None:
+    def __init__(
+        self, config: RunConfig, station: Station, join: Join, exit_code: int, *, limit_s: float
+    ) -> None:
         self._others = config.nnodes - 1
+        self._limit_s = limit_s
         self._station = station
         self._join = join
         reason = f"{whereabouts(join)} cannot take part: {join.hindrance}"
@@ -72,15 +81,16 @@ class _Absence:
         self._told: set[str] = set()
         self._answered = False
 
-    def tell(self, say: Callable[[str], None]) -> None:
+    def tell(self, say: Callable[[str], None], leaves: Callable[[], bool]) -> None:
         """Raises RecoverrunError if nobody can be told."""
         began = time.monotonic()
         self._connections.open(began)
         said = False
-        while not self._over and (now := time.monotonic()) < began + TELL_S:
+        until = began + self._limit_s
+        while not (self._over or leaves()) and (now := time.monotonic()) < until:
             if not said and now >= began + SAY_AFTER_S:
                 said = True
-                say(TELLING)
+                say(TELLING.format(self._limit_s, self._join.hindrance))
             self._connections.tell_endpoint(self._join)
             ready = self._station.wait(AGAIN_S)
             for word in self._connections.read(ready, now):

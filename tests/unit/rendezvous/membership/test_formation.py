@@ -21,7 +21,7 @@ from rendezvous.membership.formation import (
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 
 
-def _formation(nnodes: int = 2) -> Formation:
+def _formation(nnodes: int = 2, *, allow_mixed: bool = False) -> Formation:
     return Formation(
         nnodes=nnodes,
         run_id="job",
@@ -30,6 +30,7 @@ def _formation(nnodes: int = 2) -> Formation:
         timeout_s=600.0,
         begun_at=0.0,
         folder="train/1-1",
+        allow_mixed=allow_mixed,
     )
 
 
@@ -237,6 +238,41 @@ def test_a_stranger_that_cannot_come_ends_nothing(joined: Joined) -> None:
     assert set(_refusals(formation.step(joined, 1.0))) == {"b"}
 
     assert _starts(formation.step(_join("c", 1), 2.0))
+
+
+def _of(script: str, joined: Joined, **fields: object) -> Joined:
+    return Joined(replace(joined.join, script=script, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("allow_mixed", [False, True])
+def test_nobody_waits_for_a_node_on_which_the_name_of_the_script_is_mistyped(
+    allow_mixed: bool,
+) -> None:
+    formation = _formation(allow_mixed=allow_mixed)
+    formation.step(_of("train.py", _join("a", 0)), 0.0)
+
+    effects = formation.step(_of("trian.py", _hindered("b")), 1.0)
+
+    assert effects[-1] == Abandoned("host-b cannot take part: there is no script 't.py'", 2)
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        _of("evaluate.py", _hindered("b")),
+        _of("trian.py", _hindered("b"), arguments="other"),
+        _of("trian.py", _hindered("b"), role="reader"),
+        _of("trian.py", _join("b", 1)),
+        _of("train.py" + "y" * 100_000, _hindered("b")),
+    ],
+)
+def test_another_script_is_mistyped_only_if_all_else_is_the_same(joined: Joined) -> None:
+    formation = _formation()
+    formation.step(_of("train.py", _join("a", 0)), 0.0)
+
+    assert set(_refusals(formation.step(joined, 1.0))) == {"b"}
+
+    assert _starts(formation.step(_of("train.py", _join("c", 1)), 2.0))
 
 
 def test_a_node_that_the_job_can_do_without_ends_nothing() -> None:
