@@ -15,6 +15,15 @@ import pytest
 def test_number(n): pass
 """
 
+ENDED = """
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def fixture():
+    yield
+    print("the fixture has ended")
+"""
+
 MARKED = """
 import pytest
 
@@ -118,7 +127,7 @@ def test_against_time_the_sample_comes_first_and_then_a_few_of_each_file_in_turn
     ]
 
 
-def test_out_of_time_what_has_not_begun_is_skipped_and_counted(
+def test_out_of_time_what_has_not_begun_is_left_out_and_counted(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.file("e2e/test_slow", NUMBERS.format(count=5))
@@ -128,8 +137,20 @@ def test_out_of_time_what_has_not_begun_is_skipped_and_counted(
 
     result = project.run("--within=3")
 
-    result.assert_outcomes(passed=2, skipped=3)
-    result.stdout.fnmatch_lines([f"SKIPPED [[]3[]] *: {tiers.OUT_OF_TIME}"])
+    result.assert_outcomes(passed=2, deselected=3)
+    result.stdout.fnmatch_lines([f"3 tests left out: {tiers.OUT_OF_TIME}"])
+
+
+def test_what_was_begun_in_time_is_ended_also_where_tests_after_it_are_left_out(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.file("e2e/test_slow", ENDED + NUMBERS.format(count=3))
+    monkeypatch.setattr(tiers, "monotonic", itertools.count().__next__)
+
+    result = project.run("--within=2", "-s")
+
+    result.assert_outcomes(passed=1, deselected=2)
+    result.stdout.fnmatch_lines(["*the fixture has ended*"])
 
 
 def test_half_of_the_time_is_for_tests_however_long_it_took_to_find_them(
@@ -139,4 +160,4 @@ def test_half_of_the_time_is_for_tests_however_long_it_took_to_find_them(
     looks = itertools.chain([0], itertools.count(100))
     monkeypatch.setattr(tiers, "monotonic", looks.__next__)
 
-    project.run("--within=4").assert_outcomes(passed=2, skipped=3)
+    project.run("--within=4").assert_outcomes(passed=2, deselected=3)
