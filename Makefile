@@ -18,7 +18,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format readme sim sim-soak chaos kills hangs fuzz bench matrix torture exact compat hunt dist clean
+.PHONY: help demo test test-all check check-code check-units format readme sim sim-soak chaos kills hangs fuzz bench matrix torture exact compat hunt dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -41,10 +41,15 @@ test-all: $(INSTALLED)  ## every test, and a sample of the matrix: an hour
 	$(PYTEST) --all
 
 check: $(INSTALLED)  ## what a commit must pass: format, lint, types, house rules, unit tests; a minute
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-code check-units
+
+check-code: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) --quiet tests/test_tidy.py tests/test_structure.py tests/scenarios
+
+check-units: $(INSTALLED)
 	$(PYTEST) --quiet --within 30 tests/unit
 
 format: $(INSTALLED)  ## let ruff lay out the code
