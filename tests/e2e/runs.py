@@ -20,13 +20,14 @@ import torch
 
 from rendezvous.journal.step_lines import full_lines
 from rendezvous.protocol.progress_page import page_beside, read_page
+from tests.e2e.fair_time import FairTime
 from tests.e2e.jobs import Job
 from tests.warm.launchers import LAUNCHERS, new_process
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests/e2e/scripts"
 BOUND_S = 90.0
-"""A run takes seconds; one that is not over by then hangs."""
+"""A run takes seconds; one that has had so many and is not over hangs."""
 
 TICK_S = 0.005
 SHOW_STACKS = signal.SIGRTMIN + 7  # scripts/stacks/sitecustomize.py listens to it
@@ -73,7 +74,7 @@ class Run:
             warm = self.program == Run.program and not within
             start = LAUNCHERS.start if warm else new_process
             self._process = start(self.command, cwd=folder, env=self._environment(), stdout=output)
-        self._until = time.monotonic() + bound_s
+        self._time = FairTime(self._process.pid)
 
     def _environment(self) -> dict[str, str]:
         inherited = {n: v for n, v in os.environ.items() if not n.startswith("RECOVERRUN_")}
@@ -134,21 +135,21 @@ class Run:
                     if fits(record):
                         return record
             assert not over, f"the run ended without {event}{self.story()}"
-            if time.monotonic() > self._until:
+            if self._late():
                 self._give_up(f"no {event} within {self.bound_s:.0f} s")
 
     def await_output(self, text: str, times: int) -> None:
         """Wait until somebody has printed `text` that often."""
         while self.output().count(text) < times:
             assert not self._over(), f"the run ended without {text!r}{self.story()}"
-            if time.monotonic() > self._until:
+            if self._late():
                 self._give_up(f"no {text!r} within {self.bound_s:.0f} s")
 
     def await_file(self, path: Path) -> None:
         """Wait until the script has written it, whole."""
         while not (path.exists() and path.read_bytes()):
             assert not self._over(), f"the run ended without {path.name}{self.story()}"
-            if time.monotonic() > self._until:
+            if self._late():
                 self._give_up(f"no {path.name} within {self.bound_s:.0f} s")
 
     def await_wait(self, pid: int, step: int) -> None:
@@ -158,24 +159,28 @@ class Run:
         page = page_beside(context.partition(b"=")[2].decode())
         while (place := read_page(page)) is None or place.wait is None or place.step < step:
             assert not self._over(), f"the run ended before {pid} waited{self.story()}"
-            if time.monotonic() > self._until:
+            if self._late():
                 self._give_up(f"{pid} did not wait within {self.bound_s:.0f} s")
 
     def expire(self) -> None:
         """From now on this run counts as one that hangs."""
-        self._until = time.monotonic()
+        self.bound_s = -1.0
+
+    def _late(self) -> bool:
+        """True if it has had its time, and so hangs."""
+        return self._time.seconds() > self.bound_s
 
     def finish(self) -> int:
         """Wait for the end; the exit code."""
         while not self._over():
-            if time.monotonic() > self._until:
+            if self._late():
                 self._give_up(f"still running, with a bound of {self.bound_s:.0f} s")
         return self._process.wait()
 
     def tick(self) -> None:
         """Let a few milliseconds pass. Fails once the run has had its time."""
         self._over()
-        if time.monotonic() > self._until:
+        if self._late():
             self._give_up(f"not over within {self.bound_s:.0f} s")
 
     def _over(self) -> bool:
