@@ -259,7 +259,7 @@ def _judge(
         node=root.node,
         pid=root.pid,
         cause=cause_class(root),
-        what=describe(root),
+        what=describe(root, injects=bool(facts.inject)),
         ts=root.ts,
         victims=_victims(root, facts, {*same, *others, *tied}),
         cascades=sum(1 for death in faults if death is not root and is_cascade(death)),

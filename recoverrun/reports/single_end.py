@@ -48,8 +48,8 @@ def cause_class(death: Death) -> str:
     return signal_name(death.signal).lower() if death.kind == "signal" else death.kind
 
 
-def describe(death: Death) -> str:
-    """One sentence without a full stop: who ended how."""
+def describe(death: Death, *, injects: bool) -> str:
+    """One sentence without a full stop: who ended how; `injects`: the run sends SIGKILL itself."""
     who = f"rank {death.rank}"
     match death.kind:
         case "node-lost":
@@ -61,7 +61,9 @@ def describe(death: Death) -> str:
             name = signal_name(death.signal)
             return f"{who} was killed by {name}: the kernel had no memory left for it"
         case "signal":
-            return f"{who} was killed by {signal_name(death.signal)}, which recoverrun did not send"
+            ours = injects and death.signal == signals.SIGKILL
+            whose = "" if ours else ", which recoverrun did not send"
+            return f"{who} was killed by {signal_name(death.signal)}{whose}"
         case "exception":
             return f"{who} raised {sanitize(death.error)}"
         case "exit" if is_away(death):

@@ -36,6 +36,23 @@ def test_the_rank_that_we_killed_is_a_victim_never_a_cause(tmp_path: Path) -> No
     assert "r3@step:12:backward" in root.why_first
 
 
+@pytest.mark.parametrize(
+    ("inject", "said"),
+    [
+        ("", "rank 3 was killed by SIGKILL, which recoverrun did not send"),
+        ("r3@step:12:backward", "rank 3 was killed by SIGKILL"),
+    ],
+)
+def test_a_run_that_injects_faults_does_not_say_that_it_sends_no_signal(
+    tmp_path: Path, inject: str, said: str
+) -> None:
+    story = Story(tmp_path)
+    story.start(inject=inject)
+    story.exit(3, signal=9)
+
+    assert _root(story.close()).what == said
+
+
 def test_the_kill_ledger_counts_even_where_the_exit_record_does_not_say_ours(
     tmp_path: Path,
 ) -> None:
