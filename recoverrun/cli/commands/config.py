@@ -25,9 +25,10 @@ def config(
     ] = False,
 ) -> None:
     """Show the options that a run in this directory would have."""
-    if action != "show":
+    options = [action, *context.args] if action.startswith("-") else context.args
+    if action != "show" and options is context.args:
         raise RecoverrunError(f"config knows only show, not {action!r}", ExitCode.USAGE)
-    for line in shown(context.args, dict(os.environ), origin=origin):
+    for line in shown(options, dict(os.environ), origin=origin):
         typer.echo(line)
 
 
@@ -41,7 +42,7 @@ def shown(arguments: list[str], environ: dict[str, str], *, origin: bool) -> lis
             continue
         value = getattr(settings.options, option.field)
         text = sanitize(str("" if value is None else value))
-        line = f"{option.field.replace('_', '-')} = {text}".rstrip()
+        line = f"{option.names[0].removeprefix('--')} = {text}".rstrip()
         changed = value != DEFAULTS[option.field] or option.field in settings.origins
         source = settings.origins.get(option.field, "default") if changed else "default"
         lines.append(f"{line:<40}  {source}" if origin else line)

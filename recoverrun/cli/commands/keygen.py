@@ -29,8 +29,8 @@ def keygen(
     if path is None:
         raise RecoverrunError("there is no home directory: name a FILE", ExitCode.USAGE)
     make_key(path)
-    where = "found by itself" if file is None else f"use it with --key-file {path}"
-    typer.echo(f"{path} on every node: {where}")
+    how = "jobs find it there" if file is None else f"give it to jobs with --key-file {path}"
+    typer.echo(f"wrote {path}: copy it to the same place on every node; {how}")
 
 
 def make_key(path: Path) -> None:

@@ -22,3 +22,11 @@ def test_the_options_are_shown_without_a_word() -> None:
 
 def test_options_of_the_run_are_among_them() -> None:
     assert "nnodes = 2\n" in _printed("show", "--nnodes", "2")
+    assert "nnodes = 2\n" in _printed("--nnodes", "2")
+
+
+def test_an_option_has_the_name_under_which_help_shows_it() -> None:
+    printed = _printed("--coord", "etcd://head:2379", "--on-silence=continue")
+
+    assert "\netcd = etcd://head:2379\n" in printed
+    assert "\non-partition = continue\n" in printed
