@@ -1,6 +1,7 @@
 """A run with `--on-event` and `--metrics-port` tells of itself, and leaves nothing behind."""
 
 import json
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -33,6 +34,24 @@ def test_a_run_tells_of_a_loss_and_its_end_once_and_its_numbers(
     assert [one["record"]["class"] for one in told] == ["loss", "end"]
     assert told[0]["record"]["root_rank"] == 2
     assert told[1]["text"].endswith("ended well")
+
+
+@pytest.mark.rest
+def test_a_companion_that_stands_still_is_ended_and_told_of(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    job = launcher.fake("*:hello hang", options=(f"--on-event=end=touch {tmp_path}/told",))
+    job.expect("rank 0: hangs")
+    (companion,) = [
+        one for one in psutil.Process(job.pid).children() if "recoverrun.companion" in one.cmdline()
+    ]
+    companion.suspend()
+
+    job.send(signal.SIGTERM)
+
+    assert job.finish() == 143
+    job.expect("did not come to its end within 10 s, and was ended: the last events may not have")
+    assert not companion.is_running() and not (tmp_path / "told").exists()
 
 
 @pytest.mark.rest

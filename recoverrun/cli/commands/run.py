@@ -80,7 +80,9 @@ def _accompanied(
     try:
         return _take_part(config, signals, companion.begin, left_out)
     finally:
-        companion.close()
+        if untold := companion.close():
+            with closing(Speaker(sys.stderr)) as speaker:
+                speaker.say(untold)
 
 
 def _take_part(

@@ -13,6 +13,14 @@ from pathlib import Path
 CLOSE_S = 10.0
 """How long the end of a launcher waits for the last events to go out."""
 
+REAP_S = 5.0
+"""How long it waits for the end of a process that has got SIGKILL: a disk may hold that up."""
+
+UNTOLD = (
+    "! the process that tells others of the run did not come to its end within {:.0f} s, and was "
+    "ended: the last events may not have been passed on"
+)
+
 
 class CompanionProcess:
     """Runs beside this launcher, from before the job is formed until it is over."""
@@ -38,14 +46,21 @@ class CompanionProcess:
             self._process.stdin.write(word + b"\0")
             self._process.stdin.flush()
 
-    def close(self) -> None:
-        """Let it finish, for CLOSE_S at most."""
+    def close(self) -> str:
+        """Let it finish, for CLOSE_S at most; words for the user if it has not, or ""."""
         assert self._process.stdin is not None, "it was asked for"
         with suppress(OSError):
             self._process.stdin.close()
+        if self._ended(CLOSE_S):
+            return ""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._ended(REAP_S)
+        return UNTOLD.format(CLOSE_S)
+
+    def _ended(self, within_s: float) -> bool:
         try:
-            self._process.wait(CLOSE_S)
+            self._process.wait(within_s)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            return False
+        return True
