@@ -314,8 +314,10 @@ def verdict(found: Postmortem) -> str:
     kept += f", {found.began_again}" if found.began_again else ""
     match found.outcome:
         case "completed":
-            kept = kept or ("" if found.lacking else ", nothing was lost")
-            did = found.steps_words if found.proof.steps else "without a protected step"
+            unread = found.unreadable_places > 0
+            kept = kept or ("" if found.lacking or unread else ", nothing was lost")
+            none = "with no step that can be read" if unread else "without a protected step"
+            did = found.steps_words if found.proof.steps else none
             ended = f"completed {did}{kept}"
         case "failed" | "stopped":
             said = meaning(found.exit_code or 0)

@@ -78,6 +78,18 @@ def test_a_run_that_was_not_protected_is_not_told_as_one_of_no_steps(tmp_path: P
     assert words == "completed without a protected step, nothing was lost"
 
 
+def test_a_journal_whose_beginning_was_cut_off_does_not_say_that_nothing_was_lost(
+    tmp_path: Path,
+) -> None:
+    journal = journal_path(journals.clean(tmp_path), "gpu-01")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[len(lines) // 2 :]))
+
+    words = verdict(_found(tmp_path))
+
+    assert words == "completed with no step that can be read"
+
+
 @pytest.mark.parametrize(
     ("promise", "after"), [("rollback", ""), ("unprotected", ""), ("equal-count", " after 0 steps")]
 )
