@@ -56,6 +56,12 @@ TAKEN = tuple(
     case(f"A10-{way}", "taken.py", "r1@step:3:forward", ranks=3, contract="either")
     for way in ("own", "file", "queue")
 )
+# What was read ahead was made of the same rows again and again, and never ended.
+ENDS = (
+    Case(
+        name="A10-batches", script="in_batches.py", kills=("r1@step:3:forward",), contract="either"
+    ),
+)
 STREAMS = (
     case("B1-layers", "chance.py", "r1@step:3:forward", "r0@step:4:vote", ranks=3),
     case("B1-images", "chance.py", "r1@step:3:forward,r2@step:6:reduce", ranks=3),
@@ -284,6 +290,7 @@ CASES = (
     *BLOCKS,
     *PLACES,
     *TAKEN,
+    *ENDS,
     *STARTS,
     *STREAMS,
     *GONE_OVER,

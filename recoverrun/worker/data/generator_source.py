@@ -103,7 +103,7 @@ class GeneratorSource(RankAware):
 
     def send(self, value: Any) -> Any:
         rank = self._runtime.acting_rank
-        if rank is None:
+        if rank is None or self._runtime.reads_ahead:
             return self._next_own(value)
         if self._runtime.fresh:
             return self._fresh(rank, value)
@@ -152,9 +152,8 @@ class GeneratorSource(RankAware):
             raise
         finally:
             self._runtime.asking -= 1
-        draws = self._runtime.draws_since(mark)
+        draws = self._drawn_since(mark)
         after = read_streams() if before is not None else None
-        self._loads = self._loads or draws is None or not all(map(self._makes_anew, draws))
         self.draws = self.draws or before != after
         if before != after or value is not None:
             self.again = None  # it is resumed
@@ -166,6 +165,12 @@ class GeneratorSource(RankAware):
         self._runtime.fold(mark, Draw(self, self.count, item, taken))
         self.count += 1
         return item
+
+    def _drawn_since(self, mark: int) -> list[Draw] | None:
+        """The draws for an item; None if there were too many. All other sources load."""
+        draws = self._runtime.draws_since(mark)
+        self._loads = self._loads or draws is None or not all(map(self._makes_anew, draws))
+        return draws
 
     def _makes_anew(self, draw: Draw) -> bool:
         """True if a generator that is made anew with this one gave the draw, and nobody else has
@@ -238,11 +243,24 @@ class GeneratorSource(RankAware):
                 return item
         if not self._loads and value is None:
             with suppress(StopIteration):
-                return self._items.ahead(self.count)
+                return self._read_ahead()
         if taken is None:
             self._runtime.spoil(NO_MORE.format(self.name))
             return None
         return taken.item
+
+    def _read_ahead(self) -> Any:
+        """A copy of an item that the script is still to get. What generators below give for it is
+        the script's, too: given once, and at their end it is over.
+        """
+        runtime, mark = self._runtime, self._runtime.drawn_so_far
+        runtime.reads_ahead = True
+        try:
+            return self._items.ahead(self.count)
+        finally:
+            runtime.reads_ahead = False
+            self._drawn_since(mark)
+            runtime.fold(mark, None)
 
     def _served(self, rank: int, taken: GivenItem | None) -> Any:
         if taken is None:

@@ -69,6 +69,9 @@ class DataRuntime(Protocol):
 class GeneratorRuntime(DataRuntime, Protocol):
     """The further interface of a generator source."""
 
+    reads_ahead: bool
+    """True while a generator is run for an item that the script gets later."""
+
     @property
     def drawn_so_far(self) -> int:
         """The number of draws that normal work has made."""
@@ -76,8 +79,10 @@ class GeneratorRuntime(DataRuntime, Protocol):
     def draws_since(self, mark: int) -> list[Draw] | None:
         """The draws from number `mark` on, or None if there were too many to keep them."""
 
-    def fold(self, mark: int, draw: Draw) -> None:
-        """Replace the draws from number `mark` on by `draw`, for which they were made."""
+    def fold(self, mark: int, draw: Draw | None) -> None:
+        """Replace the draws from number `mark` on by `draw`, for which they were made; None: they
+        are in nothing that the script has yet.
+        """
 
     def trusts(self, name: str) -> bool:
         """True once a proof has resumed a generator of this function."""

@@ -100,7 +100,7 @@ class DataSources:
         runtime.adopt(WeakSource(made))
         return made
 
-    asking = 0
+    asking, reads_ahead = 0, False
 
     @property
     def acting_rank(self) -> int | None:
@@ -181,7 +181,7 @@ class DataSources:
     def draws_since(self, mark: int) -> list[Draw] | None:
         return self._runtime.draws.since(mark)
 
-    def fold(self, mark: int, draw: Draw) -> None:
+    def fold(self, mark: int, draw: Draw | None) -> None:
         self._runtime.draws.fold(mark, draw)
 
     def theirs(self, data: Any, begun: IterableSnapshot | None) -> dict[str, Any]:

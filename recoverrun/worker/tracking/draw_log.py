@@ -68,13 +68,14 @@ class DrawLog:
             return None
         return self.present[len(self.present) - count :]
 
-    def fold(self, mark: int, draw: Draw) -> None:
-        """The draws from number `mark` on are one item of another source."""
+    def fold(self, mark: int, draw: Draw | None) -> None:
+        """The draws from number `mark` on are one item of another source; None: of none so far."""
         since = self.since(mark)
         if since is not None:
             del self.present[len(self.present) - len(since) :]
             self.count = mark
-        self.note(draw)
+        if draw is not None:
+            self.note(draw)
 
     def pass_by(self, mark: int) -> None:
         """The draws from number `mark` on were for items that were passed. The script has none of

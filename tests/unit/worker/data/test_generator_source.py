@@ -48,6 +48,7 @@ class Play:
     layout: None = None
     looking_back: bool = False
     asking: int = 0
+    reads_ahead: bool = False
     draws: list[Draw] = field(default_factory=list)
     spoiled: str = ""
     tens: Tens = field(default_factory=Tens)
@@ -77,8 +78,8 @@ class Play:
     def draws_since(self, mark: int) -> list[Draw] | None:
         return self.draws[mark:] if len(self.draws) - mark <= 5 else None
 
-    def fold(self, mark: int, draw: Draw) -> None:
-        self.draws[mark:] = [draw]
+    def fold(self, mark: int, draw: Draw | None) -> None:
+        self.draws[mark:] = [] if draw is None else [draw]
 
     def spoil(self, reason: str) -> None:
         self.spoiled = reason

@@ -32,6 +32,17 @@ def test_a_whole_data_set_that_is_read_does_not_stay_in_memory() -> None:
     assert draws.since(0) is None
 
 
+def test_what_is_folded_into_nothing_is_no_draw() -> None:
+    draws = drawn(1, 2)
+    mark = draws.count
+    take(draws, 3, 4)
+
+    draws.fold(mark, None)
+
+    assert draws.count == mark
+    assert items(draws.present) == [1, 2]
+
+
 def test_what_is_folded_is_one_draw() -> None:
     draws = drawn(1, 2)
     mark = draws.count
