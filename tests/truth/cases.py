@@ -25,6 +25,8 @@ BLOCKS = (
     case("D2", "unequal_passes.py", "r1@step:3:forward", ranks=3, contract="told"),
     case("D3-inside", "modes.py", "r1@step:4:forward", contract="either"),
     case("D3-around", "modes.py", "r1@step:4:forward", contract="either"),
+    # What is done on the way out of a microbatch that is executed again is not the rank's.
+    case("D5", "leaving.py", "r1@step:4:forward", "r0@step:6:reduce"),
     *(case(f"D4-{when}", "late_hook.py") for when in ("forward", "backward", "between")),
 )
 PLACES = tuple(

@@ -32,6 +32,7 @@ from recoverrun.worker.replay import shared_cells, surroundings
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import Containment
 from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, held_weights
+from recoverrun.worker.replay.end_context import EndContext
 from recoverrun.worker.replay.executed import (
     CROWDED,
     STEERS,
@@ -103,7 +104,7 @@ class Executor:
         self._top: Top | None = None  # the iteration that is executed
         self._passed = 0  # its backwards that were passed over
         self._structure = Structure(())
-        self._reached = False
+        self._end = EndContext()
         self._shown = Evidence()  # of what is executed
 
     def serve(self, strategy: Strategy) -> None:
@@ -264,22 +265,21 @@ class Executor:
     ) -> Executed:
         region, shown = top.loop, Evidence()
         assert region.body_code, f"{region.id} was refused: {region.refusal}"
-        self._reached, self.answered, self._top, self._passed = False, False, top, 0
-        self.runtime.spoiled = ""
-        self._shown = shown
+        self.answered, self._top, self._passed = False, top, 0
+        self.runtime.spoiled, self._shown = "", shown
+        whole, unknown = not self.fresh and not self.only_inputs, self.executed.unknown
+        self._end.begins(whole, lambda now: self.captures.executed(now, microbatch, step, unknown))
         self._asked_to_reduce()
         self.passing.begins()
         with self._together():
             self._execute_code(top, names, item)
             if self.runtime.spoiled:
                 raise self.containment.failure()
-        if not self.fresh and not self.only_inputs:
+        if whole:
             require_count(self.runtime.acting_rank, microbatch.reduces, self._asked_to_reduce())
-        entered = frozenset(shown.entered)
-        if not self._reached or self.fresh or self.only_inputs:
-            return Executed(shown.mark, entered, shown.door, None, inputs=shown.latest)
-        after = self.captures.executed(names, microbatch, step, self.executed.unknown)
-        return Executed(shown.mark, entered, shown.door, after, self._shared().left(), shown.latest)
+        entered, after = frozenset(shown.entered), self._end.taken
+        buffers = () if after is None else self._shared().left()
+        return Executed(shown.mark, entered, shown.door, after, buffers, shown.latest)
 
     @property
     def _misled(self) -> bool:
@@ -294,13 +294,13 @@ class Executor:
     def _execute_code(self, top: Top, names: dict[str, Any], item: Any) -> None:
         region, rank = top.loop, self.runtime.acting_rank
         assert region.body_code is not None and rank is not None, "not refused, as somebody"
-        limit = limit_s(self.longest_s)
         try:
-            with self.containment.of(region.id, rank, limit):
+            with self.containment.of(region.id, rank, limit_s(self.longest_s)):
                 if region.item_code is not None:
                     names[ITEM_NAME] = item
                     exec(region.item_code, names)
                 with shared_cells.shared(top, names, self.runtime.own_modules) as local:
+                    self._end.local = local
                     exec(region.body_code, names, local)
         except Unwind:
             pass
@@ -313,7 +313,7 @@ class Executor:
             if self._misled and not isinstance(error, KeyboardInterrupt):
                 raise Misled(TALKS) from error
             self.containment.end_by(error, self.earlier.lacked)
-        if not self._reached and not self.runtime.spoiled:
+        if not self._end.reached and not self.runtime.spoiled:
             raise Misled(STEERS) if self._misled else NothingReached(region.id)
 
     @contextmanager
@@ -355,7 +355,7 @@ class Executor:
         for evidence in noted:
             evidence.enters(digest, streams)
         if self.only_inputs and self.runtime.acting_rank is not None:
-            self._reached = True
+            self._end.reached = True
             raise Unwind("door")
 
     def skips(self) -> bool:
@@ -396,5 +396,5 @@ class Executor:
 
     def backward_done(self) -> None:
         """There is nothing more to run."""
-        self._reached = True
+        self._end.reach()
         raise Unwind("backward")

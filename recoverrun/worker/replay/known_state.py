@@ -199,11 +199,8 @@ def ended_otherwise(
     """
     found = []
     for key, value in differing(truth, told).items():
-        had, first = told.values.get(key, ABSENT), began.values.get(key, ABSENT)
-        # An execution is left in its backward: what `finally` clauses put back is where it began.
-        if same(truth.values.get(key, ABSENT), first) or (
-            not isinstance(key, str) and same(had, first)
-        ):
+        had = told.values.get(key, ABSENT)
+        if same(truth.values.get(key, ABSENT), began.values.get(key, ABSENT)):
             continue
         if matters(key, value) and not (talked and _may_be_an_answer(had)):
             found.append(key)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from recoverrun.worker.context.slot_context import owners_of
 from recoverrun.worker.tracking.microbatches import Top
@@ -50,6 +50,11 @@ class SharedNames(MutableMapping[str, Any]):
         if name in self._cells:
             _put(self._cells[name], EMPTY)
 
+    def settled(self) -> dict[str, Any]:
+        """The variables, with what functions have put into the cells."""
+        self._names.update((name, self[name]) for name in self._cells if name in self)
+        return self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -74,7 +79,12 @@ def shared(
     try:
         yield local
     finally:
-        names.update((name, local[name]) for name in cells if name in local)
+        local.settled()
+
+
+def settled(local: MutableMapping[str, Any]) -> dict[str, Any]:
+    """The variables of a body that is executed, as they are now."""
+    return local if isinstance(local, dict) else cast(SharedNames, local).settled()
 
 
 @dataclass(frozen=True, slots=True)
