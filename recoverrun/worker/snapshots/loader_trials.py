@@ -26,8 +26,9 @@ from recoverrun.worker.arrival.generator_trials import FIRST_S, MORE, NOT_YET, W
 from recoverrun.worker.arrival.inner_iterators import same
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.source_places import loader_iterators
+from recoverrun.worker.data.begun_iterators import begun, order_anew
 from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.data.late_items import LateItems, begun, order_anew
+from recoverrun.worker.data.late_items import LateItems
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.data.source import Source

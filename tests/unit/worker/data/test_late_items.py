@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.arrival.source_places import told_opening
-from recoverrun.worker.data.late_items import Passing, begun, is_looked_at, taken
+from recoverrun.worker.data.begun_iterators import begun
+from recoverrun.worker.data.late_items import Passing, is_looked_at, taken
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import end_workers
