@@ -14,9 +14,8 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.arrival.iterator_places import SEQUENCES
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
-from recoverrun.worker.context.iterator_copy import BUILT_IN
+from recoverrun.worker.context.iterator_copy import BUILT_IN, SEQUENCES
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 

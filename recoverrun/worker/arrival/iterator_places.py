@@ -12,17 +12,12 @@ from dataclasses import dataclass, replace
 from types import GeneratorType
 from typing import Any
 
+from recoverrun.worker.context.iterator_copy import SEQUENCES
 from recoverrun.worker.context.object_members import contents, members, resolve
 from recoverrun.worker.context.slot_context import Path, owners_of
 from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-
-SEQUENCES = tuple(type(iter(kind())) for kind in (list, tuple, str, bytes)) + (
-    type(iter(range(0))),
-    type(iter(range(1 << 70))),
-)
-"""Iterators that know at which item of their sequence they are."""
 
 BETWEEN: tuple[type, ...] = (
     GeneratorType, GeneratorSource, enumerate, zip, map, filter, tuple, itertools.islice,

@@ -20,6 +20,12 @@ BUILT_IN = frozenset({"builtins", "itertools"})
 UNCOPIED = (types.GeneratorType, itertools.chain)
 """A chain keeps what is still to come in a tuple, where a copy would share it."""
 
+SEQUENCES = tuple(type(iter(kind())) for kind in (list, tuple, str, bytes)) + (
+    type(iter(range(0))),
+    type(iter(range(1 << 70))),
+)
+"""Iterators that know at which item of their sequence they are."""
+
 
 class Uncopyable:
     """Stands for the copy of an iterator that cannot be copied."""
