@@ -269,6 +269,8 @@ class Putting:
             return True
         if way == "made" and list(shape or ()) == ["own", *told[:2]]:
             return True  # what is in it is told, too
+        if way == "made" and library_objects.way(here.get(key)) == [way, told]:
+            return True  # others may hold it as well
         value = _found(way, told, self._first, self._tensors)
         if value is None:
             raise NotReachable(GONE.format(_written(key), NOTHING, _in_words((way, *told))))

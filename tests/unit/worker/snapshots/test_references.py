@@ -169,6 +169,18 @@ def test_of_a_library_another_object_of_one_kind_has_the_attributes_of_the_new_o
     assert torch.equal(second.loss(torch.ones(1), torch.zeros(1)), torch.tensor(0.5))
 
 
+def test_one_that_is_alike_by_then_stays_where_others_hold_it() -> None:
+    process, second = Process(), Process()
+    for one in (process, second):
+        one.script.paces = [one.script.shape, string.Formatter()]
+        one.script.shape = one.script.paces[1]
+    told, tensors = process.told(7)
+
+    second.put(told, tensors)
+
+    assert second.script.shape is second.script.paces[1]
+
+
 def test_an_object_of_a_library_that_cannot_be_made_is_told_after_all_else() -> None:
     process, later, again = Process(), Process(), Process()
     process.script.shape = threading.Lock()
