@@ -240,3 +240,16 @@ def epochs_of(make: Make, rank: int, play: Play | None, noise: bool = False) -> 
         torch.rand(3)  # between creation and the first item
         found.append((items, list(items), at))
     return found, loader
+
+
+def read_on(loader: "DataLoader[Any]", count: int, passes: int = 1) -> LoaderIterator:
+    """The iterator of the last pass, which has given so many items; training draws between them."""
+    for _ in range(passes - 1):
+        list(LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=Play(), number=0))
+    one = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=Play(), number=passes)
+    torch.rand(5)
+    for _ in range(count):
+        next(one)
+        random.random()
+        torch.rand(3)
+    return one

@@ -16,7 +16,7 @@ import dis
 import functools
 import gc
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, GeneratorType
 from typing import Any
@@ -30,6 +30,7 @@ from recoverrun.worker.arrival.inner_iterators import same
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.context.iterator_copy import BUILT_IN
 from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_members import is_defined_in
 from recoverrun.worker.context.values import is_numpy
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.generator_wrapper import same_kind
@@ -47,6 +48,9 @@ MOST_BYTES = 64 << 20
 
 TENSOR_BYTES, OBJECT_BYTES, INTEGER_BYTES = 4096, 64, 8
 """Counted of each, beside what it holds, for the time that it takes."""
+
+OF_LOOPS = "loop "
+"""The beginning of the names of what loops go over."""
 
 NUMBERS = frozenset({int, float, bool})
 
@@ -71,14 +75,18 @@ class Below:
 
     name: str
     found: list[Stateful]
-    loads: bool  # one of a loader is below, too
+    loaders: list[LoaderIterator]  # below, too
+
+    @property
+    def loads(self) -> bool:
+        return bool(self.loaders)
 
 
 def below(stack: Sequence[LoopFrame], there: Holdings, own: frozenset[str]) -> list[Below]:
     """Those of the loops of `stack`, and of what has a name in `there`, each in the order in which
     it is met, and named once.
     """
-    roots = [(f"loop {number}", one.items) for number, one in enumerate(stack)]
+    roots = [(f"{OF_LOOPS}{number}", one.items) for number, one in enumerate(stack)]
     roots += [(path, one) for path, one in (*there.iterators, *there.sources) if path]
     named = {id(one) for path, one in there.held if path}
     seen: set[int] = set()
@@ -94,7 +102,7 @@ def under(root: Any, own: frozenset[str]) -> Below:
 def _below(name: str, root: Any, own: frozenset[str], named: set[int], seen: set[int]) -> Below:
     found: list[Stateful] = []
     todo: list[tuple[Any, GeneratorSource | None]] = [(root, None)]
-    loads = False
+    loaders: list[LoaderIterator] = []
     while todo:
         one, source = todo.pop()
         if id(one) in seen or not hasattr(type(one), "__next__"):
@@ -102,7 +110,7 @@ def _below(name: str, root: Any, own: frozenset[str], named: set[int], seen: set
         seen.add(id(one))
         inner: Iterable[Any] = ()
         if isinstance(one, LoaderIterator):
-            loads = True
+            loaders.append(one)
         elif isinstance(one, GeneratorSource):
             todo.append((one.generator, one))
         elif isinstance(one, LoopIterator):
@@ -120,7 +128,7 @@ def _below(name: str, root: Any, own: frozenset[str], named: set[int], seen: set
             if named.isdisjoint((id(one), id(vars(one)))):
                 found.append(Stateful(one, source))
         todo += [(part, None) for part in reversed(list(inner))]
-    return Below(name, found, loads)
+    return Below(name, found, loaders)
 
 
 def is_own_iterator(one: Any, own: frozenset[str]) -> bool:
@@ -153,7 +161,7 @@ def put(
     for (at, variables, _, places), one in zip(states, found, strict=True):
         if at != _place(one.one):
             raise NotReachable(ELSEWHERE.format(one.name))
-        present = _variables(one.one)
+        present = variables_of(one.one)
         values = {name: unpack(packed, tensors, here=here) for name, packed in variables}
         iterators = inner_iterators.below(one.one)
         if len(iterators) != len(places):
@@ -176,8 +184,10 @@ def put(
 def _told(one: Any, packing: Packing) -> list[Any]:
     variables: list[list[Plain]] = []
     untold: list[str] = []
-    for name, value in sorted(_variables(one).items()):
-        if hasattr(type(value), "__next__"):
+    held = variables_of(one)
+    iterators = {id(value) for value in held.values() if hasattr(type(value), "__next__")}
+    for name, value in sorted(held.items()):
+        if id(value) in iterators or _repeats(value, iterators):
             continue
         try:
             _require_light(value, name)
@@ -196,6 +206,17 @@ def _told(one: Any, packing: Packing) -> list[Any]:
             packed = None
         places.append([left, at, packed])
     return [_place(one), variables, untold, places]
+
+
+def _repeats(value: Any, iterators: Collection[int]) -> bool:
+    """True of a list of one iterator alone that another variable holds, too: a batch sampler asks
+    it for all rows of a batch.
+    """
+    return (
+        type(value) in (list, tuple)
+        and len(set(map(id, value)) | {0}) == 2
+        and id(value[0]) in iterators
+    )
 
 
 def _require_light(value: Any, path: str) -> None:
@@ -239,7 +260,7 @@ def _frame(one: "GeneratorType[Any, Any, Any]") -> FrameType:
     return one.gi_frame
 
 
-def _variables(one: Any) -> dict[str, Any]:
+def variables_of(one: Any) -> dict[str, Any]:
     """Those that its own code may change."""
     if not isinstance(one, GeneratorType):
         return dict(vars(one))
@@ -247,6 +268,24 @@ def _variables(one: Any) -> dict[str, Any]:
     _let_go(one)
     return {
         name: value for name, value in values.items() if name in bound or type(value) in CONTAINERS
+    }
+
+
+def objects_of(one: Any, own: frozenset[str]) -> dict[str, Any]:
+    """Objects of the script's that it was given, or that its attributes hold, by name. They are no
+    variables that its code binds: what is in them is told by others.
+    """
+    if isinstance(one, GeneratorType):
+        values, bound = dict(_frame(one).f_locals), _bound(one.gi_code)
+        _let_go(one)
+    else:
+        values, bound = dict(vars(one)), frozenset()
+    return {
+        name: value
+        for name, value in sorted(values.items())
+        if name not in bound
+        and is_defined_in(type(value), own)
+        and not (hasattr(type(value), "__next__") or isinstance(value, torch.nn.Module))
     }
 
 
@@ -277,17 +316,22 @@ def items_of(
     numbers = {*also, *(one.name for one in drawn)}
     found = []
     for number, one in enumerate(stack):
-        if f"loop {number}" in numbers and (frame := find_frame(one.frame_id, start)):
+        if f"{OF_LOOPS}{number}" in numbers and (frame := find_frame(one.frame_id, start)):
             values = frame.f_locals
             names = sorted(one.loop.targets & values.keys())
             found += [(number, name, values[name]) for name in names]
     return found
 
 
-def untold_items(stack: Sequence[LoopFrame], start: FrameType, drawn: Sequence[Below]) -> list[str]:
+def untold_items(
+    stack: Sequence[LoopFrame],
+    start: FrameType,
+    drawn: Sequence[Below],
+    also: Iterable[str] = (),
+) -> list[str]:
     """The names of items that cannot be told."""
     packing, names = Packing([]), []
-    for _, name, value in items_of(stack, start, drawn):
+    for _, name, value in items_of(stack, start, drawn, also):
         try:
             packing.pack(value)
         except CannotTravel:

@@ -22,7 +22,7 @@ from recoverrun.worker.arrival.iterator_places import (
 )
 from recoverrun.worker.arrival.source_places import SourcePlace, loader_iterators
 from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.data.late_items import LateItems, Passing, kind_of, taken
+from recoverrun.worker.data.late_items import Found, LateItems, Passing, kind_of, taken
 from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, PASSING_S, LoaderIterator
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable
@@ -56,6 +56,18 @@ class SlotSources:
         self.inside: set[str] = set()  # names of generators of random numbers: see `_keep`
         self.remade = False  # items may draw: what they leave in their generators is put in place
         self.drew: list[Any] = []  # iterators that did
+
+    def restates(self, found: Mapping[int, Found]) -> None:
+        """Iterators of these numbers pass items again, and are given their state thereafter. It is
+        told what the keepers of that held as each began.
+        """
+        self._passing.restated = found
+
+    def restate(self) -> None:
+        """These are about to be given their state. Raises NotReachable."""
+        for _, one in loader_iterators(self._runtime.sources):
+            if one.number in self._passing.restated and isinstance(one.own, LateItems):
+                one.own.restate()
 
     def take(self, told: Sequence[SourcePlace], *, own_data: bool = False) -> None:
         """The places are told: the script may have made some of these iterators. With `own_data`

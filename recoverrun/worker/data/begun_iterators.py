@@ -3,6 +3,7 @@
 The samplers and generators are those of the script: they move on with it, as the slot's do.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,16 @@ from torch.utils.data import DataLoader
 
 from recoverrun.worker.data.loader_clone import with_workers, without_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_keepers import give, keepers_of
 from recoverrun.worker.data.loader_opening import UNSEEDED, RankIterator, begin_order
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import indices_from, watched, with_workers_in_order
+from recoverrun.worker.data.put_back import Contents
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
+
+ENDED = "a loader over a {} ended before item {}, as its items were passed again"
 
 
 def begun(source: LoaderIterator, index: int, *, by_rows: bool) -> RankIterator:
@@ -48,6 +53,36 @@ def begun(source: LoaderIterator, index: int, *, by_rows: bool) -> RankIterator:
         return RankIterator(items, (before, drawn.streams))
     finally:
         put_state(loader, present)
+
+
+def begun_again(
+    source: LoaderIterator, index: int, found: Sequence[Mapping[str, Any]]
+) -> RankIterator:
+    """Begin it with its keepers as the slot `found` them, and pass `index` items, whatever these
+    draw. Nothing else moves: the state that it has then is put in place by others.
+
+    Raises NotReplayable.
+    """
+    keepers = keepers_of(source.loader)
+    contents = Contents(keepers)
+    give(keepers, found)
+    try:
+        made = begun(source, index, by_rows=True)
+        pass_on(source, made, index)
+    finally:
+        contents.put_back()
+    return made
+
+
+def pass_on(source: LoaderIterator, made: RankIterator, index: int) -> None:
+    """Pass items up to `index`, whatever these draw. Raises NotReplayable."""
+    streams = read_streams()
+    try:
+        source.go_up_to(made, index, draws=True)
+    except StopIteration:
+        raise NotReplayable(ENDED.format(type(source.loader.dataset).__name__, index)) from None
+    finally:
+        restore_streams(streams)
 
 
 def order_anew(source: LoaderIterator) -> Any:

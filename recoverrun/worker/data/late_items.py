@@ -9,26 +9,28 @@ does so for another rank, with copies of all that moves; here the script's own o
 import gc
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from opcode import opmap
-from types import CodeType, FrameType, GeneratorType
+from types import CodeType, FrameType, GeneratorType, MappingProxyType
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data import generator_source
-from recoverrun.worker.data.begun_iterators import begun, put_state
+from recoverrun.worker.data.begun_iterators import begun, begun_again, pass_on, put_state
 from recoverrun.worker.data.handed_items import gives_on
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import keeps_workers
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_keepers import keepers_of
 from recoverrun.worker.data.loader_opening import RankIterator
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import (
     checked,
 )
+from recoverrun.worker.data.put_back import Contents
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.rng.skip_ahead import skip_ahead
@@ -44,6 +46,9 @@ YIELDS_FROM = opmap["SEND"]
 """What the code of a generator is at while it is at a `yield from`."""
 
 BUILT_IN = ("builtins", "itertools")
+
+Found = Callable[[], Sequence[Mapping[str, Any]]]
+"""Tells what the keepers of a state held as an iterator began."""
 
 Epochs = tuple[int | None, ...]
 """Of the samplers of a loader, in the order of `samplers_of`."""
@@ -72,6 +77,9 @@ class SlotOpening:
 class Passing:
     """Says that items are being passed, and by which code."""
 
+    restated: Mapping[int, Found] = MappingProxyType({})
+    """The numbers of iterators whose state is put in place once their items have been passed."""
+
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._give_on: dict[tuple[CodeType, int], bool] = {}
@@ -83,7 +91,7 @@ class Passing:
         """
         if not self.under_way:
             return False
-        while frame is not None and (_hands_on(frame) or (ends and self._gives_on(frame))):
+        while frame is not None and (hands_on(frame) or (ends and self._gives_on(frame))):
             frame = frame.f_back
         return frame is not None and frame.f_code is self._code
 
@@ -95,7 +103,8 @@ class Passing:
         return self._give_on[place]
 
 
-def _hands_on(frame: FrameType) -> bool:
+def hands_on(frame: FrameType) -> bool:
+    """True of code that gives on the items of an iterator, and does not look at them."""
     name = str(frame.f_globals.get("__name__"))
     return name in HAND_ON or name.partition(".")[0] in HAND_ON
 
@@ -114,6 +123,7 @@ class LateItems:
         self._by_rows = True  # no item has drawn random numbers in a worker process
         self.first = self.at = source.count  # what it had given before it began anew
         self._looked_at: bool | None = None  # not asked yet
+        self._kept: Contents | None = None  # of keepers of a state, as its iterator began again
         self._count = -1 if source.opening.is_iterable else length_of(source.loader)
 
     def __iter__(self) -> "LateItems":
@@ -151,13 +161,34 @@ class LateItems:
         """`count` items count as given; none of them is read."""
         self.at = self._source.count = count
 
+    def restate(self) -> None:
+        """It is about to be given its state, and its keepers theirs.
+
+        Raises NotReachable.
+        """
+        found = self._passing.restated[self._source.number]
+        try:
+            if self._begun is None:
+                self._begun = begun_again(self._source, self.at, found())
+            pass_on(self._source, self._begun, self.at)
+        except NotReplayable as reason:
+            raise NotReachable(str(reason)) from reason
+        if self._kept is not None:
+            self._kept.put_back()
+            self._kept = None
+
     def _read(self) -> Any:
         source = self._source
-        if self._begun is None:
+        if self._begun is None and (found := self._passing.restated.get(source.number)):
+            self._kept = Contents(keepers_of(source.loader))
+            self._begun = begun_again(source, self.at, found())
+        elif self._begun is None:
             self._begun = begun(source, self.at, by_rows=self._by_rows)
             if self.at == 0 and not (source.loader.num_workers or self._passing.under_way):
                 _draw_order(self._begun)
             _begin_lasting_workers(source)
+        if self._kept is not None:
+            pass_on(source, self._begun, self.at)
         source.go_up_to(self._begun, self.at)
         read = next(self._begun.items)
         self._begun.at += 1

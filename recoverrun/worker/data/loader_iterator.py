@@ -228,11 +228,13 @@ class LoaderIterator(RankAware):
             self.forget(rank)
         return self.traces.pop(rank)
 
-    def go_up_to(self, theirs: RankIterator, index: int) -> None:
-        """Go up to item `index`. Raises NotReplayable if that would take too long."""
+    def go_up_to(self, theirs: RankIterator, index: int, *, draws: bool = False) -> None:
+        """Go up to item `index`. Raises NotReplayable if that would take too long, or if reading
+        draws random numbers and it is not said that it may.
+        """
         first, begun = theirs.at, time.monotonic()
         while theirs.at < index:
-            self._skip(theirs)
+            self._skip(theirs, draws)
             theirs.at += 1
             took = time.monotonic() - begun
             expected = took * (index - first) / (theirs.at - first)
@@ -245,7 +247,7 @@ class LoaderIterator(RankAware):
     def _next(self, theirs: RankIterator) -> Any:
         return next_item(theirs.items, self.loader.dataset)
 
-    def _skip(self, theirs: RankIterator) -> None:
+    def _skip(self, theirs: RankIterator, draws: bool) -> None:
         """Pass one item; an in-process loader over a map-style data set needs only its indices."""
         items, by_row = theirs.items, not self.opening.is_iterable
         if isinstance(items, _BaseDataLoaderIter) and by_row and not items._num_workers:
@@ -253,7 +255,7 @@ class LoaderIterator(RankAware):
             return
         before = read_streams()
         self._next(theirs)
-        if read_streams() != before:
+        if not draws and read_streams() != before:
             raise NotReplayable("an iterable data set draws random numbers as it is read")
 
 

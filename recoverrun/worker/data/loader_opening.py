@@ -23,6 +23,7 @@ from recoverrun.worker.data.loader_clone import (
     with_workers,
     without_workers,
 )
+from recoverrun.worker.data.loader_keepers import held_by, keepers_of
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import (
     indices_from,
@@ -73,6 +74,7 @@ class LoaderOpening:
     number: int
     created: LoaderState = field(init=False)
     origin: Origin = field(init=False)
+    found: list[dict[str, Any]] = field(init=False)  # what its keepers held
     renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     snapshot: IterableSnapshot | None = None  # of an iterable data set that is read in this process
     started: LoaderState | None = None  # as the first item was asked for, without workers
@@ -83,6 +85,7 @@ class LoaderOpening:
         self.created = LoaderState.of(self.loader)
         self.origin = Origin.of(self.loader, self.created.streams, self.created.generator_states)
         self.renewed = keeps_workers(self.loader)
+        self.found = [held_by(one) for one in keepers_of(self.loader)]
         if self.is_iterable and not self.loader.num_workers:
             self.snapshot = IterableSnapshot(self.loader.dataset)
 
@@ -223,8 +226,20 @@ class LoaderOpening:
         return first, self.make(made)
 
 
+class BegunOrder:
+    """An order of data of which one index was drawn."""
+
+    def __init__(self, rest: Iterator[Any]) -> None:
+        self.rest = rest
+        self._first = list(itertools.islice(rest, 1))
+
+    def __iter__(self) -> "BegunOrder":
+        return self
+
+    def __next__(self) -> Any:
+        return self._first.pop() if self._first else next(self.rest)
+
+
 def begin_order(items: "_BaseDataLoaderIter") -> None:
     """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
-    indices = items._sampler_iter
-    first = list(itertools.islice(indices, 1))
-    items._sampler_iter = itertools.chain(first, indices)
+    items._sampler_iter = BegunOrder(items._sampler_iter)

@@ -32,10 +32,12 @@ from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
     large_values,
+    loader_states,
     moved_sources,
     script_values,
     trained_parameters,
@@ -63,25 +65,26 @@ def made(
     trials: GeneratorTrials,
     passes: list[list[Plain]],
     gradients: bool,
+    keeping: Sequence[LoaderIterator] = (),
 ) -> RankImage:
-    """The image at `top`, where `context` was captured. With `gradients` their values are in it,
-    too. `states` packs those of optimizers, `trials` try the way back of generators, and
-    `passes` tells of each loop around what its body found. Raises NotReachable where a process
-    cannot come here again, or not with all that it needs.
+    """The image at `top`, where `context` was captured; with `gradients` their values, too.
+    `states` packs those of optimizers, `trials` try the way back of generators, `passes` tells of
+    each loop around what its body found, and iterators over loaders are `keeping` a state. Raises
+    NotReachable where a process cannot come here again, or not with all that it needs.
     """
     runtime, frame = parts.worker.runtime, sys._getframe(1)
+    own = runtime.own_modules
     packing = Packing([], held_tensors.in_every_process(parts.made))
     frames = frames_of(stack := stack_of(runtime.stack, top), frame)
-    bound, rests = plain_values.bound_by(stack), before.resting.size
-    there = script_values.found(frames, changing_modules(runtime), rests, stack=stack)
+    bound, known = plain_values.bound_by(stack), changing_modules(runtime)
+    there = script_values.found(frames, known, before.resting.size, stack=stack)
     read = frozenset(name for one in stack for name in one.loop.live_in)
     others, later = before.names.others(parts.made, there)
-    spaces = loose_values.spaces_of(frames, runtime.own_modules)
+    spaces = loose_values.spaces_of(frames, own)
     _require(top, there, spaces, later)
     trains = trained_parameters.told(parts.made, before.names)
     before.references.require_groups(trains[0], stack)
-    drawn = generator_states.below(stack, there, runtime.own_modules)
-    _try(trials, drawn, stack, frame)
+    _try(trials, drawn := generator_states.below(stack, there, own), stack, frame)
     whole: set[str] = set()
     changed = plain_values.changed(there, before.digests, of_process=True, whole=whole, every=True)
     try:
@@ -91,10 +94,8 @@ def made(
             "passes": passes,
             "here": context.pack(),
             "learned": learned(parts),
-            "iterators": [_iterators(one, runtime.own_modules, read) for one in frames],
-            "sources": moved_sources.told(
-                there, before.sources, stack, frames, runtime.own_modules
-            ),
+            "iterators": [_iterators(one, own, read) for one in frames],
+            "sources": moved_sources.told(there, before.sources, stack, frames, own),
             "lost": lost_entries.told(there, before.keys),
             "trains": trains,
             "trained": packing.pack(trained(parts.made), "trained"),
@@ -110,7 +111,7 @@ def made(
     _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = _loose((there, spaces), before, bound, packing, whole=whole)
-    manifest |= _generators(stack, frame, drawn, packing)
+    manifest |= _generators(stack, frame, drawn, packing, (keeping, own))
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
 
@@ -169,13 +170,17 @@ def _generators(
     frame: FrameType,
     drawn: Sequence[Below],
     packing: Packing,
+    loaders: tuple[Sequence[LoaderIterator], frozenset[str]],
 ) -> dict[str, Any]:
-    """The states of generators, the streams as they were asked for their first items, and by loop
-    the items that loops hold of them. What they share with others would be left out of what is told
-    of these if it came first.
+    """The states of generators and of `loaders` that keep one, with the script's modules, the
+    streams as they were asked for their first items, and by loop the items that loops hold of them.
+    An item that is taken before these have their states may draw more numbers, or fewer: so the
+    streams are told, too. What they share with others would be left out of what is told of these if
+    it came first.
     """
     told: list[list[Any]] = [[] for _ in stack]
-    read = script_values.read_here(stack)
+    of_loaders = loader_states.require(loaders, stack, drawn, start=frame)
+    read = {*script_values.read_here(stack), *of_loaders}
     for number, name, value in generator_states.items_of(stack, frame, drawn, read):
         with suppress(CannotTravel):
             told[number].append([name, packing.pack(value, f"item {name}")])
@@ -186,7 +191,13 @@ def _generators(
         if one.source is not None and one.source.began is not None
     }
     states = [[one.name, generator_states.told(one.found, packing)] for one in drawn]
-    return {"drawn": states, "began": began, "items": told}
+    return {
+        "drawn": states,
+        "began": began,
+        "items": told,
+        "drawn to": read_streams().pack() if drawn or loaders[0] else None,
+        "loaders": loader_states.told(*loaders, packing),
+    }
 
 
 def learned(parts: PlaceParts) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import dict_kinds, frame_variables
+from recoverrun.worker.arrival.generator_states import OF_LOOPS
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
@@ -136,7 +137,8 @@ class References:
             if way is None:
                 known, since = self._doubtful.get(key, (value, around))
                 since = since if known is value else around
-                if not around or since != around:
+                again = key[0].startswith(OF_LOOPS)  # the header makes it
+                if not again and (not around or since != around):
                     raise NotReachable(GIVEN.format(_written(key), _in_words(token)))
                 doubtful[key] = value, since
                 way = ["there", list(_shape(value, self._own) or ())]

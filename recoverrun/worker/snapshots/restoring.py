@@ -42,6 +42,7 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
     library_objects,
+    loader_states,
     moved_sources,
     rank_image,
     rank_tensors,
@@ -91,6 +92,8 @@ class Restoring:
         self.standing = Standing.unpack(self._told["standing"])
         self.winding = Winding(parts.worker.runtime, self.standing.loops[0].loop_id, self)
         self.winding.sources.remade = True
+        found = loader_states.found_by(self._told["loaders"], self._reading.tensors)
+        self.winding.sources.restates(found)
 
     def before(self, loop_id: str) -> Standing:
         return self.standing
@@ -144,6 +147,7 @@ class Restoring:
     def arrived(self, loop_frame: LoopFrame, global_: dict[str, Any]) -> None:
         began, env, kept = time.monotonic(), self._parts.worker.env, self._snapshot
         try:
+            self.winding.sources.restate()
             self._put(loop_frame, sys._getframe(1), global_)
         except (NotReachable, ValueError) as why:
             fail(self._parts.worker, kept.id, str(why))
@@ -209,7 +213,10 @@ class Restoring:
         placing.put_context(visible, here, here, write, of_process=True)
         rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
-        restore_streams(streams)  # what making modules and iterators drew is nobody's
+        # What making modules and iterators drew is nobody's, nor is what an item drew that was
+        # taken before its generator or its loader had their state.
+        drawn_to = told["drawn to"]
+        restore_streams(streams if drawn_to is None else Streams.unpack(drawn_to))
         self._resumes(self._snapshot.id, before, self._snapshot.proof)
 
     def _before(self, stack: Sequence[LoopFrame], frame: FrameType) -> ValuesAtStart:
@@ -261,6 +268,8 @@ class Restoring:
         }
         for name, states in told.items():
             generator_states.put(states, here.get(name, []), tensors, own)
+        runtime = self._parts.worker.runtime
+        loader_states.put(self._told["loaders"], runtime.sources, runtime.own_modules, tensors, own)
         for index, one in enumerate(stack):
             self._put_items(index, one, frame)
 

@@ -1,7 +1,7 @@
 """All that a snapshot looks at: what the script holds, and what is in its data sets and samplers,
 whoever has written their classes. A data set that is read by row numbers may change as well: by a
 curriculum, a buffer of replays, or labels that training corrects. No variable need lead to it: the
-header of a loop may make its loader.
+header of a loop may make its loader, or what a generator reads.
 """
 
 import gc
@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival import generator_states, plain_values
+from recoverrun.worker.arrival.generator_states import OF_LOOPS
 from recoverrun.worker.arrival.iterator_places import BETWEEN
 from recoverrun.worker.arrival.loose_values import Key
 from recoverrun.worker.context.object_graph import LONG, SMALL_BYTES, Holdings, Resting
 from recoverrun.worker.context.values import is_numpy
 from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
@@ -32,9 +34,6 @@ LOOKED_INTO: dict[type, tuple[str, ...]] = {
 
 DEPTH = 8
 """Of subsets of subsets."""
-
-OF_HEADERS = "loop "
-"""The beginning of the names of what loops go over."""
 
 
 def found(
@@ -51,7 +50,7 @@ def found(
         resting,
         last=plain_values.bound_by(stack),
         looked_into=LOOKED_INTO,
-        beside=list(of_headers(stack)),
+        beside=[*of_headers(stack), *of_generators(stack, own)],
     )
 
 
@@ -59,7 +58,15 @@ def of_headers(stack: Sequence[LoopFrame]) -> Iterator[tuple[str, DataLoader[Any
     """The loaders from which loops take their items, by names that are alike in each process."""
     for number, one in enumerate(stack):
         for place, below in enumerate(iterators_below(one.items)):
-            yield f"{OF_HEADERS}{number} loader {place}", below.loader
+            yield f"{OF_LOOPS}{number} loader {place}", below.loader
+
+
+def of_generators(stack: Sequence[LoopFrame], own: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """The objects of the script's that generators hold from which loops take their items."""
+    for number, one in enumerate(stack):
+        for place, below in enumerate(generator_states.under(one.items, own).found):
+            for name, value in generator_states.objects_of(below.one, own).items():
+                yield f"{OF_LOOPS}{number} generator {place} {name}", value
 
 
 def read_here(stack: Sequence[LoopFrame]) -> list[str]:
@@ -68,7 +75,7 @@ def read_here(stack: Sequence[LoopFrame]) -> list[str]:
     in `generator_states`.
     """
     return [
-        f"{OF_HEADERS}{number}"
+        f"{OF_LOOPS}{number}"
         for number, one in enumerate(stack)
         if any(_may_count(below) for below in iterators_below(one.items))
     ]
@@ -98,7 +105,7 @@ def data_of_headers(there: Holdings, known: Container[Key]) -> frozenset[int]:
 
 
 def _is_of_header(path: str) -> bool:
-    return path.startswith(OF_HEADERS)
+    return path.startswith(OF_LOOPS)
 
 
 def _is_large(one: Any) -> bool:
@@ -113,7 +120,8 @@ def iterators_below(items: Any) -> list[LoaderIterator]:
     while todo:
         one = todo.pop(0)
         kind = type(one)
-        if id(one) in seen or kind not in _BETWEEN:
+        attributes = attributes_of(one) if hasattr(kind, "__next__") else None
+        if id(one) in seen or (kind not in _BETWEEN and attributes is None):
             continue
         seen.add(id(one))
         if kind is LoaderIterator:
@@ -122,6 +130,8 @@ def iterators_below(items: Any) -> list[LoaderIterator]:
             todo.append(one.items)
         elif kind is GeneratorSource:
             todo.append(one.generator)
+        elif attributes is not None:  # an iterator of a class of the script's, or of a library
+            todo += [held for held in attributes.values() if hasattr(type(held), "__next__")]
         else:
             todo += gc.get_referents(one)
     return found

@@ -18,7 +18,7 @@ from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.errors import NotKnownYet, NotReachable
-from recoverrun.worker.snapshots import rank_image
+from recoverrun.worker.snapshots import loader_way_back, rank_image
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
 from recoverrun.worker.snapshots.copier import Copier
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
@@ -108,7 +108,7 @@ class Taker:
         self._copier = Copier()
         self._lasting = LastingWorkers(parts.worker)
         self._trials = GeneratorTrials(parts.worker, HOLD_S)
-        self._loaders = LoaderTrials(parts.worker, HOLD_S)
+        self._loaders = LoaderTrials(parts.worker, loader_way_back.tried, HOLD_S)
         self._taking: BegunSnapshot | None = None
         self._uses_gradients: bool | None = None  # not known yet
         self._missed = False  # the last one was, and it was said
@@ -296,6 +296,7 @@ class Taker:
                 trials=self._trials,
                 passes=self._earlier_values.passes(stack_of(parts.worker.runtime.stack, top)),
                 gradients=self._uses_gradients is not False,
+                keeping=self._loaders.keeping(parts.worker.runtime.sources),
             )
         except NotReachable:
             raise

@@ -16,6 +16,7 @@ import fading
 import given
 import keeping
 import numpy as np
+import remembering
 import row_counts
 import torch
 import torch.distributed as dist
@@ -363,6 +364,9 @@ SHAPES = {
     "asking": lambda: drawing.Drawing(xs, ys, train).ask(STEPS),
     "keeping": by_keeping,
     "given": by_given,
+    "remembering": lambda: remembering.run(remembering.batches(xs, ys), train, STEPS),
+    "noisy": lambda: remembering.run_ahead(xs, ys, train, STEPS),
+    "streaming": lambda: remembering.run_stream(xs, ys, train, STEPS),
     "header": lambda: row_counts.run(xs, ys, train, STEPS),
     "counting": by_counting,
     "fading": by_counting,

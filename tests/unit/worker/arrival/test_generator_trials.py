@@ -169,7 +169,7 @@ def trials(
         nonlocal source
         source = cast("Any", Source(source.count)) if made_anew else source
         source.count *= 5
-        one.require([Below("items", [Stateful(draws(), source)], loads=False)], [], draws=False)
+        one.require([Below("items", [Stateful(draws(), source)], loaders=[])], [], draws=False)
 
     return children, look
 
@@ -212,7 +212,7 @@ def test_a_trial_that_takes_long_is_asked_for_later_and_holds_for_what_was_tried
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = cast("Any", Source(5))
-    below = Below("items", [Stateful(draws(), source)], loads=False)
+    below = Below("items", [Stateful(draws(), source)], loaders=[])
     answers: list[dict[str, Any] | None] = [None, None, {"why": ""}, {"why": "it differs"}]
     monkeypatch.setattr(HeldTrials, "run", lambda self, work, within_s: answers.pop(0))
     monkeypatch.setattr(HeldTrials, "answer", lambda self, wait_s=0.0: answers.pop(0))
@@ -236,7 +236,7 @@ def test_what_a_loader_has_drawn_asks_for_no_variables_of_a_generator_over_it(be
     """Such as its sampler, which cannot be told."""
     one, source = hides(), SimpleNamespace(make=hides, draws_beside=beside)
     next(one)
-    below = Below("items", [Stateful(one, cast("Any", source))], loads=True)
+    below = Below("items", [Stateful(one, cast("Any", source))], loaders=[cast("Any", None)])
     refused = pytest.raises(NotReachable, match="what lock holds") if beside else nullcontext()
 
     with refused:

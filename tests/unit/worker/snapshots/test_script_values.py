@@ -1,6 +1,8 @@
 """Snapshots look into data sets and samplers of libraries, too."""
 
+import itertools
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -64,7 +66,17 @@ def of_header(data: Any, wrapped: Any = iter) -> list[LoopFrame]:
     return [cast("Any", SimpleNamespace(loop=loop, items=wrapped(items)))]
 
 
-@pytest.mark.parametrize("wrapped", [iter, enumerate, lambda items: (one for one in items)])
+class Ahead:
+    """An iterator of a class of the script's."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = iter(items)
+
+    def __next__(self) -> Any:
+        return next(self.items)
+
+
+@pytest.mark.parametrize("wrapped", [iter, enumerate, lambda items: (one for one in items), Ahead])
 def test_what_a_loader_of_a_header_leads_to_is_seen(wrapped: Any) -> None:
     data = Subset(TensorDataset(torch.zeros(64, 2)), [1, 2, 3])
     cast("Any", data).level = 1
@@ -78,6 +90,35 @@ def test_what_a_loader_of_a_header_leads_to_is_seen(wrapped: Any) -> None:
         ("loop 0 loader 0.dataset", "level"),
         ("loop 0 loader 0.dataset.indices", None),
     } <= places
+
+
+class Stream:
+    """Keeps what it has read, and no variable leads to it."""
+
+    def __init__(self) -> None:
+        self.read = [1, 2]
+
+    def __iter__(self) -> Iterator[int]:
+        for number in itertools.count():
+            self.read.append(number)
+            yield number
+
+
+def pairs(stream: Stream) -> Iterator[tuple[int, int]]:
+    rows = iter(stream)
+    while True:
+        yield next(rows), next(rows)
+
+
+def test_what_a_generator_of_a_header_was_given_is_seen() -> None:
+    items = pairs(Stream())
+    next(items)
+    loop: Any = SimpleNamespace(loop=SimpleNamespace(rebinds=frozenset()), items=items)
+
+    there = script_values.found([], frozenset({__name__}), stack=[loop])
+
+    places = {one.place for one in plain_values.changed(there, {})}
+    assert ("loop 0 generator 0 stream.read", None) in places
 
 
 def test_what_has_another_name_keeps_it() -> None:
