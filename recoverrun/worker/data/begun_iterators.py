@@ -66,6 +66,7 @@ def begun_again(
     keepers = keepers_of(source.loader)
     contents = Contents(keepers)
     give(keepers, found)
+    source.opening.found = [dict(one) for one in found]  # should this process be asked for it
     try:
         made = begun(source, index, by_rows=True)
         pass_on(source, made, index)
