@@ -120,3 +120,14 @@ def test_values_that_another_rank_ended_with_otherwise(
     began = at(0, names={"x": 0})
 
     assert ended_otherwise(one, began, other, lambda key, _: key == "x", talked=talked) == found
+
+
+def test_an_attribute_that_no_execution_moves_is_no_difference() -> None:
+    held, place = ("trainer", "current"), {"x": 0}
+    began = at(0, names=place).with_values({"x": 0, held: None})
+    here = at(0, 0, "after", names=place).with_values({"x": 0, held: None})
+    there = at(0, 0, "after", names=place).with_values({"x": 0, held: "training_step"})
+
+    assert ended_otherwise(here, began, there, lambda key, _: True, talked=False) == []
+    moved = here.with_values({"x": 0, held: "validation_step"})
+    assert ended_otherwise(moved, began, there, lambda key, _: True, talked=False) == [held]
