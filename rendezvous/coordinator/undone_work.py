@@ -28,13 +28,12 @@ def left_undone(losses: Sequence[Loss], members: Membership) -> Verdict | None:
         return _verdict(min(failed, key=lambda loss: loss.order), words)
     leads = _leader(layout, members.live)
     farewell = members.farewells.get(leads)
-    if farewell is None:
-        return None
     led = _leader(layout, (*members.live, *(loss.slot for loss in losses)))
-    if led != leads and farewell.passed_by:
-        words = f"what rank 0 does alone at {farewell.passed_by} may be missing"
+    if led != leads and (farewell is None or farewell.passed_by):
+        where = "there" if farewell is None else f"at {farewell.passed_by}"
+        words = f"what rank 0 does alone {where} may be missing"
         return _verdict(min(losses, key=lambda loss: loss.order), words)
-    if farewell.failed:
+    if farewell is not None and farewell.failed:
         words = f"rank {leads} failed after the last step, in the place of rank 0, at"
         return EXIT_ERROR, f"{words} {farewell.failed}", leads
     return None

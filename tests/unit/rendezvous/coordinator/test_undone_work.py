@@ -49,6 +49,16 @@ def test_what_rank_0_had_begun_alone_as_it_was_killed_may_be_missing() -> None:
     assert stop.reason == f"rank 0 was ended by signal 9, {words}"
 
 
+def test_of_a_deputy_that_ended_without_a_word_nothing_is_known() -> None:
+    job = Job()
+    job.end(0)
+
+    stop = stopped(gone(job, 1, 2))
+
+    assert stop.exit_code == 137
+    assert stop.reason.endswith("after the last step: what rank 0 does alone there may be missing")
+
+
 def test_a_deputy_that_passed_nothing_by_has_done_it() -> None:
     job = Job()
     job.end(0)
