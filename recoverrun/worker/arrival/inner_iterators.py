@@ -77,11 +77,21 @@ def move(iterator: Any, place: Sequence[Any]) -> None:
             raise NotReachable(ELSEWHERE.format(type(iterator).__name__))
         iterator.__setstate__(at)
     else:
-        for _ in range(operator.length_hint(iterator, UNKNOWN) - left):
+        ahead = operator.length_hint(iterator, UNKNOWN) - left
+        for _ in range(ahead):
             next(iterator)
+        if ahead < 0 and type(iterator) in SEQUENCES:
+            _go_back(iterator, -ahead)
     here_left, here_at, _ = place_of(iterator)
     if here_at != at or (at is None and here_left != left):
         raise NotReachable(ELSEWHERE.format(type(iterator).__name__))
+
+
+def _go_back(iterator: Any, count: int) -> None:
+    """Of a range, which from Python 3.12 on forgets what it has given: there it stays."""
+    state: Any = iterator.__reduce__()
+    if len(state) > 2 and type(state[2]) is int and state[2] >= count:
+        iterator.__setstate__(state[2] - count)
 
 
 def _filled(sequence: Any, items: Any) -> bool:

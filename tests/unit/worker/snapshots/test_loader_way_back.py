@@ -120,6 +120,30 @@ def test_a_loader_that_keeps_a_state_comes_there_once_it_is_given_that(
     assert tried(one, MODULES) == ("", True)
 
 
+class Flipping(Sampler[int]):
+    """Gives each row, or passes it by: begun anew, it often comes to the same place by chance."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self.rng = rng
+
+    def __iter__(self) -> Iterator[int]:
+        row = 0
+        while row < 40:
+            if (self.rng or random).random() < 0.9:
+                yield row
+            row += 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("own", [False, True])
+def test_one_that_comes_there_by_chance_keeps_a_state(seed: int, own: bool) -> None:
+    random.seed(seed)
+    sampler = Flipping(random.Random(seed) if own else None)
+    one = read_on(DataLoader(Numbers(), 2, sampler=sampler), 2)
+
+    assert tried(one, MODULES) == ("", True)
+
+
 def test_with_worker_processes_it_does_not() -> None:
     one = read_on(DataLoader(Numbers(), 2, sampler=Remembers(), num_workers=2), 3)
 
