@@ -217,13 +217,8 @@ class Generations:
         left = self.members.live_ranks
         if self.stopped is not None or not left <= self.members.gone:
             return []
-        last = (
-            self.book.write(self.members.layout, frozenset(left), final=True)
-            if self.members.layout
-            else []
-        )
-        undone = left_undone(self.book.unmet, self.members)
-        if undone is not None:
-            return [*last, *self._stop(*undone)]
+        layout = self.members.layout
+        last = [] if layout is None else self.book.write(layout, frozenset(left), final=True)
         who = f"all {len(left)} live ranks" if len(left) > 1 else "the only live rank"
-        return [*last, *self._stop(0, f"{who} ended normally", -1)]
+        undone = left_undone(self.book.unmet, self.members)
+        return [*last, *self._stop(*(undone or (0, f"{who} ended normally", -1)))]
