@@ -114,6 +114,10 @@ STREAMS = (
         case(f"B14-{way}", "gathered.py", "r1@step:30:forward", contract="told", told="list(")
         for way in ("dict", "nested")
     ),
+    *(
+        case(f"B15-{kill[:2]}", "mask_file.py", kill, contract="told", told="the one before")
+        for kill in ("r1@step:4:forward", "r0@step:7:reduce")
+    ),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),

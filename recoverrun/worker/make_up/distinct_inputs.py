@@ -39,7 +39,7 @@ class DistinctInputs:
         """All ranks had inputs with these `digests` in their first microbatches, and this one in
         `first`. Nothing is lost.
         """
-        kind = _kind(first)
+        kind = kind_of(first)
         if len(set(digests)) < len(digests):
             self._met.add(kind)
         elif len(digests) > 1:
@@ -55,7 +55,7 @@ class DistinctInputs:
         ranks never had; None if there is none. `microbatch` is our own one of the same index,
         `others` are the digests of survivors' own.
         """
-        kind = _kind(microbatch)
+        kind = kind_of(microbatch)
         if not digest or kind in self._met or self._differed[kind] < LEAST:
             return None
         at = microbatch.index
@@ -63,6 +63,6 @@ class DistinctInputs:
         return next(same, None)
 
 
-def _kind(microbatch: Microbatch) -> Kind:
+def kind_of(microbatch: Microbatch) -> Kind:
     place = microbatch.places[0]
     return place.top.loop.id, place.line, place.skip

@@ -19,6 +19,7 @@ from recoverrun.worker.make_up.distinct_inputs import DOUBLED, DistinctInputs
 from recoverrun.worker.make_up.kept_work import KeptWork
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
+from recoverrun.worker.make_up.repeated_inputs import STAYED, RepeatedInputs
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import from_words
@@ -53,6 +54,7 @@ class MakeUp:
         self._kept_work = KeptWork(worker, executor, left, maker)
         self._executors: dict[tuple[int, int], int] = {}  # lost rank, index -> its executor
         self._distinct = DistinctInputs()
+        self._repeated = RepeatedInputs()
         self._own: dict[int, list[int]] = {}  # digests of inputs, by survivor
         self._doubled = ""  # a microbatch that another survivor has executed is not believed
         self._undecided = False  # others' starts are not those that this rank would have assumed
@@ -83,7 +85,9 @@ class MakeUp:
         layout = worker.protection.layout
         _, position = layout.place(worker.env.rank)
         peers = [replica[position] for replica in layout.replicas]
-        self._distinct.note(own[0], [tally.inputs[one] for one in peers if one in tally.inputs])
+        told = {one: tally.inputs[one] for one in peers if one in tally.inputs}
+        self._distinct.note(own[0], told.values())
+        self._repeated.note(worker.step, own[0], told)
 
     # --------------------------------------------------------------------------- telling
 
@@ -164,7 +168,7 @@ class MakeUp:
                 wrong.add((rank, index))
             else:
                 told.add((rank, index))
-                doubled |= self._as_anothers(rank, index, inputs)
+                doubled |= self._not_its_own(rank, index, *inputs)
                 self.maker.learn(rank, Context.unpack(packed), from_words(words), assumed=False)
         # What this rank holds may tell it less of the lost one than the executor knows.
         own = {(made.rank, identity[1]) for identity, made in self.maker.made.items()}
@@ -194,16 +198,20 @@ class MakeUp:
                 found[identity] = AGAIN
         return found
 
-    def _as_anothers(self, rank: int, index: int, inputs: int) -> dict[Identity, str]:
+    def _not_its_own(self, rank: int, index: int, inputs: int, noted: bool) -> dict[Identity, str]:
         """The reason not to believe the microbatch of lost `rank` that has these `inputs`, if any,
-        by its identity.
+        by its identity. What that rank itself has `noted` is believed.
         """
         worker, own = self._worker, self.maker.own_all
-        twin = self._distinct.twin(own[index], inputs, self._own) if index < len(own) else None
-        if twin is None:
+        if index >= len(own):
             return {}
-        why = DOUBLED.format(rank=rank, index=index, step=worker.step, other=twin)
-        return {(worker.protection.layout.slot(rank), index): why}
+        twin = self._distinct.twin(own[index], inputs, self._own)
+        stays = self._repeated.stays(worker.step, own[index], rank, inputs, self._own)
+        if noted or (twin is None and not stays):
+            return {}
+        why = STAYED if twin is None else DOUBLED
+        words = why.format(rank=rank, index=index, step=worker.step, other=twin)
+        return {(worker.protection.layout.slot(rank), index): words}
 
     def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
         """All survivors do again what has to be, as any rank of a replica says."""

@@ -16,9 +16,10 @@ from recoverrun.worker.replay.known_state import (
 )
 from recoverrun.worker.step.worker_state import WorkerState
 
-End = tuple[int, int, bytes, bool, int, Words, int]
+End = tuple[int, int, bytes, bool, int, Words, tuple[int, bool]]
 """Lost rank, microbatch, its context at the end; whether its start was assumed, a digest of the
-start, what is not known at the end, and a digest of its inputs, 0 if the lost rank had noted them.
+start, what is not known at the end, a digest of its inputs, and whether the lost rank had noted
+what entered the model, as here.
 """
 
 Start = tuple[int, bytes, Words]
@@ -78,7 +79,7 @@ class ToldPositions:
         words = in_words(*lacking(made.start, after))
         rank, index = made.rank, made.identity[1]
         noted, _ = self._left.marks.get(rank, {}).get((self._worker.step, index), (0, 0))
-        inputs = 0 if noted == made.executed.mark[0] else made.executed.inputs
+        inputs = made.executed.inputs, noted == made.executed.mark[0]
         return rank, index, after.pack(), assumed, digest, words, inputs
 
     def starts_there(self, rank: int, index: int, digest: int) -> bool:
