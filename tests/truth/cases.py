@@ -118,6 +118,8 @@ STREAMS = (
         case(f"B15-{kill[:2]}", "mask_file.py", kill, contract="told", told="the one before")
         for kill in ("r1@step:4:forward", "r0@step:7:reduce")
     ),
+    case("B16-first", "recent.py", "r1@step:4:forward"),
+    case("B16-second", "recent.py", "r0@step:9:reduce", sample=False),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
     case("B6-numpy", "anew_each_epoch.py", "r0@step:3:forward", sample=False),
     case("B6-python", "anew_each_epoch.py", "r0@step:3:vote", sample=False),

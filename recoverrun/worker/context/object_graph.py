@@ -33,11 +33,13 @@ from recoverrun.worker.context.member_views import Slots
 from recoverrun.worker.context.module_kinds import kind_of
 from recoverrun.worker.context.object_members import NAMESPACES, is_defined_in, slots_of
 from recoverrun.worker.context.object_views import (
+    CACHE,
     PLAIN,
     RAW,
     Function,
     Variables,
     array_kinds,
+    behind_cache,
     is_view,
     items_in,
 )
@@ -68,7 +70,7 @@ _PLAIN = frozenset(PLAIN)
 _HOOK_KINDS = frozenset({dict, OrderedDict})
 
 CONTAINERS = (dict, list, set, deque, tuple, frozenset)
-BEHIND = (CellType, MappingProxyType, functools._lru_cache_wrapper)
+BEHIND = (CellType, MappingProxyType)
 WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
 
 Way = Callable[[str, Any], None]
@@ -252,6 +254,7 @@ class _Walk:
             (partial, self._at_partial),
             (subprocess.Popen, lambda path, one: self._go(path, stdout=one.stdout)),
             (BEHIND, lambda path, one: self._number(path, gc.get_referents(one))),
+            (CACHE, lambda path, one: self._number(path, behind_cache(one))),
             (ITERATORS, self._at_iterator),
             (property, lambda path, one: self._go(path, fget=one.fget, fset=one.fset)),
             (classmethod | staticmethod, lambda path, one: self._go(path, f=one.__func__)),

@@ -8,6 +8,7 @@ place.
 import contextvars
 import ctypes
 import functools
+import gc
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, MutableMapping
@@ -24,6 +25,8 @@ from recoverrun.worker.context.object_members import (
 )
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
+CACHE: type[Any] = functools._lru_cache_wrapper
+
 _ABSENT = object()
 RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
 
@@ -52,6 +55,16 @@ def items_in(one: Any) -> list[tuple[Any, Any]]:
     named = named_in(one)
     found = ((name, named.get(name, _ABSENT)) for name in list(named))
     return [(name, value) for name, value in found if value is not _ABSENT]
+
+
+def behind_cache(one: Any) -> list[Any]:
+    """The objects behind a cache of `functools`. One with a bound chains its entries beside their
+    dict, which is left out: no code but its own may change it.
+    """
+    inner = gc.get_referents(one)
+    if one.cache_parameters()["maxsize"] is None:
+        return inner
+    return [part for part in inner if type(part) is not dict or part is vars(one)]
 
 
 def is_view(one: Any) -> bool:
