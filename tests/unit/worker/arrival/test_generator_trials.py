@@ -1,6 +1,7 @@
 """The way back of generators is tried by the code that goes it."""
 
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -120,13 +121,14 @@ def test_items_that_cannot_be_told_are_none_of_one_that_draws() -> None:
 
 
 def test_how_far_a_loop_has_come_by_other_numbers_is_put_in_place_or_told() -> None:
-    """Of a `range` only what is still to come is known: it cannot be moved back."""
+    """From Python 3.12 on a `range` knows only what is still to come: it cannot be moved back."""
     outcomes = set()
     for seed in range(8):
         random.seed(seed)
         outcomes.add(tried(begun(rejects, 5)))
 
-    assert outcomes == {"", inner_iterators.ELSEWHERE.format("range_iterator")}
+    told = {inner_iterators.ELSEWHERE.format("range_iterator")}
+    assert outcomes == {""} | (told if sys.version_info >= (3, 12) else set())
 
 
 class Source:
