@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 CLOSE_S = 10.0
-"""How long the end of a launcher waits for the last events to go out."""
+"""The time that the last events have to go out as a launcher ends."""
 
 REAP_S = 5.0
-"""How long it waits for the end of a process that has got SIGKILL: a disk may hold that up."""
+"""The time that a process has to end after SIGKILL: a disk may hold it up."""
 
 UNTOLD = (
     "! the process that tells others of the run did not come to its end within {:.0f} s, and was "

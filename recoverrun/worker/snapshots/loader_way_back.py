@@ -23,7 +23,7 @@ from recoverrun.worker.data.loader_keepers import keepers_of
 from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.data.put_back import Contents
 from recoverrun.worker.errors import NotReachable, NotReplayable
-from recoverrun.worker.rng.object_generators import State, generators_in, state_of
+from recoverrun.worker.rng.object_generators import State, generators_in, is_at, state_of
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.snapshots.loader_states import UNTOLD, name_of, read_by, stateful_below
 
@@ -76,7 +76,7 @@ class _Trial:
         """True if it comes to the same place by itself: not by chance, as one may that draws."""
         one = self._one
         self._contents.put_back()
-        own = self._drawn_by_keepers()
+        own = [state_of(generator) for generator in self._of_keepers()]
         try:
             if one.loader.num_workers:
                 items = order_anew(one)
@@ -89,16 +89,20 @@ class _Trial:
                 one.go_up_to(begun_here, one.count)
         except (NotReplayable, StopIteration):
             return False
-        if read_streams() != streams or self._drawn_by_keepers() != own:
+        if read_streams() != streams or not self._are_at(own):
             return False
         if self._states and not self._is_told(stateful_below(items, self._own)):
             return False
         restore_streams(self._before)
         return not _differ(self._expected, self._next_of(items))
 
-    def _drawn_by_keepers(self) -> list[State]:
-        """The states of the generators that keepers have of their own."""
-        return [state_of(own) for keeper in self._keepers for own in generators_in(keeper)]
+    def _of_keepers(self) -> list[Any]:
+        """The generators that keepers have of their own."""
+        return [own for keeper in self._keepers for own in generators_in(keeper)]
+
+    def _are_at(self, states: Sequence[State]) -> bool:
+        here = self._of_keepers()
+        return len(here) == len(states) and all(map(is_at, here, states))
 
     def _is_told(self, below: Sequence[Stateful]) -> bool:
         """True if these are where those were, as far as that can be told."""

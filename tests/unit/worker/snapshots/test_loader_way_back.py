@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from recoverrun.worker.data.loader_iterator import LoaderIterator
@@ -142,6 +143,25 @@ def test_one_that_comes_there_by_chance_keeps_a_state(seed: int, own: bool) -> N
     one = read_on(DataLoader(Numbers(), 2, sampler=sampler), 2)
 
     assert tried(one, MODULES) == ("", True)
+
+
+class Reseeding(Sampler[int]):
+    """Draws each row from a generator of torch's, which each pass seeds alike."""
+
+    def __init__(self) -> None:
+        self.numbers = torch.Generator()
+
+    def __iter__(self) -> Iterator[int]:
+        self.numbers.manual_seed(3)
+        for _ in range(30):
+            yield int(torch.randint(20, (), generator=self.numbers))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_one_that_seeds_its_generator_anew_comes_there_by_itself(workers: int) -> None:
+    loader = DataLoader(Numbers(), 2, sampler=Reseeding(), num_workers=workers)
+
+    assert tried(read_on(loader, 3, 2), MODULES) == ("", False)
 
 
 def test_with_worker_processes_it_does_not() -> None:
