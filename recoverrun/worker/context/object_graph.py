@@ -40,6 +40,7 @@ from recoverrun.worker.context.object_views import (
     Variables,
     array_kinds,
     behind_cache,
+    behind_proxy,
     is_view,
     items_in,
 )
@@ -70,7 +71,6 @@ _PLAIN = frozenset(PLAIN)
 _HOOK_KINDS = frozenset({dict, OrderedDict})
 
 CONTAINERS = (dict, list, set, deque, tuple, frozenset)
-BEHIND = (CellType, MappingProxyType)
 WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
 
 Way = Callable[[str, Any], None]
@@ -253,7 +253,8 @@ class _Walk:
             (MethodType, lambda path, one: self._go(path, __self__=one.__self__, f=one.__func__)),
             (partial, self._at_partial),
             (subprocess.Popen, lambda path, one: self._go(path, stdout=one.stdout)),
-            (BEHIND, lambda path, one: self._number(path, gc.get_referents(one))),
+            (CellType, lambda path, one: self._number(path, gc.get_referents(one))),
+            (MappingProxyType, lambda path, one: self._number(path, behind_proxy(one))),
             (CACHE, lambda path, one: self._number(path, behind_cache(one))),
             (ITERATORS, self._at_iterator),
             (property, lambda path, one: self._go(path, fget=one.fget, fset=one.fset)),

@@ -67,6 +67,15 @@ def behind_cache(one: Any) -> list[Any]:
     return [part for part in inner if type(part) is not dict or part is vars(one)]
 
 
+def behind_proxy(one: Any) -> list[Any]:
+    """The objects behind a mapping proxy. Of the proxy that `vars` of a class is, the dict is left
+    out: the class keeps what it has looked up, and learns nothing of a write to its dict.
+    """
+    (inner,) = gc.get_referents(one)
+    of_class = type(inner) is dict and "__doc__" in inner  # every class has it
+    return list(inner.values()) if of_class else [inner]
+
+
 def is_view(one: Any) -> bool:
     """True of what `named_in` can show."""
     kind: Any = type(one)

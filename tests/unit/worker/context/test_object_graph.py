@@ -56,6 +56,7 @@ local.seen = 0
 plain, deep, ordered = [0], {"a": {"b": ({"c": [[0]]},)}}, collections.OrderedDict(a=0, b=0)
 careful, user = Careful(seen=[0]), collections.UserDict(seen=0)
 proxy, space = types.MappingProxyType({"own": Own()}), types.SimpleNamespace(seen=0)
+definitions = vars(Abstract)
 chain, queue = collections.ChainMap({"seen": 0}), collections.deque()
 names, slotted, closure = set(), Slotted(), counting()
 raw, whole, text = ctypes.c_long(0), array.array("l", [0]), bytearray()
