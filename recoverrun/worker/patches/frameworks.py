@@ -69,7 +69,7 @@ def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
     def leads(owner: Any, names: tuple[str, ...]) -> None:
         for name in names:
             if isinstance(found := vars(owner).get(name), property):
-                setattr(owner, name, of_rank_zero(parts.worker, found))
+                setattr(owner, name, of_rank_zero(parts.worker, name, found))
 
     adapted: dict[str, PostImportHook] = {}
     for name in LIGHTNING:

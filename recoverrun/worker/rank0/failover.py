@@ -202,8 +202,15 @@ def is_deputy(worker: WorkerState) -> bool:
     return layout.replicas[min(view.live)][shard] == worker.env.rank
 
 
-def of_rank_zero(worker: WorkerState, original: property) -> property:
+def of_rank_zero(worker: WorkerState, name: str, original: property) -> property:
     """A framework's property that says whether this process is rank 0, or speaks for it."""
-    get = original.fget
+    get, gate = original.fget, worker.runtime.gate
     assert get is not None, "a property that can be read"
-    return property(lambda owner: bool(get(owner)) or is_deputy(worker), doc=original.__doc__)
+
+    def leads(owner: Any) -> bool:
+        if get(owner) or is_deputy(worker):
+            return True
+        gate.pass_by(f"{type(owner).__name__}.{name}")
+        return False
+
+    return property(leads, doc=original.__doc__)

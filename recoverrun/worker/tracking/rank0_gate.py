@@ -60,10 +60,14 @@ class Rank0Gate:
         self.recreated.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
-            self.passed_by = self.passed_by or os.path.basename(where)
+            self.pass_by(where)
             self.missed_at[self.last_point(), where] = None
             return result
         return sense if self._means_ranks(rank) else result
+
+    def pass_by(self, where: str) -> None:
+        """Note that this rank leaves out what rank 0 does alone."""
+        self.passed_by = self.passed_by or os.path.basename(where)
 
     def stands_in(self, where: str, sense: bool, result: Any, rank: Any = None) -> bool:
         """True if this is not rank 0 (see `first`), but decides in its place what follows."""
