@@ -81,7 +81,7 @@ BY_HAND = (
         name="by-hand-rollouts",
         script="rollouts.py",
         promise="equal-count",  # but for the first of the minibatches of a rollout
-        why="differs between ranks, and is not what it was as they told each other",
+        why="was made with the weights of an earlier step",
         returns_at="reduce",  # its agent is no module that is called
         kills=("r1@step:4:reduce,r0@step:12:vote",),
     ),

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from ft_collectives.communicators.gather_objects import Words
-from recoverrun.worker.context.evidence import crc_of_streams
+from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.fingerprints import is_mark, marks
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_graph import Holdings
@@ -45,33 +45,17 @@ from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
 from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.forked_child import Ask
-
-TRACE = (
-    "executing a microbatch at {} once more moves something of the script that cannot be put back: "
-    "a lost rank's could not be made up without taking data of this rank's own"
+from recoverrun.worker.verification.trial_words import (
+    CAUSES,
+    DATA,
+    GRADIENT,
+    LOSS,
+    MOVED,
+    NUMBERS,
+    OTHER_END,
+    TRACE,
+    WRITES,
 )
-WRITES = (
-    "the script's changes of parameters between the top of the loop at {} and the backward cannot "
-    "be put back"
-)
-OTHER_END = "{} had other values at its end"
-GRADIENT = "its gradient was another one"
-
-DATA, NUMBERS = "other data entered the model", "it drew other random numbers"
-LOSS = "its loss was another one"
-
-CAUSES = {
-    DATA: "its data come from a source that cannot be replayed",
-    NUMBERS: "its random numbers come from a source that cannot be replayed",
-    LOSS: (
-        "its data and random numbers are right, and what else its forward reads, such as a value "
-        "that a module or an object keeps, is that rank's"
-    ),
-    GRADIENT: "what only its backward reads, such as a number that a module holds, is that rank's",
-}
-"""The likely cause of each difference."""
-
-MOVED = "it moves them by something that is that rank's, and cannot be replayed"
 
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
@@ -113,7 +97,7 @@ class Trial:
         self._door = 0  # of the execution that was right
         strategy, layout = worker.protection.strategy, worker.protection.layout
         self._strategy = strategy
-        self._whole = strategy.alone and layout.shards == 1
+        self._by_itself = self._whole = strategy.alone and layout.shards == 1
         self._mates = replica_children.inside(layout)
         self._needed = False  # an execution has come to what only mates can do together
         self._alone = False  # the partner drew in code for it alone, before its microbatch
@@ -256,7 +240,8 @@ class Trial:
             if self._followed:
                 executor.influence.shown(self.microbatch.top.loop.id, unknown)
             why = self._otherwise(state, level)
-            return why and self._explained(why, unknown), unknown
+            heard = bool(why) and self._hears(state)
+            return why and self._explained(why, unknown, heard=heard), unknown
         except NotReplayable as reason:
             self._needed = isinstance(reason, replica_children.NeedsMates)
             return str(reason), frozenset()
@@ -344,10 +329,28 @@ class Trial:
         keys = ended_otherwise(after, *theirs, matters, talked=executor.talked)
         return OTHER_END.format(", ".join(map(named, keys[:3]))) if keys else ""
 
-    def _explained(self, what: str, unknown: frozenset[Key]) -> str:
-        loop, executor = self.microbatch.top.loop.id, self._executor
-        if executor.talked:
+    def _hears(self, state: State) -> bool:
+        """True if the microbatch depends on what the ranks tell each other, so that other answers
+        make it another one. Mates, who would have to try that together, take it for granted.
+        """
+        executor = self._executor
+        if not executor.talked or not self._by_itself:
+            return executor.talked
+        made = set[tuple[Mark, int]]()
+        try:
+            for executor.answer in (HIGH, LOW):
+                done = executor.execute(self.partner, state, self._step, self.microbatch)
+                made.add((done.mark, self._strategy.digest()))
+        except Misled:
+            return True
+        finally:
+            executor.answer = LOW
+        return len(made) > 1
+
+    def _explained(self, what: str, unknown: frozenset[Key], *, heard: bool) -> str:
+        if heard:
             return TALKS
+        loop = self.microbatch.top.loop.id
         if unknown:
             return parted(sorted(unknown, key=str), "between steps")
         why = CAUSES.get(what, MOVED)

@@ -13,7 +13,8 @@ from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.tracking.microbatches import Microbatch
 from recoverrun.worker.verification import replica_children
-from recoverrun.worker.verification.replay_trial import EMPTY, LOSS, NUMBERS, Trial, bulk_of
+from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
+from recoverrun.worker.verification.trial_words import LOSS, NUMBERS
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.worker.verification.test_proofs import GENERATION, PARTNER, Play, microbatch
@@ -83,13 +84,15 @@ class Asks:
     def __init__(self, talked: bool, refused: tuple[int, ...], misled: tuple[int, ...]) -> None:
         self.talked, self.answer = talked, LOW
         self.answers: list[int] = []
+        self.marks: dict[int, Mark] = {}
         self._refused, self._misled = refused, misled
 
     def execute(self, *asked: object) -> Executed:
         self.answers.append(self.answer)
         if self.answer in self._refused:
             raise Misled("it ends")
-        return done(door=DOOR + (self.answer in self._misled))
+        mark = self.marks.get(self.answer, MARK)
+        return done(door=DOOR + (self.answer in self._misled), mark=mark)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,27 @@ def test_a_script_that_takes_neither_figure_cannot_be_judged() -> None:
 
     with pytest.raises(Misled):
         made._otherwise(cast(Any, None), 0)
+
+
+@pytest.mark.parametrize(
+    ("talked", "refused", "marks", "by_itself", "hears"),
+    [
+        (False, (), (1, 2), True, False),
+        (True, (), (1, 1), True, False),
+        (True, (), (1, 2), True, True),
+        (True, (HIGH,), (1, 1), True, True),
+        (True, (), (1, 1), False, True),  # mates would have to try it together
+    ],
+)
+def test_what_other_answers_do_not_change_does_not_hear_them(
+    talked: bool, refused: tuple[int, ...], marks: tuple[int, int], by_itself: bool, hears: bool
+) -> None:
+    made, asks = trial(Play()), Asks(talked, refused, ())
+    asks.marks = {LOW: (marks[0], 12), HIGH: (marks[1], 12)}
+    made._executor, made._by_itself = cast(Any, asks), by_itself
+
+    assert made._hears(cast(Any, None)) is hears
+    assert asks.answer == LOW
 
 
 @pytest.mark.parametrize(
@@ -282,16 +306,18 @@ def test_what_is_praised_is_what_was_compared(more: dict[str, Any], gave: str) -
 def test_the_first_known_cause_is_named() -> None:
     play = Play()
     made = trial(play, tops=[b"", b""], bulk={})
-    why = made._explained("other data entered the model", frozenset())
+    why = made._explained("other data entered the model", frozenset(), heard=False)
     assert "rank 1's microbatch here, other data entered the model: its data come from" in why
-    assert "random numbers come from" in made._explained(NUMBERS, frozenset())
-    assert "data and random numbers are right" in made._explained(LOSS, frozenset())
-    assert "moves them" in made._explained("seen had other values at its end", frozenset())
+    assert "random numbers come from" in made._explained(NUMBERS, frozenset(), heard=False)
+    assert "data and random numbers are right" in made._explained(LOSS, frozenset(), heard=False)
+    assert "moves them" in made._explained(
+        "seen had other values at its end", frozenset(), heard=False
+    )
 
-    unknown = frozenset({"seen"})
-    assert made._explained("x", unknown) == "seen differs between ranks and moves between steps"
-    play.executor.talked = True
-    assert made._explained("x", unknown) == TALKS
+    unknown, explained = frozenset({"seen"}), made._explained
+    moves = "seen differs between ranks and moves between steps"
+    assert explained("x", unknown, heard=False) == moves
+    assert explained("x", unknown, heard=True) == TALKS
 
 
 # --------------------------------------------------------------------------- with others

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from recoverrun.worker.verification import mutual_proof, replica_children
-from recoverrun.worker.verification.replay_trial import EMPTY, WRITES
+from recoverrun.worker.verification.replay_trial import EMPTY
+from recoverrun.worker.verification.trial_words import WRITES
 from tests.unit.contexts import loop
 from tests.unit.worker.verification.test_proofs import GENERATION, Play, microbatch
 from tests.unit.worker.verification.test_replay_trial import trial
