@@ -9,6 +9,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from recoverrun.config.kernel_files import content_of
+
 
 def cores(root: Path = Path("/")) -> int:
     """The number of cores, at least 1. `root` is where /sys and /proc are."""
@@ -21,13 +23,13 @@ def physical(cpus: Collection[int], root: Path = Path("/")) -> int:
     found = set()
     for cpu in cpus:
         siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-        found.add(_text(siblings) or str(cpu))
+        found.add(content_of(siblings) or str(cpu))
     return len(found)
 
 
 def _quotas(root: Path) -> Iterator[float]:
     """The limits, in cores, of every cgroup around us that limits its share of CPU time."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in content_of(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         unified = not controllers
         if not unified and "cpu" not in controllers.split(","):
@@ -44,12 +46,12 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _unified(folder: Path) -> float:
-    quota, _, period = _text(folder / "cpu.max").partition(" ")
+    quota, _, period = content_of(folder / "cpu.max").partition(" ")
     return _ratio(quota, period)
 
 
 def _classic(folder: Path) -> float:
-    return _ratio(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
+    return _ratio(content_of(folder / "cpu.cfs_quota_us"), content_of(folder / "cpu.cfs_period_us"))
 
 
 def _ratio(quota: str, period: str) -> float:
@@ -57,10 +59,3 @@ def _ratio(quota: str, period: str) -> float:
     if not (quota.isdigit() and period.isdigit() and int(period)):
         return 0.0
     return int(quota) / int(period)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

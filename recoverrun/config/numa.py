@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from recoverrun.config.kernel_files import content_of
+
 MODES = ("node", "socket", "exclusive", "core-complex")
 
 ROOT = Path("/")
@@ -43,7 +45,7 @@ def _visible(environ: Mapping[str, str], root: Path) -> list[str]:
 
 def _by_uuid(start: str, root: Path) -> str:
     for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information")):
-        match = re.search(r"^GPU UUID:\s*(\S+)", _text(path), re.MULTILINE)
+        match = re.search(r"^GPU UUID:\s*(\S+)", content_of(path), re.MULTILINE)
         if match is not None and match[1].startswith(start):
             return path.parent.name.lower()
     return ""
@@ -51,7 +53,7 @@ def _by_uuid(start: str, root: Path) -> str:
 
 def _node_of(address: str, root: Path) -> int:
     """The NUMA node of a device. With one node only, the kernel says -1."""
-    text = _text(root / f"sys/bus/pci/devices/{address}/numa_node")
+    text = content_of(root / f"sys/bus/pci/devices/{address}/numa_node")
     return int(text) if text.isdigit() else 0
 
 
@@ -74,33 +76,33 @@ def _cpus(mode: str, gpu: int, nodes: list[int], allowed: Collection[int], root:
 
 
 def _cpus_of(node: int, allowed: Collection[int], root: Path) -> set[int]:
-    return _numbers(_text(root / f"sys/devices/system/node/node{node}/cpulist")) & set(allowed)
+    return _numbers(content_of(root / f"sys/devices/system/node/node{node}/cpulist")) & set(allowed)
 
 
 def _socket(cpu: int, allowed: Collection[int], root: Path) -> set[int]:
     """All CPUs of the nodes whose first CPU is on the same package."""
 
     def package(of: int) -> str:
-        return _text(root / f"sys/devices/system/cpu/cpu{of}/topology/physical_package_id")
+        return content_of(root / f"sys/devices/system/cpu/cpu{of}/topology/physical_package_id")
 
-    possible = _numbers(_text(root / "sys/devices/system/node/possible"))
+    possible = _numbers(content_of(root / "sys/devices/system/node/possible"))
     every = [cpus for node in possible if (cpus := _cpus_of(node, allowed, root))]
     return set().union(*(cpus for cpus in every if package(min(cpus)) == package(cpu)))
 
 
 def _core(cpu: int, root: Path) -> int:
     path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-    return min(_numbers(_text(path)) or {cpu})
+    return min(_numbers(content_of(path)) or {cpu})
 
 
 def _cache(cpu: int, root: Path) -> int:
     """The first of the CPUs with which this one shares its last cache."""
     level, sharers = -1, {cpu}
     for cache in sorted(root.glob(f"sys/devices/system/cpu/cpu{cpu}/cache/index[0-9]*")):
-        text = _text(cache / "level")
-        data = _text(cache / "type") in ("Unified", "Data")
+        text = content_of(cache / "level")
+        data = content_of(cache / "type") in ("Unified", "Data")
         if data and text.isdigit() and int(text) > level:
-            level, sharers = int(text), _numbers(_text(cache / "shared_cpu_list")) or {cpu}
+            level, sharers = int(text), _numbers(content_of(cache / "shared_cpu_list")) or {cpu}
     return min(sharers)
 
 
@@ -117,10 +119,3 @@ def _numbers(text: str) -> set[int]:
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
         found.update(range(int(first), int(last or first) + 1))
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

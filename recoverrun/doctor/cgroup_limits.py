@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from recoverrun.config.kernel_files import content_of
+
 UNLIMITED = -1
 UNLIMITED_FROM = 1 << 60  # The classic hierarchy writes "no limit" as a number.
 
@@ -26,7 +28,7 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
         if unified or "memory" in controller.split(","):
             name = "memory.max" if unified else "memory.limit_in_bytes"
             memory += _numbers(folder / name)
-            group |= _text(folder / "memory.oom.group") == "1"
+            group |= content_of(folder / "memory.oom.group") == "1"
         if unified or "pids" in controller.split(","):
             for most in _numbers(folder / "pids.max"):
                 pids.append(max(0, most - sum(_numbers(folder / "pids.current"))))
@@ -39,7 +41,7 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
 
 
 def _folders(root: Path) -> Iterator[tuple[str, Path]]:
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in content_of(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         top = root / "sys/fs/cgroup" / controllers
         below = top / path.lstrip("/")
@@ -51,12 +53,5 @@ def _folders(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _numbers(path: Path) -> list[int]:
-    text = _text(path)
+    text = content_of(path)
     return [int(text)] if text.isdigit() and int(text) < UNLIMITED_FROM else []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -2,9 +2,10 @@
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from recoverrun.config.kernel_files import content_of
 
 LOG = Path("/dev/kmsg")
 COUNTERS = Path("/proc/vmstat")
@@ -32,7 +33,7 @@ class KernelLog:
 
 def kernel_log(log: Path = LOG, counters: Path = COUNTERS) -> KernelLog:
     """The log as it is now; reading it never waits."""
-    found = re.search(r"^oom_kill (\d+)$", _text(counters), re.MULTILINE)
+    found = re.search(r"^oom_kill (\d+)$", content_of(counters), re.MULTILINE)
     text, readable = _records(log)
     return KernelLog(
         readable=readable,
@@ -65,9 +66,3 @@ def _records(log: Path) -> tuple[str, bool]:
     finally:
         os.close(fd)
     return b"".join(parts).decode(errors="replace"), True
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text()
-    return ""

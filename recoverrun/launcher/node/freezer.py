@@ -7,16 +7,18 @@ stood. The group itself says that it is frozen, also if one above it is.
 from collections.abc import Iterator
 from pathlib import Path
 
+from recoverrun.config.kernel_files import content_of
+
 
 def is_frozen(pid: int, root: Path = Path("/")) -> bool:
     """True if the group of this process is frozen. `root` is where /sys and /proc are."""
-    return any(said in _lines(path) for path, said in _sources(pid, root))
+    return any(said in content_of(path).splitlines() for path, said in _sources(pid, root))
 
 
 def _sources(pid: int, root: Path) -> Iterator[tuple[Path, str]]:
     """The files that may tell, each with the line that says so."""
     top = root / "sys/fs/cgroup"
-    for line in _lines(root / "proc" / str(pid) / "cgroup"):
+    for line in content_of(root / "proc" / str(pid) / "cgroup").splitlines():
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
         below = path.lstrip("/")
@@ -25,10 +27,3 @@ def _sources(pid: int, root: Path) -> Iterator[tuple[Path, str]]:
             yield top / "unified" / below / "cgroup.events", "frozen 1"
         elif "freezer" in kinds.split(","):
             yield top / "freezer" / below / "freezer.state", "FROZEN"
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []  # There is no such group, or the process has ended.

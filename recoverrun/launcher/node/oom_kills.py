@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from recoverrun.config.kernel_files import content_of
+
 FIELD = "oom_kill"
 
 LOOK_S = 1.0
@@ -89,7 +91,7 @@ class OomKills:
         """The groups of a process, "" if it has ended: the classic ones of a zombie are the root,
         and nobody is moved there.
         """
-        text = _text(self._root / "proc" / process / "cgroup")
+        text = content_of(self._root / "proc" / process / "cgroup")
         ended = process != "self" and all(line.endswith(":/") for line in text.splitlines())
         return "" if ended else text
 
@@ -117,12 +119,5 @@ def _upwards(top: Path, path: str) -> Iterator[Path]:
 
 
 def _counted_in(path: Path) -> int | None:
-    fields = (line.split() for line in _text(path).splitlines())
+    fields = (line.split() for line in content_of(path).splitlines())
     return next((int(one[1]) for one in fields if len(one) == 2 and one[0] == FIELD), None)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
