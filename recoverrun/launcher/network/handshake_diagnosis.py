@@ -12,6 +12,7 @@ from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import RunConfig
 from recoverrun.launcher.network.addresses import written
 from recoverrun.launcher.network.key_lookup import Keyring
+from recoverrun.launcher.network.name_lookup import is_known
 
 PATIENCE_S = 1.0
 
@@ -124,7 +125,7 @@ def _greeting(endpoint: Endpoint) -> bytes:
 
 def unanswered(endpoints: Sequence[Endpoint], patience_s: float) -> str:
     """The sentence for a user where nobody answered."""
-    unknown = [endpoint.host for endpoint in endpoints if not _is_known(endpoint.host)]
+    unknown = [endpoint.host for endpoint in endpoints if not is_known(endpoint.host)]
     hint = "is the launcher with node rank 0 running, and is this its address?"
     if unknown:
         hint = f"no address is known here for {', '.join(unknown)}: is the name right?"
@@ -134,10 +135,3 @@ def unanswered(endpoints: Sequence[Endpoint], patience_s: float) -> str:
             f"{patience_s:g} s: is the port right, or does another program have it?"
         )
     return f"nobody answered at {written(endpoints)} within {patience_s:g} s: {hint}"
-
-
-def _is_known(host: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-    except OSError:
-        return False

@@ -45,7 +45,7 @@ class NameLookup:
     def _look(self) -> None:
         while not self._over.is_set():
             for host in list(self.unknown):
-                if _is_known(host):
+                if is_known(host):
                     self.unknown.remove(host)
                 self.unanswered.discard(host)
             if not self.unknown:
@@ -58,7 +58,8 @@ def names_may_come(environ: Mapping[str, str]) -> bool:
     return "KUBERNETES_SERVICE_HOST" in environ
 
 
-def _is_known(host: str) -> bool:
+def is_known(host: str) -> bool:
+    """True if the name has an address. Blocks for as long as the name service takes."""
     try:
         return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except OSError:

@@ -69,12 +69,7 @@ def put(
     def seen() -> dict[str, Any]:
         return reachable(runtime.module_data, global_, at.f_locals)
 
-    def write(name: str, value: Any) -> None:
-        if name in at.f_locals:
-            frame_variables.write(at, {name: value})
-        else:
-            global_[name] = value
-
+    write = frame_variables.writer(at, global_)
     own = placing.own_values(found, seen())
     complete = placing.put_constants(parts, found, there, wound=False)
     placing.put_state(parts, found, there, spaces, frames)

@@ -6,7 +6,7 @@ What the header of a loop binds comes with its item, in the fresh process as any
 
 import ctypes
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 from types import FrameType
@@ -87,6 +87,20 @@ def write(frame: FrameType, values: Mapping[str, Any]) -> None:
     known.update(values)
     if not WRITES_THROUGH and known is not frame.f_globals:
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def writer(frame: FrameType, module: dict[str, Any]) -> Callable[[str, Any], None]:
+    """Gives a new value to the variable of a running function, or of its `module` if the function
+    has none of that name.
+    """
+
+    def to_name(name: str, value: Any) -> None:
+        if name in frame.f_locals:
+            write(frame, {name: value})
+        else:
+            module[name] = value
+
+    return to_name
 
 
 def refresh(local: dict[str, Any], stack: Sequence[LoopFrame], start: FrameType) -> None:

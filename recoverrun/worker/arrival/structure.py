@@ -121,7 +121,7 @@ def told(now: Structure, before: Structure, there: Holdings, bound: Container[An
     orders: list[list[Any]] = []
     for path, keys in now.keys.items():
         former = before.keys.get(path, ())
-        if former == keys or _variable((path, None)) in bound or path.endswith(OF_MODULES):
+        if former == keys or variable_of((path, None)) in bound or path.endswith(OF_MODULES):
             continue
         lost = lost_entries.lost(former, set(keys))
         gone += [[path, key] for key in lost]
@@ -132,7 +132,7 @@ def told(now: Structure, before: Structure, there: Holdings, bound: Container[An
     tags = [
         [*place, list(before.tags.get(place, ())), list(tag)]
         for place, tag in now.tags.items()
-        if before.tags.get(place) != tag and _variable(place) not in bound
+        if before.tags.get(place) != tag and variable_of(place) not in bound
     ]
     return [gone, orders, tags]
 
@@ -152,7 +152,7 @@ def made(
         tag = now.tags.get(place)
         if tag is None or tag[0] != OBJECT or tag[2] or place in before.tags:
             return False
-        return _variable(place) not in bound
+        return variable_of(place) not in bound
 
     return Made(own, data, is_new).told(_members(*held))
 
@@ -359,7 +359,7 @@ def _paths_of(place: Place) -> tuple[str, ...]:
     return str(name), f"{path[1:-1]}.{name}"
 
 
-def _variable(place: Place) -> Any:
+def variable_of(place: Place) -> Any:
     """The variable by which it was found."""
     path, name = place
     return name if path.startswith("<") else path.partition("[")[0].partition(".")[0]

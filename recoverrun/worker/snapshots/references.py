@@ -25,6 +25,7 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.arrival.plain_values import NOT_OURS
+from recoverrun.worker.arrival.structure import variable_of
 from recoverrun.worker.arrival.value_kinds import is_value, named
 from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, Holdings, inside
 from recoverrun.worker.context.object_members import is_defined_in
@@ -76,7 +77,7 @@ class References:
         """The variables of a loop, `bound`, are no places of what has another one."""
         self._own = own
         self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}
-        found = sorted(_all(there, spaces), key=lambda one: _variable(one[0]) in bound)
+        found = sorted(_all(there, spaces), key=lambda one: variable_of(one[0]) in bound)
         for key, value in found:
             if id(value) not in self._known:
                 with suppress(TypeError):  # a kind without weak references has no place
@@ -124,7 +125,7 @@ class References:
                 hooks.add(key)
             if self._before.get(key) == token and key[0] not in anew:
                 continue
-            if _variable(key) in bound - live:
+            if variable_of(key) in bound - live:
                 continue
             if self._is_of_new_module(key[0]):
                 continue  # it holds no tensor: the library that has made it does so again
@@ -364,12 +365,6 @@ def _inside(key: Key) -> str:
     """The path of the attributes of an object."""
     path, name = key
     return str(name) if path.startswith("<") else inside(path, name)
-
-
-def _variable(key: Key) -> Any:
-    """The variable by which it was found."""
-    path, name = key
-    return name if path.startswith("<") else path.partition("[")[0].partition(".")[0]
 
 
 def _written(key: Key) -> str:

@@ -200,16 +200,11 @@ class Restoring:
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
 
-        def write(name: str, value: Any) -> None:
-            if name in at.f_locals:
-                frame_variables.write(at, {name: value})
-            else:
-                global_[name] = value
-
         if told["references"]:
             self._tell_lacking(told["references"], frames)
         here = Context.unpack(told["here"])
         visible = reachable(runtime.module_data, global_, at.f_locals)
+        write = frame_variables.writer(at, global_)
         placing.put_context(visible, here, here, write, of_process=True)
         rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
