@@ -7,7 +7,7 @@ from recoverrun.reports.status_screen import EVENTS, choose, progress, silence
 from recoverrun.text import ascii_only, in_order, plural, ranks, sanitize, span
 
 
-def plain_lines(status: Status, events: int = EVENTS) -> list[str]:
+def plain_lines(status: Status) -> list[str]:
     """The same facts for a pipe or a log: no colour, no box, one fact a line, ASCII."""
     lines = [_summary(status)]
     if status.cause:
@@ -34,7 +34,7 @@ def plain_lines(status: Status, events: int = EVENTS) -> list[str]:
         lines.append(f"replica {replica.slot}: {', '.join(who)}, {state}")
     if folded:
         lines.append(f"... and {plural(len(folded), 'replica')} in order")
-    for happening in status.happenings[-events:] if events else ():
+    for happening in status.happenings[-EVENTS:]:
         lines.append(f"{time_of_day(happening.ts, status.utc_offset_s)} {happening.text}")
     return [ascii_only(sanitize(line)) for line in lines]
 

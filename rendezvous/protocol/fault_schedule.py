@@ -30,6 +30,12 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 OF_SNAPSHOTS: tuple[Phase, ...] = ("snapshot", "parity", "restore")
 """Where the step of a kill is that of a snapshot."""
 
+OF_STEPS: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase not in OF_SNAPSHOTS)
+"""Phases of any step of a job with several replicas."""
+
+DRAWN: tuple[Phase, ...] = tuple(phase for phase in OF_STEPS if phase != "redo")
+"""Phases of random kills: nothing is redone before another rank was lost."""
+
 ReturnPhase = Literal["prologue", "ready", "receive", "wind", "place"]
 RETURN_PHASES: tuple[ReturnPhase, ...] = get_args(ReturnPhase)
 """Of a process that is to take a lost rank's place, before its first step."""
@@ -42,8 +48,8 @@ When = Literal["step", "return", "welcome"]
 
 OF: dict[When, tuple[str, ...]] = {
     "step": PHASES,
-    "return": (*RETURN_PHASES, *PHASES[:-3]),
-    "welcome": (*WELCOME_PHASES, *PHASES[:-3]),
+    "return": (*RETURN_PHASES, *OF_STEPS),
+    "welcome": (*WELCOME_PHASES, *OF_STEPS),
 }
 """The phases that a kill may name."""
 
@@ -107,16 +113,14 @@ def pace_ms(text: str) -> int:
     return max((int(one[1]) for one in found if one), default=0)
 
 
-def expand(
-    text: str, *, world: int, steps: int, phases: Sequence[Phase] = PHASES[:5]
-) -> tuple[Kill, ...]:
+def expand(text: str, *, world: int, steps: int) -> tuple[Kill, ...]:
     """Parse as `parse`, with `random:SEED:N` drawn for a job of this size, and check against it."""
     kills: list[Kill] = []
     for entry in _entries(text):
         drawn = _RANDOM.fullmatch(entry)
         if drawn:
             seed, n = int(drawn[1]), int(drawn[2])
-            kills += expand_random(seed, n, world, steps, phases)
+            kills += expand_random(seed, n, world, steps)
         elif not _PACE.fullmatch(entry):
             kills.append(_kill(entry))
     for kill in kills:
@@ -135,9 +139,7 @@ def of_attempt(text: str, attempt: int) -> str:
     return render(kills, pace=pace_ms(text))
 
 
-def expand_random(
-    seed: int, n: int, world: int, steps: int, phases: Sequence[Phase]
-) -> tuple[Kill, ...]:
+def expand_random(seed: int, n: int, world: int, steps: int) -> tuple[Kill, ...]:
     """`n` kills of different ranks, in order of time, the same for the same arguments.
 
     One rank is always spared. Step 0 is too: nothing is protected before a first step showed how
@@ -145,7 +147,7 @@ def expand_random(
     """
     if n >= world:
         raise ScheduleError(f"{n} random kills would leave none of {world} ranks")
-    if n and (steps < 2 or not phases):
+    if n and steps < 2:
         raise ScheduleError(f"{steps} steps are too few for a kill after the first of them")
     draws = _Draws(seed)
     ranks = list(range(world))
@@ -153,7 +155,7 @@ def expand_random(
     for _ in range(n):
         rank = ranks.pop(draws.below(len(ranks)))
         step = 1 + draws.below(steps - 1)
-        kills.append(Kill(rank=rank, step=step, phase=phases[draws.below(len(phases))]))
+        kills.append(Kill(rank=rank, step=step, phase=DRAWN[draws.below(len(DRAWN))]))
     return tuple(sorted(kills, key=lambda kill: (kill.step, kill.rank)))
 
 

@@ -179,13 +179,11 @@ class Supervisor:
         *,
         begun: bool = True,
         grace_s: float = GRACE_S,
-        reap_s: float = REAP_S,
     ) -> None:
         """`begun`: all of them run. Else another node had them, and here nothing runs yet."""
         self._states = dict.fromkeys(ranks, State.RUNNING if begun else State.ENDED)
         self._births = Births(ranks, first=begun)
         self._grace_s = grace_s
-        self._reap_s = reap_s
         self._late: dict[int, _Late] = {}
         self._stop: StopOrder | None = None
         self._kill_at: float | None = None  # the next rung of the ladder
@@ -294,7 +292,7 @@ class Supervisor:
 
     def _kill_rest(self, now: float, reason: str) -> list[Effect]:
         self._kill_at = None
-        self._abandon_at = now + self._reap_s
+        self._abandon_at = now + REAP_S
         return self._signal(self._alive(), signal.SIGKILL, reason)
 
     def _expire(self, now: float) -> list[Effect]:

@@ -30,13 +30,11 @@ MOST_BYTES = 1 << 42
 class LivePeer:
     """A donor's offer, as its newcomer has it: a `StateSource`."""
 
-    def __init__(
-        self, address: Address, *, stall_s: float = STALL_S, most_bytes: int = MOST_BYTES
-    ) -> None:
+    def __init__(self, address: Address, *, stall_s: float = STALL_S) -> None:
         """Connect, and receive the manifest.
 
         A donor that does nothing for `stall_s` seconds, or next to nothing for longer, is lost.
-        Raises StateLost, also if the pieces have more than `most_bytes` in all.
+        Raises StateLost, also if the pieces have more than MOST_BYTES in all.
         """
         self._where = f"the donor at {address.host} port {address.port}"
         self._asked: list[int] = []  # what the donor sends next, in this order
@@ -54,8 +52,8 @@ class LivePeer:
             self._pieces = tuple(piece_of(one) for one in told[2])
             self._manifest: dict[str, object] = told[3]
             total = sum(piece.nbytes for piece in self._pieces)
-            if total > most_bytes:
-                raise StateLost(f"{self._where} has {total} bytes of state, not {most_bytes}")
+            if total > MOST_BYTES:
+                raise StateLost(f"{self._where} has {total} bytes of state, not {MOST_BYTES}")
         except StateLost as error:
             self._hang_up(str(error))
             raise

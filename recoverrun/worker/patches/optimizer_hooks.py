@@ -51,7 +51,7 @@ def updates(parts: "Parts", manual: "ManualAllReduce") -> None:
     heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
 
     def stepping(optimizer: Any, args: Any, kwargs: Any) -> None:
-        _stepping(parts, manual, optimizer)
+        _stepping(parts, manual)
         heard[id(optimizer)] = parts.worker.runtime.heard
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -66,7 +66,7 @@ def updates(parts: "Parts", manual: "ManualAllReduce") -> None:
     register_optimizer_step_post_hook(_disable_dynamo(stepped))
 
 
-def _stepping(parts: "Parts", manual: "ManualAllReduce", optimizer: Any) -> None:
+def _stepping(parts: "Parts", manual: "ManualAllReduce") -> None:
     """An optimizer is about to step."""
     if parts.worker.machine is None:
         parts.worker.failpoints.update(refused=bool(parts.worker.refusal))
