@@ -132,7 +132,7 @@ class JobClient:
                 if isinstance(heard, Record):
                     self._record(heard)
                 else:
-                    self._act(self._leadership.ballot(heard, now), now)
+                    self._act(self._leadership.tell_register(heard, now), now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -145,7 +145,7 @@ class JobClient:
         ended, host = self.connections.ask(now), self._coordinator_host
         if host is None or host.stopped is None:
             for name in ended:
-                self._act(self._leadership.ballot(Dead(name), now), now)
+                self._act(self._leadership.tell_register(Dead(name), now), now)
         elif host.settles_without(ended):
             self._leadership.close()  # Those who end with the job are no losses: nobody stands.
         self._act(self._leadership.tick(now), now)
@@ -281,7 +281,7 @@ class JobClient:
         elif self._coordinator_host is not None:
             self._send(self._coordinator_host.receive(sender, message, now), now)
             if isinstance(message, Leaving):
-                self._act(leadership.ballot(Part(sender, message.reason), now), now)
+                self._act(leadership.tell_register(Part(sender, message.reason), now), now)
         elif not leadership.leader:
             if word.called and self._search.hear(message, now):
                 self._take(word, now)
@@ -368,11 +368,11 @@ class JobClient:
             local_workers = self._agent.local_workers
             if isinstance(message, Committed | Held) and local_workers is not None:
                 # Whoever takes part again can follow a lost rank only from the top of its step on.
-                keepers = self._leadership.keepers()
-                context_buffer = local_workers.context_buffer(message) if keepers else None
+                holders = self._leadership.context_holders()
+                context_buffer = local_workers.context_buffer(message) if holders else None
                 if context_buffer is not None:
-                    for keeper in keepers:
-                        self.connections.send(keeper, NOBODY, context_buffer)
+                    for holder in holders:
+                        self.connections.send(holder, NOBODY, context_buffer)
             if self._coordinator_host is not None:
                 self._send(self._coordinator_host.receive(self._incarnation, message, now), now)
             elif not self._leadership.leader:

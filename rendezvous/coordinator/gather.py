@@ -30,7 +30,7 @@ Reports = Mapping[int, Report]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class Contradiction:
     """The reports contradict each other: an invariant does not hold. `rank` is -1 for several."""
 
     invariant: str
@@ -67,7 +67,7 @@ class Gathering:
     waiting: Counter[int] = field(default_factory=Counter)  # ranks at the commit point of a step
 
     def take(self, report: Report) -> bool:
-        """Keep `report` unless a later one of its rank overtook it on the way."""
+        """Keep `report`. False if a later one of its rank overtook it on the way."""
         known = self.reports.get(report.rank)
         if known is not None and _progress(report) < _progress(known):
             return False
@@ -125,7 +125,7 @@ def _joins(decision: Decision) -> set[Identity]:
     return {identity for _, identities in level for identity in identities}
 
 
-def laggard(reports: Reports, newest: int) -> Broken | None:
+def laggard(reports: Reports, newest: int) -> Contradiction | None:
     """Whoever is behind is one step behind and holds it whole: the vote proved it."""
     for rank in sorted(reports):
         report = reports[rank]
@@ -135,7 +135,7 @@ def laggard(reports: Reports, newest: int) -> Broken | None:
                 f"rank {rank} is at step {report.step} ({report.phase}, reduced in "
                 f"{report.reduced}) while another survivor is at {newest}"
             )
-            return Broken(invariant="INV-9", reason=reason, rank=rank)
+            return Contradiction(invariant="INV-9", reason=reason, rank=rank)
     return None
 
 
@@ -204,7 +204,7 @@ def commit(generation: int, step: int, held: int) -> Decision:
 
 def redo(
     generation: int, reports: Reports, members: Membership, *, wary: bool = False
-) -> Decision | Unequal | Broken:
+) -> Decision | Unequal | Contradiction:
     """Deal the missing identities of the step out to the live replicas, whose ranks all wait.
 
     `wary`: a rank that hung has not left yet what it was at, and it may have been at any of them.
@@ -221,10 +221,10 @@ def redo(
         sets = [frozenset(reports[rank].done) for rank in layout.replicas[slot]]
         if any(done != sets[0] for done in sets):
             reason = f"the ranks of replica {slot} hold different microbatches of step {step}"
-            return Broken(invariant="INV-1", reason=reason, rank=-1)
+            return Contradiction(invariant="INV-1", reason=reason, rank=-1)
         ledger.credit(slot, sets[0])
     if ledger.fault():
-        return Broken(invariant="INV-1", reason=ledger.fault(), rank=-1)
+        return Contradiction(invariant="INV-1", reason=ledger.fault(), rank=-1)
     credits = {slot: ledger.credits[slot] for slot in sorted(ledger.credits)}
     extra = share_out(ledger.missing(), {slot: len(done) for slot, done in credits.items()})
     targets: tuple[tuple[int, tuple[Identity, ...]], ...] = tuple(

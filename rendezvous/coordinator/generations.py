@@ -11,8 +11,7 @@ from rendezvous.coordinator.arrivals import Arrivals, ArrivalVerdict, Return
 from rendezvous.coordinator.beginning import Beginning
 from rendezvous.coordinator.digests import outvoted
 from rendezvous.coordinator.fence import Fence
-from rendezvous.coordinator.gather import Broken as Contradiction
-from rendezvous.coordinator.gather import Unequal
+from rendezvous.coordinator.gather import Contradiction, Unequal
 from rendezvous.coordinator.losses import Loss, code_of, done_twice, early_ends, too_few
 from rendezvous.coordinator.members import Membership, changed
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
@@ -52,7 +51,7 @@ class Generations:
 
     @property
     def protected(self) -> bool:
-        """A loss would be recovered from, if enough replicas are left."""
+        """True if a loss would be recovered from, as long as enough replicas are left."""
         return self.beginning.serves(self.members.layout, self.members.live_ranks)
 
     def wants(self, ranks: tuple[int, ...]) -> bool:
@@ -62,7 +61,7 @@ class Generations:
 
     @property
     def starting(self) -> bool:
-        """Recovery is about to begin (see `beginning`)."""
+        """True if recovery is about to begin (see `beginning`)."""
         return self.beginning.awaited(self.members.layout, self.members.live_ranks)
 
     @property

@@ -16,7 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rendezvous.coordinator import gather
-from rendezvous.coordinator.gather import Broken, Gathering, Unequal, announcement, resend_after
+from rendezvous.coordinator.gather import (
+    Contradiction,
+    Gathering,
+    Unequal,
+    announcement,
+    resend_after,
+)
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.step_log import StepBook
@@ -41,7 +47,7 @@ class Ended:
 Decisions = dict[int, Decision]
 """By the rank that is told."""
 
-Obstacle = Broken | Unequal | Ended
+Obstacle = Contradiction | Unequal | Ended
 """Why nothing can be decided among these members."""
 
 
@@ -180,6 +186,6 @@ class StepDecisions:
         return [ToRank(rank=rank, message=contexts) for rank, contexts in found]
 
     def _waits_for_contexts(self, gathering: Gathering, now: float) -> bool:
-        """A rank of a lost replica that was not reaped yet may still leave its context."""
+        """True if a rank of a lost replica, not reaped yet, may still leave its context."""
         patient = now < gathering.begun_at + CONTEXTS_WAIT_S
         return patient and self._members.unreaped(sorted(self._lost))

@@ -162,7 +162,9 @@ class Swarm:
             self._to_drop = deque(self._by_rank.values())
             for one in self._by_rank.values():
                 if one.leadership is not None:
-                    self._send(one, one.leadership.ballot(Dead(self._leader), time.monotonic()))
+                    self._send(
+                        one, one.leadership.tell_register(Dead(self._leader), time.monotonic())
+                    )
                     self._look(one)
         elif what == "mute" and value in self._by_rank:
             self._by_rank[value].muted = True

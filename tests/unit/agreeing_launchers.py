@@ -75,7 +75,7 @@ class Launchers:
         self.alive[name] = False
         for other in self.names if proved else ():
             if self.alive[other]:
-                self.carry_out(other, self.machines[other].ballot(Dead(name), self.now))
+                self.carry_out(other, self.machines[other].tell_register(Dead(name), self.now))
 
     def succeeded(self, name: str) -> list[TakeOver]:
         return [act for act in self.acts[name] if isinstance(act, TakeOver)]

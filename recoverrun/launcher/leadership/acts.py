@@ -11,7 +11,7 @@ from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Holding
 from rendezvous.protocol.store_messages import StoreAnswer
 
-Held = tuple[tuple[str, Holding], ...]
+HeldByLauncher = tuple[tuple[str, Holding], ...]
 """Launchers, and the snapshots of their nodes."""
 
 Gone = Iterable[tuple[str, str]]
@@ -29,7 +29,7 @@ class TakeOver:
     standings: tuple[Standing, ...]
     attempt: int
     early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
-    held: Held
+    held: HeldByLauncher
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class CutOff:
 
 @dataclass(frozen=True, slots=True)
 class Inquire:
-    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
+    """Ask etcd about `job`; the answer is for the register (`Answered`), with this serial."""
 
     serial: int
     call: Call

@@ -6,7 +6,7 @@ until the leader speaks. What is said to the coordinator meanwhile is kept for i
 
 from collections.abc import Callable, Iterable, Sequence
 
-from recoverrun.launcher.leadership.acts import Held
+from recoverrun.launcher.leadership.acts import HeldByLauncher
 from recoverrun.launcher.network.frames import NOBODY
 from rendezvous.coordinator.standing import RETOLD, Memory, Standing
 from rendezvous.protocol import codec
@@ -99,7 +99,7 @@ def standing(parts: Sequence[Statement], hosts: Callable[[int], bool]) -> Standi
     return tuple(messages)
 
 
-def held(told: Told, standings: Sequence[Standing]) -> Held:
+def held(told: Told, standings: Sequence[Standing]) -> HeldByLauncher:
     """Return the snapshots of which members have told; `standings` are of the same members."""
     return tuple(
         (sender, message)

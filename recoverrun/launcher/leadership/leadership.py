@@ -58,8 +58,8 @@ RESEND_S = 0.3
 OUTSIDE_S = 20.0
 """A launcher with a lost one's place takes part by then, or who gave it that place is lost, too."""
 
-KEEPERS = 2
-"""Launchers beside the coordinator that keep what a worker would leave behind."""
+CONTEXT_HOLDERS = 2
+"""Launchers beside the coordinator that hold what a worker would leave behind."""
 
 
 class Leadership:
@@ -123,7 +123,7 @@ class Leadership:
         # One is admitted before the next: until then it is not missed.
         self._present, self._coming = frozenset(self.attempt.nodes) & members, frozenset(news)
         if self.leader == self.own:
-            acts += [act for name in news for act in self.ballot(Admit(name), now)]
+            acts += [act for name in news for act in self.tell_register(Admit(name), now)]
         return acts
 
     def _agreement(self, configuration: Configuration, now: float) -> Register | LeasedRegister:
@@ -153,15 +153,15 @@ class Leadership:
         """A worker of this node said so, or its end was seen."""
         self.attempt.memory.said(message)
         moved = self.attempt.moved(message, self.own, now)
-        return [] if moved is None else self.ballot(moved, now)
+        return [] if moved is None else self.tell_register(moved, now)
 
     def heard(self, message: Message) -> None:
         """A worker of this node is told so."""
         self.attempt.memory.heard(message)
 
-    def keepers(self) -> tuple[str, ...]:
-        """Launchers that keep what our workers would leave behind, should we be lost."""
-        return self.callees()[:KEEPERS]
+    def context_holders(self) -> tuple[str, ...]:
+        """Launchers that hold what our workers would leave behind, should we be lost."""
+        return self.callees()[:CONTEXT_HOLDERS]
 
     def callees(self) -> tuple[str, ...]:
         """Launchers that we should have a connection to: who may ever lead."""
@@ -202,13 +202,13 @@ class Leadership:
             case Start():  # Another launcher has taken a lost one's place.
                 news = self.attempt.learn(message)
                 admit = news if self.leader == self.own else []
-                return [act for name in admit for act in self.ballot(Admit(name), now)]
+                return [act for name in admit for act in self.tell_register(Admit(name), now)]
             case ContextBuffer(rank=rank):
                 if self.attempt.hosts(sender, rank):
                     self.attempt.memory.said(message)
                 return []
             case _ if isinstance(message, RegisterMessage):
-                return self.ballot(Heard(sender, message), now)
+                return self.tell_register(Heard(sender, message), now)
         return []
 
     def keep_for_coordinator(self, sender: str, message: Message) -> None:
@@ -217,7 +217,7 @@ class Leadership:
 
     def tick(self, now: float) -> list[Act]:
         """Time passed."""
-        acts = self.ballot(Tick(self._chance()), now)
+        acts = self.tell_register(Tick(self._chance()), now)
         if now >= self._outside_until:
             self._outside_until = float("inf")
             words = f"for {OUTSIDE_S:.0f} s no launcher of the job let it in"
@@ -235,8 +235,8 @@ class Leadership:
 
     # --------------------------------------------------------------------------- the register
 
-    def ballot(self, event: Event, now: float) -> list[Act]:
-        """The launchers' agreement is told of `event`: one is gone or leaves, a witness answers."""
+    def tell_register(self, event: Event, now: float) -> list[Act]:
+        """Tell the register of `event`: a launcher is gone or leaves, a witness answers."""
         register = self._register
         if register is None:
             return []
@@ -340,7 +340,7 @@ class Leadership:
         register = self._register
         if register is None or register.settled or not self.store.complete:
             return []
-        return self.ballot(Settled(), now)
+        return self.tell_register(Settled(), now)
 
     # --------------------------------------------------------------------------- statements
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from recoverrun.errors import ExitCode
-from recoverrun.launcher.leadership.acts import Held
+from recoverrun.launcher.leadership.acts import HeldByLauncher
 from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.leadership.next_attempt import NextAttempt
 from recoverrun.launcher.network.frames import NOBODY, Envelope
@@ -99,7 +99,7 @@ class Rollbacks:
 
         return without(self._book.unfit, join)
 
-    def adopt(self, held: Held, now: float) -> list[Envelope]:
+    def adopt(self, held: HeldByLauncher, now: float) -> list[Envelope]:
         """Others have begun the attempt, and this is what members have remembered of snapshots."""
         return [one for name, holding in held for one in self.hear(name, holding, now)]
 

@@ -17,8 +17,8 @@ from recoverrun.worker.context.enum_members import is_enum
 from recoverrun.worker.rng.streams import tensor_bytes
 
 SMALL_TENSOR_BYTES = 1 << 20
-BEGAN = time.time()
-"""Before any step."""
+IMPORTED_AT = time.time()
+"""Before any step: the script imports torch, and that this module, before it trains."""
 
 LONG_TEXT = 4096
 LONG_SEQUENCE = 64
@@ -60,8 +60,8 @@ def is_numpy(value: Any) -> bool:
 
 
 def is_clock_reading(value: Any) -> bool:
-    """True of what `time.time()` has given since torch was imported."""
-    return type(value) is float and BEGAN <= value <= time.time()
+    """True of what `time.time()` can have returned since this module was imported."""
+    return type(value) is float and IMPORTED_AT <= value <= time.time()
 
 
 def is_simple(value: Any, depth: int = DEPTH) -> bool:
@@ -93,7 +93,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def is_small_tensor(value: Any, limit: int = SMALL_TENSOR_BYTES) -> bool:
-    """A plain tensor that holds data: no parameter, no part of a graph, no DTensor."""
+    """True of a plain tensor that holds data: no parameter, no part of a graph, no DTensor."""
     if type(value) is not torch.Tensor or value.requires_grad or value.is_quantized:
         return False
     if value.layout is not torch.strided or value.device.type == "meta":
@@ -102,12 +102,12 @@ def is_small_tensor(value: Any, limit: int = SMALL_TENSOR_BYTES) -> bool:
 
 
 def is_small_data(value: Any) -> bool:
-    """The same, or an array or a number of numpy's."""
+    """True of the same, and of an array or a number of numpy's."""
     return is_small_tensor(value) or (is_numpy(value) and value.nbytes <= SMALL_TENSOR_BYTES)
 
 
 def is_result(value: Any) -> bool:
-    """A number that was computed with gradients: a running loss, to which code adds in place."""
+    """True of a number computed with gradients: a running loss, to which code adds in place."""
     plain = type(value) is torch.Tensor and value.grad_fn is not None
     return plain and not value.is_quantized and value.numel() == 1
 

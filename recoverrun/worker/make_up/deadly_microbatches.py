@@ -50,7 +50,7 @@ class DeadlyMicrobatches:
         """Have nobody who hears of it execute that microbatch again."""
         self._given_up.setdefault(which, why)
 
-    def forbid(self, which: Which) -> str:
+    def objection(self, which: Which) -> str:
         """The reason why that microbatch is not executed again, "" if it may be."""
         died = [rank for rank in sorted(self._begun) if _holds(self._begun[rank], which)]
         if len(died) >= MOST:

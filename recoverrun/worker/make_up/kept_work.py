@@ -62,7 +62,7 @@ class KeptWork:
         """True if the end of this microbatch is known."""
         noted = self._left.marks.get(rank, {}).get((step, microbatch.index), (0, 0))
         which = microbatch_id_of(step, identity)
-        if not all(noted) or self._left.deaths.forbid(which):
+        if not all(noted) or self._left.deaths.objection(which):
             return False
         buffer = self._worker.context_buffer
         buffer.enters(which)

@@ -163,10 +163,10 @@ class LeftContexts:
         self.absorb()
         lost, top = self._executor.lost.get(rank), microbatch.top.context
         if lost is None or top is None:
-            raise NotReplayable(self._nothing(rank))
+            raise NotReplayable(self._why_unknown(rank))
         return lost.at(top.point, self._executor.captures.points)
 
-    def _nothing(self, rank: int) -> str:
+    def _why_unknown(self, rank: int) -> str:
         """The reason why nothing is known of lost `rank`: a silent launcher entrusts no contexts,
         while its workers train on.
         """

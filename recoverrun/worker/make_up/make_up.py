@@ -191,7 +191,7 @@ class MakeUp:
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
                 later = before and not known and rounds <= len(self.maker.own_all)
-                later = later and not self._left.deaths.forbid(microbatch_id_of(step, identity))
+                later = later and not self._left.deaths.objection(microbatch_id_of(step, identity))
                 again = later or made.rank in news
                 found[identity] = AGAIN if again else FRESH
             elif made.rank in news and not rounds:  # executed from where it did not stand

@@ -177,7 +177,7 @@ class MicrobatchMaker:
 
     def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
-        why = self._left.deaths.forbid(microbatch_id_of(self._worker.step, made.identity))
+        why = self._left.deaths.objection(microbatch_id_of(self._worker.step, made.identity))
         if why:
             raise NotReplayable(self._killing(made, microbatch, why))
 

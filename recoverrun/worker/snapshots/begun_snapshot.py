@@ -8,7 +8,7 @@ import torch
 
 from recoverrun.worker.arrival.tensor_memory import Departures
 from recoverrun.worker.snapshots.copier import Copy, address_of, copy_all
-from recoverrun.worker.snapshots.piece_layout import Layout
+from recoverrun.worker.snapshots.piece_layout import PieceLayout
 from recoverrun.worker.snapshots.piece_table import PROOF_BYTES, RankImage
 from recoverrun.worker.snapshots.unchanged_tensors import (
     EXPECTED,
@@ -33,7 +33,7 @@ class BegunSnapshot:
 
     step: int
     image: RankImage
-    layout: Layout
+    layout: PieceLayout
     turn: int
     learns: bool = False
     gradients: bool = True  # their values are in it

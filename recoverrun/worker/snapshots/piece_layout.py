@@ -12,7 +12,7 @@ from recoverrun.worker.snapshots.unchanged_tensors import SMALL_BYTES, lies_as_i
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PieceLayout:
     """Places by the numbers of the tensors; those that are copied `at_once` lie first."""
 
     places: list[Placed]
@@ -28,9 +28,9 @@ class Layouts:
 
     def __init__(self) -> None:
         self._known: tuple[object, ...] | None = None
-        self._layout: Layout | None = None
+        self._layout: PieceLayout | None = None
 
-    def of(self, image: RankImage, waits: frozenset[str]) -> Layout:
+    def of(self, image: RankImage, waits: frozenset[str]) -> PieceLayout:
         """The layout of `image`. Large pieces of these names are copied later."""
         tensors = image.tensors
         plain = [lies_as_it_is(one) for one in tensors]
@@ -47,7 +47,7 @@ class Layouts:
         return layout
 
 
-def _laid_out(image: RankImage, waits: frozenset[str], plain: list[bool]) -> Layout:
+def _laid_out(image: RankImage, waits: frozenset[str], plain: list[bool]) -> PieceLayout:
     later = [
         number
         for number, name in enumerate(image.names)
@@ -55,4 +55,4 @@ def _laid_out(image: RankImage, waits: frozenset[str], plain: list[bool]) -> Lay
     ]
     places, nbytes, first = placed(image, set(later))
     at_once = sorted(set(range(len(places))).difference(later))
-    return Layout(places, at_once, later, nbytes, first, packed_table(places))
+    return PieceLayout(places, at_once, later, nbytes, first, packed_table(places))

@@ -18,7 +18,7 @@ class BackwardHooks:
         self._look = look
         self._depth = 0
 
-    def one(self, losses: Any) -> "_Backward":
+    def backward(self, losses: Any) -> "_Backward":
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
         return _Backward(self, losses)
 
@@ -54,7 +54,7 @@ class BackwardHooks:
         def wrapper(*args: Any, **kwargs: Any) -> None:
             if self.skips():
                 return
-            with self.one(args[0] if args else kwargs.get("tensors")):
+            with self.backward(args[0] if args else kwargs.get("tensors")):
                 original(*args, **kwargs)
 
         return wrapper

@@ -45,10 +45,10 @@ class StepTiming:
 class _Measure:
     """A class, not a generator under `contextmanager`: it is entered twice a step."""
 
-    __slots__ = ("_name", "_phases", "_started")
+    __slots__ = ("_name", "_started", "_timing")
 
     def __init__(self, timing: StepTiming, name: str) -> None:
-        self._phases = timing
+        self._timing = timing
         self._name = name
 
     def __enter__(self) -> None:
@@ -61,4 +61,4 @@ class _Measure:
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._phases.add(self._name, 1000 * (time.monotonic() - self._started))
+            self._timing.add(self._name, 1000 * (time.monotonic() - self._started))

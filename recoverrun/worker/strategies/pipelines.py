@@ -36,7 +36,7 @@ class Pipelines:
             driver.forward_begins((*args, kwargs.get("target")))
             outer, self._unscaled = self._unscaled, []
             try:
-                with self._backwards.one(None), driver.schedule():
+                with self._backwards.backward(None), driver.schedule():
                     result = original(schedule, *args, **kwargs)
                 for scale in self._unscaled:
                     scale()

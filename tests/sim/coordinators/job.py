@@ -147,7 +147,7 @@ class Job:
                 self._hear(launcher, sender, message)
             for name in self._ended(launcher):
                 self._say(launcher, f"knows that {name} has ended")
-                self._carry_out(launcher, launcher.leadership.ballot(Dead(name), now))
+                self._carry_out(launcher, launcher.leadership.tell_register(Dead(name), now))
             self._carry_out(launcher, launcher.leadership.tick(now))
         self._plan_turn(launcher)
 
@@ -170,7 +170,7 @@ class Job:
         if isinstance(message, Leaving):
             if launcher.coordinates and launcher.leadership.leader == launcher.name:
                 self.coverage["leave"] += 1
-                acts = launcher.leadership.ballot(Part(sender), self.engine.now)
+                acts = launcher.leadership.tell_register(Part(sender), self.engine.now)
                 self._carry_out(launcher, acts)
             return
         launcher.leadership.obeys(sender, message)

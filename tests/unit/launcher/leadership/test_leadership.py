@@ -206,9 +206,9 @@ def test_nobody_speaks_for_the_ranks_of_another() -> None:
 def test_what_a_lost_launcher_had_entrusted_to_others_is_told() -> None:
     job = Launchers()
     context_buffer = ContextBuffer(rank=1, incarnation=0, contexts=(b"context",))
-    keepers = job.machines["a"].keepers()
-    for keeper in keepers:
-        job.carry_out(keeper, job.machines[keeper].hear("a", context_buffer, job.now))
+    holders = job.machines["a"].context_holders()
+    for holder in holders:
+        job.carry_out(holder, job.machines[holder].hear("a", context_buffer, job.now))
     job.machines["d"].hear("c", context_buffer, job.now)  # not for "c" to entrust
 
     job.kill("a")
@@ -216,7 +216,7 @@ def test_what_a_lost_launcher_had_entrusted_to_others_is_told() -> None:
 
     ((takeover,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
     assert [m for standing in takeover.standings for m in standing] == [context_buffer] * len(
-        keepers
+        holders
     )
 
 

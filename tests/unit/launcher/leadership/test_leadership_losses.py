@@ -72,7 +72,7 @@ def test_a_member_that_the_last_coordinator_let_in_is_counted_by_the_next_one() 
 def test_who_leaves_as_planned_is_not_held_off() -> None:
     job = Launchers()
     _leave(job, "d")
-    job.carry_out("a", job.machines["a"].ballot(Part("d"), job.now))
+    job.carry_out("a", job.machines["a"].tell_register(Part("d"), job.now))
     job.run(0.5)
     job.kill("d", proved=False)  # its process ends, and nobody has to be told
     job.kill("a")

@@ -23,14 +23,14 @@ def test_after_one_death_it_is_executed_again() -> None:
     deaths = DeadlyMicrobatches()
     deaths.learn([(1, (begun(ONE),))])
 
-    assert deaths.forbid(ONE) == ""
+    assert deaths.objection(ONE) == ""
 
 
 def test_after_two_deaths_in_it_it_is_not() -> None:
     deaths = DeadlyMicrobatches()
     deaths.learn([(1, (begun(ONE),)), (0, (begun(ONE),))])
 
-    assert deaths.forbid(ONE) == "ranks 0 and 1 died in it, or later in the same step"
+    assert deaths.objection(ONE) == "ranks 0 and 1 died in it, or later in the same step"
 
 
 def test_a_death_after_it_in_the_same_step_counts() -> None:
@@ -39,8 +39,8 @@ def test_a_death_after_it_in_the_same_step_counts() -> None:
     deaths.learn([(1, (begun((1, STEP, 0), last=2),))])
     deaths.learn([(0, (begun((0, STEP, 0), last=3), begun((1, STEP, 0), last=3)))])
 
-    assert [bool(deaths.forbid((1, STEP, index))) for index in range(4)] == [True] * 3 + [False]
-    assert deaths.forbid((0, STEP, 0)) == ""
+    assert [bool(deaths.objection((1, STEP, index))) for index in range(4)] == [True] * 3 + [False]
+    assert deaths.objection((0, STEP, 0)) == ""
 
 
 def test_a_death_that_is_told_twice_is_one() -> None:
@@ -48,7 +48,7 @@ def test_a_death_that_is_told_twice_is_one() -> None:
     deaths.learn([(1, (begun(ONE),))])
     deaths.learn([(1, (begun(ONE),))])
 
-    assert deaths.forbid(ONE) == ""
+    assert deaths.objection(ONE) == ""
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def test_deaths_in_others_do_not_count(other: tuple[int, int, int]) -> None:
     deaths = DeadlyMicrobatches()
     deaths.learn([(1, (begun(ONE),)), (0, (begun(other),))])
 
-    assert deaths.forbid(ONE) == deaths.forbid(other) == ""
+    assert deaths.objection(ONE) == deaths.objection(other) == ""
 
 
 def test_one_who_gave_it_up_is_enough() -> None:
     deaths = DeadlyMicrobatches()
     deaths.learn([(0, (begun(ONE, given_up=1),))])
 
-    assert deaths.forbid(ONE) == "rank 0 has given it up"
+    assert deaths.objection(ONE) == "rank 0 has given it up"
 
 
 def test_who_gave_it_up_itself_knows_why() -> None:
     deaths = DeadlyMicrobatches()
     deaths.give_up(ONE, "it waits at train.py:7")
 
-    assert deaths.forbid(ONE) == "it waits at train.py:7"
+    assert deaths.objection(ONE) == "it waits at train.py:7"
 
 
 # ------------------------------------------------------------------------- what a rank leaves of it

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from recoverrun.worker.snapshots.piece_layout import Layout, Layouts
+from recoverrun.worker.snapshots.piece_layout import Layouts, PieceLayout
 from recoverrun.worker.snapshots.piece_table import RankImage, packed_table, placed
 from recoverrun.worker.snapshots.unchanged_tensors import SMALL_BYTES
 
@@ -24,7 +24,7 @@ def test_what_is_large_and_waits_is_copied_later() -> None:
 
     assert (layout.at_once, layout.later) == ([0], [1])
     places, nbytes, first = placed(one, {1})
-    assert layout == Layout(places, [0], [1], nbytes, first, packed_table(places))
+    assert layout == PieceLayout(places, [0], [1], nbytes, first, packed_table(places))
 
 
 def test_the_same_tensors_with_other_elements_have_the_same_layout() -> None:

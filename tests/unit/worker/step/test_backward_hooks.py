@@ -86,11 +86,11 @@ def test_what_is_executed_as_a_backward_has_ended_begins_by_itself() -> None:
 
     def made_up() -> None:
         driver.backward_done = lambda: None  # type: ignore[method-assign]
-        with driver.backwards.one("lost"):
+        with driver.backwards.backward("lost"):
             ...
 
     driver.backward_done = made_up  # type: ignore[method-assign]
-    with driver.backwards.one("own"):
+    with driver.backwards.backward("own"):
         ...
 
     assert driver.told == [("begins", "own"), ("begins", "lost")]
@@ -100,7 +100,7 @@ def test_every_backward_ends_by_itself() -> None:
     driver = Told()
 
     for loss in "ab":
-        with driver.backwards.one(loss):
+        with driver.backwards.backward(loss):
             ...
 
     assert driver.told == [("begins", "a"), "done", ("begins", "b"), "done"]
@@ -118,7 +118,7 @@ def test_one_that_raises_has_brought_nothing() -> None:
     driver = Told()
 
     with pytest.raises(RuntimeError, match="no graph"):
-        with driver.backwards.one("loss"):
+        with driver.backwards.backward("loss"):
             raise RuntimeError("no graph")
     assert driver.told == [("begins", "loss")]
     driver.backwards.around(lambda loss: None)("another")
