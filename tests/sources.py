@@ -47,6 +47,7 @@ class Outline:
     by_position: tuple[tuple[str, int, int], ...]  # name, line, parameters that need no name
     classes: tuple[tuple[str, int], ...]  # name, methods
     docstrings: tuple[tuple[int, str], ...]  # line of what has it, and its first word
+    predicates: tuple[tuple[int, str], ...]  # line of a function that returns a bool, its docstring
     broad: tuple[tuple[int, int], ...]  # `except Exception`: its line, and that of its body
     assigned: frozenset[str]  # names at module level
 
@@ -77,6 +78,12 @@ def outline(path: Path) -> Outline:
         docstrings=tuple(
             (getattr(one, "lineno", 1), words.split()[0])
             for one in (tree, *classes, *functions)
+            if (words := ast.get_docstring(one))
+        ),
+        predicates=tuple(
+            (one.lineno, words)
+            for one in functions
+            if isinstance(one.returns, ast.Name) and one.returns.id == "bool"
             if (words := ast.get_docstring(one))
         ),
         broad=tuple((one.lineno, one.body[0].lineno) for one in handlers),

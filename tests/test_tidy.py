@@ -215,6 +215,17 @@ def test_a_docstring_says_what_a_thing_is() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_docstring_of_a_predicate_says_when_it_is_true() -> None:
+    wrong = [
+        f"{name_of(path)}:{line}: neither True nor False"
+        for path in sources(*PACKAGES)
+        for line, words in outline(path).predicates
+        if not re.search(r"\b(True|False)\b", words)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
 def test_a_broad_except_says_what_it_protects() -> None:
     wrong = []
     for path in sources():

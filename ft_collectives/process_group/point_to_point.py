@@ -46,7 +46,7 @@ class Message(WorkBase):
         self._future: torch.futures.Future[Any] = torch.futures.Future()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Raises PeerLost, or RuntimeError after `timeout`, or the group's limit if it is zero."""
+        """True, or raises PeerLost, or RuntimeError after `timeout` (zero: the group's limit)."""
         if not self._over.wait(timeout.total_seconds() or self.within_s):
             if self.overdue is not None and not timeout:
                 raise self.overdue()

@@ -153,7 +153,7 @@ class LeasedRegister:
 
     @property
     def undecided(self) -> bool:
-        """We have proposed another configuration: it may be decided yet."""
+        """True if we have proposed another configuration: it may be decided yet."""
         return self.proposal is not None and self.proposal.number > self.configuration.number
 
     def leased(self, now: float) -> bool:

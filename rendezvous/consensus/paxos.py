@@ -182,7 +182,7 @@ class Register:
 
     @property
     def undecided(self) -> bool:
-        """We have accepted what may follow the configuration: somebody has to pursue it."""
+        """True if we accepted what may follow the configuration: somebody has to pursue it."""
         return self.vote.accepted is not None
 
     def leased(self, now: float) -> bool:
@@ -255,7 +255,7 @@ class Register:
             self.learn(Configuration(*message.base))
 
     def _send_newer(self, node: str, number: int) -> bool:
-        """Tell a node that knows less what is decided. A decision outlives whoever made it."""
+        """Tell a node what is decided, as it outlives whoever decided it. True if it knew less."""
         news = self.vote.news(number)
         if news is not None:
             self.send(node, news)

@@ -41,7 +41,7 @@ class Beginning:
         return self._several(layout) and spoken
 
     def awaited(self, layout: Layout | None, ranks: Collection[int]) -> bool:
-        """There are replicas, and not all of `ranks` have said yet what they can promise."""
+        """True if there are replicas, and not all of `ranks` have said what they can promise."""
         return self._several(layout) and not self.serves(layout, ranks)
 
     def _several(self, layout: Layout | None) -> bool:

@@ -1,8 +1,9 @@
 """The microbatches of each replica in a step: deterministic, even to one, home slots at home.
 
 A survivor first does its own slot's microbatches; only those of lost slots move (docs/recovery.md,
-"Quotas"). They are dealt out in (slot, index) order as contiguous ranges, because re-executing
-index i of a slot needs that slot's random state at i, which is cheapest to have right after i - 1.
+"What follows from a loss"). They are dealt out in (slot, index) order as contiguous ranges, because
+re-executing index i of a slot needs that slot's random state at i, which is cheapest to have right
+after i - 1.
 """
 
 import heapq

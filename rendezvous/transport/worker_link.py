@@ -153,7 +153,7 @@ class WorkerLink:
         return socket
 
     def _here(self) -> bool:
-        """A fork copies this object, but not the threads that move its frames."""
+        """False in a fork, which has this object, but not the threads that move its frames."""
         return os.getpid() == self._pid
 
     def _connect(self, context: Context, name: str) -> Socket:

@@ -58,7 +58,7 @@ def open_hub(station: Station, config: RunConfig) -> Hub | None:
 
 
 def claim(hub: Hub, config: RunConfig) -> bool:
-    """Listen at the endpoint too, if its port is free by now: any node may be the one."""
+    """Listen at the endpoint too: any node may be the one. False if that port is not free yet."""
     endpoint = config.endpoints[0]
     for address in addresses(endpoint.host):
         try:
@@ -72,7 +72,7 @@ def claim(hub: Hub, config: RunConfig) -> bool:
 
 
 def answer_again(hub: Hub, endpoints: Sequence[Endpoint]) -> bool:
-    """Be found at the endpoint as before, if nobody else is; others are told of our own port."""
+    """Be found at the endpoint as before. True if nobody else is; others are told our own port."""
     places = [(host, one.port) for one in endpoints for host in addresses(one.host)]
     # A name may lead here from outside, as for `open_hub`.
     everywhere = [("::" if ":" in host else "*", port) for host, port in places]

@@ -54,7 +54,7 @@ class SignalInbox:
 
 
 def _wanted(number: signal.Signals) -> bool:
-    """Whoever starts us with SIGHUP ignored (nohup) wants it to stay so."""
+    """False of SIGHUP if it is ignored: whoever started us so (nohup) wants it to stay so."""
     return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
 
 

@@ -368,7 +368,9 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1 << 14)
 def _may_change(kind: Any) -> bool:
-    """Asked of each value. Numpy may be imported later, but no value of its kinds is there then."""
+    """True of what code changes in place. Kept for each kind, and asked of each value: numpy may be
+    imported later, but no value of its kinds was there before.
+    """
     return issubclass(kind, (torch.Tensor, *raw_memory.KINDS, *array_kinds()))
 
 

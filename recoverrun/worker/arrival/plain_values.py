@@ -340,13 +340,13 @@ def _values(
 
 @lru_cache(maxsize=1 << 14)
 def _is_told(kind: Any) -> bool:
-    """Asked of each value."""
+    """True of kinds whose values are told. Asked of each value."""
     return kind in PLAIN or is_value(kind)
 
 
 @lru_cache(maxsize=1 << 14)
 def _is_private(name: str, of_process: bool) -> bool:
-    """Asked of each attribute of each object."""
+    """True of attributes that are not told. Asked of each attribute of each object."""
     return name.startswith("__") or (belongs_to_process(name) and not of_process)
 
 

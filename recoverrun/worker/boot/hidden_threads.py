@@ -7,7 +7,7 @@ import threading
 from recoverrun.worker.patches.monkeypatch import replace
 
 OURS = "recoverrun-"
-"""So the name of each thread begins that we start beside the script."""
+"""The beginning of the names of all threads that we start beside the script."""
 
 
 def hide_threads() -> None:

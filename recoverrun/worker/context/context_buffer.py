@@ -1,11 +1,14 @@
 """The shared memory in which this rank leaves its contexts for those that would take over its
-microbatches.
+microbatches. A SIGKILL takes none of it.
 
-Contexts: as the first microbatch of the present transaction began, as the last one of the
-transaction before ended, as the first one of that began, by which it can be proved that this rank
-is followed rightly, and as iterations around began from which a microbatch may be executed. And a
-mark of each microbatch (`evidence`), and which microbatches of the present transaction this
-rank has begun. A SIGKILL takes none of it.
+| what is left | why |
+|---|---|
+| the context as the first microbatch of this transaction began | others begin there in our place |
+| those as the iterations around it began | a microbatch may be executed from their tops |
+| the context as the last microbatch of the transaction before ended | what lies between is known |
+| the context as the first microbatch of that transaction began | it proves that we are followed |
+| a mark of each microbatch (`evidence`) | a survivor's execution must have the same |
+| the microbatches of this transaction that were begun | this rank may have died of one of them |
 """
 
 from collections.abc import Sequence

@@ -76,7 +76,7 @@ def find(mark: str, names: Mapping[str, Any]) -> Any:
 
 
 def is_bulk(value: Any, beyond_bytes: int) -> bool:
-    """Data that are no simple value, and no parameter or part of a graph."""
+    """True of data that are no simple value, and no parameter or part of a graph."""
     if type(value) in NEVER_BULK:
         return False
     if type(value) is torch.Tensor:
@@ -96,7 +96,7 @@ def _is_array(value: Any) -> bool:
 
 
 def is_plain_array(value: Any) -> bool:
-    """An array in memory: one that maps a file is written to where it is changed."""
+    """True of an array in memory: one that maps a file is written to where it is changed."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and type(value) is numpy.ndarray
 

@@ -42,8 +42,8 @@ def plain_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def is_plain_iterator(value: Any) -> bool:
-    """An iterator that knows nothing of ranks. A generator that is being executed is none for the
-    code that it executes, which cannot ask it for anything.
+    """True of an iterator that knows nothing of ranks. A generator that is being executed is none
+    for the code that it executes, which cannot ask it for anything.
     """
     if not hasattr(type(value), "__next__") or isinstance(value, RankAware):
         return False

@@ -391,7 +391,7 @@ def _entry(path: str, key: Any) -> str:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """No parameter, and nothing that has to be asked of somebody else."""
+    """True of no parameter, and of nothing that has to be asked of somebody else."""
     if tensor.requires_grad or tensor.is_inference() or tensor.layout is not torch.strided:
         return False
     return type(tensor) is torch.Tensor and tensor.device.type != "meta"

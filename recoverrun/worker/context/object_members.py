@@ -58,14 +58,14 @@ def is_of_framework(kind: Any) -> bool:
 
 
 def is_own(value: Any, modules: frozenset[str]) -> bool:
-    """An object with attributes of a class of one of the script's `modules`; no model."""
+    """True of an object with attributes, of a class of one of the script's `modules`; no model."""
     kind: Any = type(value)
     return is_own_kind(kind, modules) and hasattr(value, "__dict__")
 
 
 @functools.lru_cache(maxsize=4096)
 def is_own_kind(kind: Any, modules: frozenset[str]) -> bool:
-    """Asked of every variable, several times in a step."""
+    """True of such a class. Asked of every variable, several times in a step."""
     own = is_defined_in(kind, modules) or is_of_framework(kind)
     return own and not issubclass(kind, type | nn.Module)
 
@@ -85,7 +85,7 @@ def is_sampler(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_sampler_kind(kind: Any) -> bool:
-    """Asked of every variable, several times in a step."""
+    """True of their classes. Asked of every variable, several times in a step."""
     return issubclass(kind, Sampler) and kind.__module__.partition(".")[0] == "torch"
 
 

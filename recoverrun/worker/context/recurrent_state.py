@@ -14,7 +14,7 @@ DEPTH = 3
 
 
 def is_handed(value: Any, limit: int) -> bool:
-    """Plain tensors that were computed, alone or in tuples and lists, of up to `limit` bytes."""
+    """True of plain tensors that were computed, also in tuples and lists, up to `limit` bytes."""
     tensors = _tensors(value, DEPTH)
     if not tensors:
         return False

@@ -302,7 +302,7 @@ def _content(container: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _identical(now: list[Any], before: list[Any]) -> bool:
-    """Entry for entry the same objects, in the same order."""
+    """True if they are, entry for entry, the same objects in the same order."""
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 

@@ -180,7 +180,7 @@ def indifferent(executor: Executor, first: Pieces, again: Callable[[], Pieces]) 
 
 
 def _same(one: Pieces, other: Pieces) -> bool:
-    """Bit for bit, and free of NaN, which is not equal to itself."""
+    """True if all gradients are equal, and free of NaN, which is not equal to itself."""
     return all(
         all(torch.equal(gradient, theirs[key]) for key, gradient in mine.items())
         for (_, mine), (_, theirs) in zip(one, other, strict=True)

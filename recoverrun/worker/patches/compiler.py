@@ -15,7 +15,7 @@ MODULE = "torch._dynamo.trace_rules"
 
 
 def pass_over_ours(trace_rules: ModuleType) -> None:
-    """Let the compiler begin nothing in our files. What a compiled frame calls it may look into."""
+    """Let the compiler begin at no frame of our files. What a compiled frame calls is inlined."""
 
     def asking(original: Any) -> Any:
         def wrapper(filename: str | None, is_inlined_call: bool = False) -> Any:

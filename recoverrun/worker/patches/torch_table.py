@@ -266,7 +266,7 @@ def _store(parts: "Parts") -> None:
 
 
 def _writes_on_rank_0(caller: FrameType) -> bool:
-    """Whole state dicts are given to rank 0 alone, and written by it."""
+    """True of code that gives whole state dicts to rank 0 alone, which writes them."""
     return caller.f_globals.get("__name__") in (
         "torch.distributed._state_dict_utils",
         "transformers.distributed.utils",

@@ -73,8 +73,8 @@ class Captures:
         return context
 
     def after(self, step: int, microbatch: Microbatch, *, look_again: bool = True) -> Context:
-        """The backward of `microbatch` has ended. What the script's objects are is looked at again
-        where others may need it: at the end of a transaction.
+        """The backward of `microbatch` has ended. With `look_again` all objects of the script are
+        looked through anew: at the end of a transaction, as others may need what they hold.
         """
         index, place = microbatch.index, microbatch.place
         return self.keep(self.present(step, index, place, look_again=look_again))

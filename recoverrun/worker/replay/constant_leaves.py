@@ -156,7 +156,7 @@ def _of(path: str, one: Any, strict: bool, seen: Set[tuple[int, str]]) -> Iterat
 
 
 def _is_plain_list(one: Any) -> bool:
-    """A value itself, in what holds it, or data."""
+    """True of a list that is a value itself, in what holds it, or data."""
     return isinstance(one, list | deque) and all(type(entry) in PLAIN for entry in list(one))
 
 

@@ -34,7 +34,7 @@ Apart = tuple[Leaf, int, Mapping[int, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """One attribute of a data set. Without a digest it has the share somewhere within."""
+    """One attribute of a data set. Digest 0: the share is somewhere within it."""
 
     digest: int
     theirs: Mapping[int, Any]

@@ -101,8 +101,8 @@ class EarlierTransactions:
         return [place.top for place in self._places(microbatch)]
 
     def _wanted(self, microbatch: Microbatch) -> bool:
-        """False if none of its iterations has other transactions, or one has too many; of the
-        first transaction nobody knows.
+        """True if one of its iterations is known to have further transactions, and not too many;
+        and if nothing is known yet, as after the first transaction.
         """
         known = [self._several.get(top.loop.id) for top in self._tops(microbatch)]
         return True in known or (self._ended == 2 and False not in known)

@@ -44,7 +44,7 @@ class Executed:
     inputs: int = 0  # digest of what entered the model since the backward before
 
     def of_rank_at(self, theirs: Context) -> "Executed":
-        """The same, with what no execution tells of a rank that began at `theirs`."""
+        """The same, with what no execution changes as it was at `theirs`, where the rank began."""
         if self.after is None:
             return self
         streams = self.after.streams.with_private(theirs.streams.private)

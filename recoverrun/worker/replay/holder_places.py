@@ -2,7 +2,7 @@
 
     feed.windows = cut(rows)        # anew in each epoch
 
-A list that was found under `feed.windows` is that no more, and what is put into it nobody reads.
+The list that was found under `feed.windows` is no longer there: nobody reads what is put into it.
 """
 
 import ast
@@ -28,7 +28,7 @@ UNKNOWN = object()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The part of what ranks told each other that has to be where it was found."""
+    """The part of what ranks told each other that must still be where it was found."""
 
     variables: Mapping[str, Any]  # those that no context holds
     reads: AbstractSet[str] | None  # names of variables and attributes that a microbatch may read
@@ -36,7 +36,7 @@ class Asked:
     gone_over: AbstractSet[str]  # paths that its loop goes over: their items are told with it
 
     def wants(self, names: tuple[str, ...], place: str) -> bool:
-        """True if what has these `names_of`, in the object found under `place`, is of it."""
+        """True if a value in the object at `place` is a part of it; `names` are its `names_of`."""
         root = first_name(place)
         if root not in self.variables and root not in sys.modules:
             return False

@@ -119,7 +119,7 @@ def unlike(mine: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> set[Any]:
 
 
 def travels(value: Any) -> bool:
-    """A plain tensor or array, or a list of plain values."""
+    """True of a plain tensor or array, and of a list of plain values."""
     if type(value) is torch.Tensor:
         plain = value.layout is torch.strided and not value.is_quantized
         return plain and not value.requires_grad and value.device.type == "cpu"

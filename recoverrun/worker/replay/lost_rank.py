@@ -105,7 +105,7 @@ class LostRank:
     def at(self, point: Point, own: Sequence[Context]) -> State:
         """Its state at our own `point`; `own` are our points, oldest first.
 
-        Raises NotReplayable if that point is none that can be reached, whenever it is asked for.
+        Raises NotReplayable if it cannot be followed to that point.
         """
         state = self.states.get(point) or self._reached(point, own)
         if state.context.loop not in self.loops:
@@ -132,8 +132,8 @@ class LostRank:
         return state
 
     def forget(self, before: Point, begun: Collection[Point]) -> None:
-        """Points that are over are not asked for again, but for those where iterations have begun
-        that are under way.
+        """Drop what was known at points `before` this one, but for the newest one, and for those at
+        which iterations that are under way have `begun`.
         """
         last = max(self.states, default=None)
         kept = {p: s for p, s in self.states.items() if p >= before or p == last or p in begun}

@@ -81,7 +81,7 @@ def _is_of(own: Container[str], frame: FrameType | None) -> bool:
 
 
 def _is_regular(path: str) -> bool:
-    """Anything else, such as a pipe, is read once."""
+    """True of a file that can be read again: anything else, such as a pipe, is read once."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:

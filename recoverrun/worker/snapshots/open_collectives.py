@@ -39,5 +39,5 @@ def _is_open(value: Any) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _is_work(kind: Any) -> bool:
-    """Asked of each kind."""
+    """True of the kinds of what collectives return. Asked of each kind."""
     return issubclass(kind, dist.Work)

@@ -13,7 +13,7 @@ Buffers = Sequence[Values | None]
 
 
 class ForwardSync:
-    """This is of strategies under which each rank keeps its own buffers."""
+    """The buffers of strategies under which each rank keeps its own: none is taken over."""
 
     def counts(self) -> tuple[int, ...]:
         """The numbers of times that they were taken over so far, by module."""

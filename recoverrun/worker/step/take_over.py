@@ -33,7 +33,7 @@ LOST_FIRST = "a rank was lost as protection began, and this one was not started 
 
 
 class PlaceTaker(Learns, Protocol):
-    """The interface of a process that takes a lost rank's place to its driver."""
+    """The driver, as it is used in a process that takes a lost rank's place."""
 
     control: Control
     policy: SubstitutionPolicy

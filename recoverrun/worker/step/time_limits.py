@@ -136,7 +136,7 @@ class ExecutionTimer:
                 self._let_go(watch.thread, watch.limit_s)
 
     def _can_interrupt(self) -> bool:
-        """Take a signal that nobody uses, from the first time that a lost slot is executed."""
+        """True if there is a signal that nobody uses: taken as a lost slot is first executed."""
         if self._signal:
             return signal.getsignal(self._signal) == self._interrupt
         for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):

@@ -136,7 +136,7 @@ def why_never_still(module: DistributedDataParallel) -> str:
 
 
 def _settled(module: DistributedDataParallel) -> bool:
-    """DDP is done with dividing the parameters into buckets: it does so anew after a step, once."""
+    """True once DDP has divided the parameters into buckets anew, as it does once after a step."""
     once = module.find_unused_parameters and not module.static_graph
     return bool(once or module._has_rebuilt_buckets)
 
