@@ -14,10 +14,10 @@ replaced there as well.
 | Optimizer.step (pre-hook) | steps of gradients that are reduced by hand |
 | Optimizer.step (post-hook) | what the ranks told each other in the update |
 | clip_grad_*, GradScaler | gradients are read before they are reduced by hand |
-| Optimizer.add_param_group | which optimizers there are |
-| DataLoader.__iter__, itertools.cycle | positions of other slots |
-| torch.manual_seed | whether a microbatch seeds before it draws |
-| dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
+| Optimizer.add_param_group | all optimizers are known |
+| DataLoader.__iter__, that of torchdata, itertools.cycle | positions of other slots |
+| torch.manual_seed | a microbatch that seeds before it draws needs no stream |
+| dist.get_rank, broadcast, scatter, gather, … | the acting rank; a lost root is no hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
 | steps of a pipeline's schedule | a backward, which divides gradients, too |
 | sharded checkpoints | no part of one may be a lost rank's |
