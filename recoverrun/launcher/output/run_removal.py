@@ -14,8 +14,10 @@ from recoverrun.launcher.output.run_claim import CLAIMS
 from recoverrun.launcher.output.run_dir import point
 from rendezvous.journal.run_number import NUMBER, run_number
 
-OURS = ("events.*.jsonl", "error.*.json", "logs", CLAIMS, NUMBER)
-"""What launchers write there. A directory that a user has named may hold much else."""
+OURS = ("events.*.jsonl", "events.log", "error.*.json", "logs", "hangs", CLAIMS, NUMBER)
+"""What launchers and companions write there. A directory that a user has named may hold much
+else.
+"""
 
 
 def hold(path: Path) -> int:

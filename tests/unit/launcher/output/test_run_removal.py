@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from recoverrun.companion.companion_loop import LOG
 from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.launcher.output.run_removal import hold, is_held, remove_run
 
@@ -20,6 +21,17 @@ def _run(place: Path) -> Path:
 
 def test_a_run_goes_with_its_journals_and_logs(tmp_path: Path) -> None:
     path = _run(tmp_path / "train/1")
+
+    assert remove_run(path)
+
+    assert not path.exists()
+
+
+def test_stacks_and_the_log_of_alerts_go_with_it(tmp_path: Path) -> None:
+    path = _run(tmp_path / "train/1")
+    (path / "hangs/1").mkdir(parents=True)
+    (path / "hangs/1/rank0.stack").write_text("stacks")
+    (path / LOG).write_text("a command failed")
 
     assert remove_run(path)
 
