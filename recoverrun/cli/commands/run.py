@@ -51,6 +51,7 @@ def run(config: RunConfig, options: Options) -> int:
 
     A node without which the others went on comes back as a newcomer, where lost replicas come back.
     """
+    open_standard_streams()  # Before anything has a descriptor, which could be one of theirs.
     # Held until the job's last line is said: a Ctrl-C too many must not cost the user the verdict.
     signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
     try:
@@ -66,7 +67,6 @@ def _accompanied(
     config: RunConfig, options: Options, signals: SignalInbox, left_out: str
 ) -> int | LeftOut:
     """Do `_take_part`, beside a process that tells others of it if there is anything to tell."""
-    open_standard_streams()
     with _setting_up(config, left_out, signals):
         find_script(config)  # Before anything is started.
     if not (options.metrics_port or options.on_event or options.notify_url or options.otlp):
