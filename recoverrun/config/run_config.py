@@ -6,6 +6,7 @@ import math
 import os
 import re
 import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -166,7 +167,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         inject=_inject(options.inject),
         finals=options.finals,
         digest_every=options.digest_every,
-        notes=_notes(options, conf.unknown, no_signals, alone=alone, bound=bool(bindings)),
+        notes=_notes(options, conf.unknown, no_signals, environ, alone=alone, bound=bool(bindings)),
     )
 
 
@@ -287,11 +288,14 @@ def _notes(
     options: Options,
     unknown: tuple[str, ...],
     no_signals: tuple[str, ...],
+    environ: Mapping[str, str],
     *,
     alone: bool,
     bound: bool,
 ) -> tuple[str, ...]:
-    """One line each: options that do nothing here, keys and signals that nobody knows."""
+    """One line each: options that do nothing here, keys and signals that nobody knows, and what is
+    not watched.
+    """
     idle = [
         f"--{name.replace('_', '-')}"
         for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
@@ -308,6 +312,9 @@ def _notes(
         notes.append(f"--signals-to-handle: unknown {', '.join(no_signals)}")
     if options.node_rank and alone and not options.standalone:
         notes.append(f"--node-rank {options.node_rank} means nothing in a job of one node")
+    if _protects(options) and (sys.flags.optimize or environ.get("PYTHONOPTIMIZE")):
+        why = "Python leaves assertions out (-O, PYTHONOPTIMIZE)"
+        notes.append(f"{why}: the invariants of this run are watched by postmortem --verify alone")
     return tuple(notes)
 
 

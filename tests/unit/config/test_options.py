@@ -320,6 +320,13 @@ def test_options_without_effect_are_named_in_one_line() -> None:
     assert _config("x").notes == ()
 
 
+def test_a_python_without_assertions_is_told() -> None:
+    [note] = _config("x", PYTHONOPTIMIZE="1").notes
+
+    assert "PYTHONOPTIMIZE" in note
+    assert _config("--no-protect x", PYTHONOPTIMIZE="1").notes == ()
+
+
 def test_signals_patience_and_words() -> None:
     assert _config("x", TORCH_ELASTIC_SHUTDOWN_TIMEOUT="600").shutdown_s == 600
     config = _config("--shutdown-timeout 2 --signals-to-handle SIGTERM,SIGUSR1 x")
