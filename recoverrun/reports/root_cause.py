@@ -269,7 +269,7 @@ def _judge(
         why_first="; ".join(
             [
                 *([] if primaries else [NO_PRIMARY]),
-                _order(root, following, _stopped(root, facts, scope)),
+                _order(root, following, _stopped(root, facts, scope)) or _alone(root, facts, scope),
                 *_caveats(root, facts, blind),
             ]
         ),
@@ -317,7 +317,7 @@ def _stopped(root: Death, facts: History, scope: frozenset[int]) -> Death | None
 
 
 def _order(root: Death, following: Sequence[Death], stopped: Death | None) -> str:
-    """The evidence in words: what came next, and how much later."""
+    """The evidence in words: what came next, and how much later; "" if nothing did."""
     if following:
         after = following[0]
         clocks = "" if after.node == root.node else ", by the clocks of two nodes"
@@ -330,7 +330,14 @@ def _order(root: Death, following: Sequence[Death], stopped: Death | None) -> st
         return (
             f"the only end here that recoverrun did not cause (rank {stopped.rank}: {later} later)"
         )
-    return "the only fault in the journal"
+    return ""
+
+
+def _alone(root: Death, facts: History, scope: frozenset[int]) -> str:
+    """The words for a fault beside which there is none that belongs to it."""
+    if not any(is_fault(death) for death in facts.deaths if death is not root):
+        return "the only fault in the journal"
+    return "the only fault of this loss" if scope else "the only fault that was not survived"
 
 
 def _caveats(root: Death, facts: History, blind: str) -> list[str]:

@@ -20,6 +20,20 @@ def _found(run_dir: Path) -> Postmortem:
     return postmortem(read_run(run_dir))
 
 
+def test_a_fault_beside_those_of_other_losses_is_not_the_only_one(tmp_path: Path) -> None:
+    story = journals.Story(tmp_path)
+    story.start()
+    story.steps(0, 4)
+    for slot, rank in enumerate((1, 3)):
+        story.exit(rank, signal=9)
+        story.lose(slot, rank, f"rank {rank} was killed by SIGKILL")
+        story.wait(60)
+
+    found = _found(story.close())
+
+    assert {loss.cause.root.why_first for loss in found.losses} == {"the only fault of this loss"}
+
+
 def test_what_was_redone_is_told_by_identity(tmp_path: Path) -> None:
     (loss,) = _found(journals.one_loss(tmp_path)).losses
 
