@@ -57,7 +57,8 @@ def missed(step: int, waiting: list[int], ended: Mapping[int, int]) -> str:
     after so many transactions, never come to.
     """
     over = "; ".join(
-        f"the script of rank {rank} has ended after {many}" for rank, many in sorted(ended.items())
+        f"the script of rank {rank} has ended after {many} step{'s' * (many != 1)}"
+        for rank, many in sorted(ended.items())
     )
     verb = "wait" if len(waiting) > 1 else "waits"
     return f"{named(waiting)} {verb} for gradients in step {step} (the first is 0), but {over}"

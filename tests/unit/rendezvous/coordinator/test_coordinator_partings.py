@@ -146,4 +146,6 @@ def test_a_transaction_that_an_ended_script_never_comes_to_ends_the_job() -> Non
     effects = job.tell(waits(1, step=12))
 
     assert stop(effects) == 1
-    assert "rank 1 waits" in reason(effects) and "rank 0 has ended after 12" in reason(effects)
+    assert "rank 1 waits" in reason(effects) and "rank 0 has ended after 12 steps" in reason(
+        effects
+    )

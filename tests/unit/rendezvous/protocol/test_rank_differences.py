@@ -21,7 +21,7 @@ def test_unequal_microbatches_are_told_with_their_ranks() -> None:
 def test_a_rank_that_waits_and_a_script_that_has_ended_are_both_named() -> None:
     assert missed(12, [1], {0: 12}) == (
         "rank 1 waits for gradients in step 12 (the first is 0), "
-        "but the script of rank 0 has ended after 12"
+        "but the script of rank 0 has ended after 12 steps"
     )
 
 
