@@ -19,6 +19,7 @@ from recoverrun.worker.boot.children import (
     forget_in_children,
 )
 from recoverrun.worker.boot.hidden_threads import hide_threads
+from recoverrun.worker.boot.signal_handlers import hold_exceptions
 from recoverrun.worker.error_file import words_of
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import Started
@@ -51,6 +52,7 @@ def start(environ: Mapping[str, str], assemble: Assemble) -> Started:
     when_imported("torch", worker.torch_arrived)
     call_handlers_for_the_scripts_forks()
     hide_threads()
+    hold_exceptions(lambda: worker.runtime.mode.acting_rank is not None)
     new_program.watch(lambda: worker.driver is not None, worker.replaced)
     return Started(
         runtime=LoopTracker(worker.runtime),

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from ft_collectives.communicators.script_modes import aside, caller_of
+from recoverrun.worker.step.held_exceptions import HELD
 from recoverrun.worker.step.interfaces import HearsBackwards
 
 
@@ -36,11 +37,12 @@ class BackwardHooks:
     @aside
     def ends(self, *, whole: bool) -> None:
         """The backward has returned, or has raised an error and is not `whole`."""
-        self._depth -= 1
-        if whole and not self._depth:
-            if self._driver.worker.strategy is None:
-                self._look()
-            self._driver.backward_done()
+        with HELD:
+            self._depth -= 1
+            if whole and not self._depth:
+                if self._driver.worker.strategy is None:
+                    self._look()
+                self._driver.backward_done()
 
     def skips(self) -> bool:
         """True if this backward of re-executed code is to be passed over: it belongs to an earlier

@@ -26,6 +26,7 @@ from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, switches, take_over
 from recoverrun.worker.step.control_thread import Control
+from recoverrun.worker.step.held_exceptions import HELD
 from recoverrun.worker.step.hooked_gradients import HookedGradients
 from recoverrun.worker.step.interfaces import (
     Follows,
@@ -334,19 +335,20 @@ class Driver:
         worker.progress.at(Phase.SETTLE)
         self._verifier.reduces()
         self.control.feed(Settled(microbatches=self.control.accumulated()))
-        try:
-            self._settlement.run()
-        except (TimedOut, RanksDiffer) as failure:
-            self._failure = failure
-            raise
-        for reducer in worker.protection.strategy.reducers():
-            reducer.deliver()
-        self.replayer.transaction_ends()
-        self._make_up.end_step(step)
-        self._returns.committed()
-        worker.progress.at(Phase.PROOF)
-        self._verifier.committed()
-        self.begin_transaction()
+        with HELD:
+            try:
+                self._settlement.run()
+            except (TimedOut, RanksDiffer) as failure:
+                self._failure = failure
+                raise
+            for reducer in worker.protection.strategy.reducers():
+                reducer.deliver()
+            self.replayer.transaction_ends()
+            self._make_up.end_step(step)
+            self._returns.committed()
+            worker.progress.at(Phase.PROOF)
+            self._verifier.committed()
+            self.begin_transaction()
 
     def begin_transaction(self) -> None:
         """Begin a transaction: no microbatch of it is done."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Never, Protocol
 
 from ft_collectives.communicators.c10d import GroupMember
@@ -19,6 +20,7 @@ from recoverrun.worker.context.module_state import TORCHS, has_own_code
 from recoverrun.worker.context.namespaces import module_paths, modules_in
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step.control_thread import Control
+from recoverrun.worker.step.held_exceptions import HELD
 from recoverrun.worker.step.interfaces import Learns, Replayer, Returns
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.strategy import Strategy
@@ -67,11 +69,16 @@ def connect(worker: WorkerState) -> Fabric:
             store=worker.store,
             changed=worker.changed,
             limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.reporter.overdue),
-            on_hint=worker.reporter.peer_fault,
+            on_hint=partial(_tell_fault, worker),
             progress=worker.progress,
         )
         worker.connect(fabric)  # in the same breath: views that come later are told to it
     return fabric
+
+
+def _tell_fault(worker: WorkerState, generation: int, words: str) -> None:
+    worker.reporter.peer_fault(generation, words)
+    HELD.let_go()  # Nobody may come any more: all end, say, and the script's handler wants to.
 
 
 def channels_of(rank: int, layout: Layout, fabric: Fabric) -> tuple[Channel, Channel]:

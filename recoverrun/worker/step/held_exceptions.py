@@ -1,0 +1,72 @@
+"""Exceptions of the script's signal handlers, held while the end of a backward is ours.
+
+torch reduces gradients in C++, so what a handler raises comes behind the backward. Our reduction is
+Python, where it would leave a transaction half done. A handler runs at once all the same; what it
+raises comes once the backward is whole. Whoever waits for ranks that are gone asks for it before.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
+"""Code that is executed for another rank may set them itself, and wait for what they raise."""
+
+
+class HeldExceptions:
+    """Around what must not be left half done; may be entered again within. Nothing is held in other
+    threads than the main one, where no handler runs.
+    """
+
+    def __init__(self) -> None:
+        self.acting: Callable[[], bool] = lambda: False
+        """True while code is executed for another rank."""
+        self._depth = 0
+        self._held: BaseException | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._depth += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._depth -= 1
+            if not self._depth:
+                self.let_go()
+
+    def let_go(self) -> None:
+        """Raise what is held, if anything is."""
+        held, self._held = self._held, None
+        if held is not None:
+            raise held
+
+    def takes(self, number: int, error: BaseException) -> bool:
+        """True if what the handler of a signal raised is held; the first one counts."""
+        if not self._depth or (number in TIMERS and self.acting()):
+            return False
+        self._held = self._held or error
+        return True
+
+
+HELD = HeldExceptions()
+
+
+class Handler:
+    """A signal handler of the script's."""
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self.handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        try:
+            return self.handler(number, frame)
+        except BaseException as error:  # also SystemExit: it is the script's, and is raised later
+            if not HELD.takes(number, error):
+                raise
