@@ -8,6 +8,7 @@ in). To the launcher, a worker that never spoke is a program like any other.
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -34,6 +35,11 @@ from rendezvous.protocol.worker_env import WorkerEnv
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.step.driver import Driver
     from rendezvous.transport.worker_link import WorkerLink
+
+SHUT_OUT = (
+    "recoverrun: rank {} is not protected: the user that it runs as by now may not use {}, "
+    "where it meets its launcher"
+)
 
 Assemble = Callable[[WorkerEnv, "WorkerLink", ScriptRuntime], "Driver"]
 """Puts recovery together, once the script has imported torch."""
@@ -62,6 +68,14 @@ def start(environ: Mapping[str, str], assemble: Assemble) -> Started:
     )
 
 
+def shut_out(rank: int, context: str, access: Callable[..., bool] = os.access) -> str:
+    """The sentence about a script that has given up its rights before it imported torch, or ""."""
+    folder = os.path.dirname(context)
+    if not folder or access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return ""
+    return SHUT_OUT.format(rank, folder)
+
+
 def _nothing(_code: int) -> None:
     """Finish a run that nobody watches."""
 
@@ -84,6 +98,9 @@ class _Worker:
         from rendezvous.transport.worker_link import WorkerLink
 
         env = self.env
+        if sentence := shut_out(env.rank, env.context):
+            print(sentence, file=sys.stderr)  # The launcher hears nothing of this process.
+            return
         link = WorkerLink(env.endpoint, env.rank, env.incarnation)
         version = str(getattr(module, "__version__", ""))
         link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
