@@ -118,6 +118,18 @@ def test_a_folder_with_another_manifest_is_none_of_ours(
     assert part_files.found(tmp_path) == []
 
 
+@pytest.mark.parametrize("world", [-1, 0, 10**15])
+def test_no_snapshot_of_a_damaged_number_of_ranks_is_whole(
+    tmp_path: Path, bays: dict[int, int], world: int
+) -> None:
+    path = _written(tmp_path, bays) / part_files.MANIFEST
+    path.write_text(path.read_text().replace('"world": 2', f'"world": {world}'))
+
+    [found] = part_files.found(tmp_path)
+
+    assert not found.is_whole
+
+
 def test_what_ranks_wrote_before_is_removed_and_nothing_else(
     tmp_path: Path, bays: dict[int, int]
 ) -> None:
