@@ -118,8 +118,8 @@ def _put_variables(
     """Variables, and the iterators that some of them hold."""
     stack, (there, spaces) = parts.worker.runtime.stack, held
     frames = frames_of(stack, frame)
-    rebound_variables.put(found.manifest["rebound"], spaces, frames)
     known = held_tensors.in_every_process(parts.made, parts.worker.strategy)
+    rebound_variables.put(found.manifest["rebound"], found.tensors, spaces, frames, known)
     others = other_names.found(found.manifest["other names"], there, spaces)
     placing.put_variables(found, stack, frame, known)
     frame_variables.write_all(others, stack, frame)

@@ -96,7 +96,7 @@ def made(
         "others": _others(parts, rank, here) if exact else [],
         "taken over": _taken_over(parts, rank, here) if exact else [],
         "apart": [] if exact else _apart(parts, rank),
-        "rebound": _rebound(parts, rank, stack, before, passed),
+        "rebound": _rebound(parts, rank, stack, before, passed, packing=packing),
     }
     still = {one.untyped_storage().data_ptr() for one in held_tensors.frozen(parts.made)}
     tensors = [
@@ -271,7 +271,13 @@ def _apart(parts: PlaceParts, rank: int) -> list[Any]:
 
 
 def _rebound(
-    parts: PlaceParts, rank: int, stack: Sequence[LoopFrame], before: Before, passed: PassedOver
+    parts: PlaceParts,
+    rank: int,
+    stack: Sequence[LoopFrame],
+    before: Before,
+    passed: PassedOver,
+    *,
+    packing: Packing,
 ) -> list[list[Any]]:
     """The variables that functions have rebound since the run began."""
     spaces = loose_values.spaces_of(
@@ -280,7 +286,7 @@ def _rebound(
     bound = plain_values.bound_by(stack)
     unlike = parts.left.informs(LostRank(rank, apart=False)).alone
     unlike |= passed.variables
-    return rebound_variables.changed(spaces, before.digests, bound, unlike)
+    return rebound_variables.changed(spaces, before.digests, bound, unlike, packing=packing)
 
 
 def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:

@@ -8,14 +8,19 @@ Where somebody follows the lost rank, what its microbatches read is put in place
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+import torch
+
 from recoverrun.worker.arrival import frame_variables
+from recoverrun.worker.arrival.container_contents import WHOLE
 from recoverrun.worker.arrival.loose_values import Key, Spaces
-from recoverrun.worker.arrival.packing import Packing, unpack
-from recoverrun.worker.arrival.plain_values import Entry, entry_of
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
+from recoverrun.worker.arrival.plain_values import LONG_CONTAINER, Entry, entry_of
 from recoverrun.worker.arrival.value_kinds import is_value
+from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import belongs_to_process
 
@@ -33,13 +38,14 @@ def changed(
     bound: Container[str],
     apart: Container[Any] = (),
     *,
+    packing: Packing,
     of_process: bool = False,
 ) -> list[list[Any]]:
-    """Plain values for msgpack. Left out are names that loops have `bound`, those by which ranks
-    are `apart`, and what was not there `before`.
+    """Plain values for msgpack; tensors, as in a tuple, are in `packing`. Left out are names that
+    loops have `bound`, those by which ranks are `apart`, and what was not there `before`.
     """
     return [
-        [*entry.place, Packing([]).pack(value)]
+        [*entry.place, packing.pack(value, str(entry.place[1]))]
         for entry, value in _entries(spaces, of_process)
         if before.get(entry.place, entry.digest) != entry.digest
         and entry.place[1] not in bound
@@ -48,9 +54,36 @@ def changed(
     ]
 
 
-def put(told: Sequence[Sequence[Any]], spaces: Spaces, frames: Sequence[FrameType]) -> None:
-    """Put them where they are in this process; `frames` are those of the first of `spaces`."""
-    bind([(space, name, unpack(packed, ())) for space, name, packed in told], spaces, frames)
+def containers(
+    spaces: Spaces, before: Mapping[Key, int], bound: Container[str], packing: Packing
+) -> list[list[Any]]:
+    """The same of lists, dicts and sets in place of a plain value (`best = None`): `plain_values`
+    tells only of those that are there in each process. Very long ones are data.
+    """
+    told: list[list[Any]] = []
+    for space, variables in spaces:
+        for name, value in list(variables.items()):
+            kind: Any = type(value)
+            if (space, name) not in before or name in bound or kind not in (*WHOLE, *DICTS):
+                continue
+            if len(value) <= LONG_CONTAINER:
+                with suppress(CannotTravel):
+                    told.append([space, name, packing.pack(value, name)])
+    return told
+
+
+def put(
+    told: Sequence[Sequence[Any]],
+    tensors: Sequence[torch.Tensor],
+    spaces: Spaces,
+    frames: Sequence[FrameType],
+    here: Sequence[torch.Tensor] = (),
+) -> None:
+    """Put them where they are in this process; `frames` are those of the first of `spaces`. `here`:
+    see `packing.unpack`.
+    """
+    values = ((space, name, unpack(packed, tensors, here=here)) for space, name, packed in told)
+    bind(values, spaces, frames)
 
 
 def bind(told: Iterable[tuple[str, Any, Any]], spaces: Spaces, frames: Sequence[FrameType]) -> None:

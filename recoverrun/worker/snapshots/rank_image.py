@@ -36,6 +36,7 @@ from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
+    computed_tensors,
     large_values,
     loader_states,
     moved_sources,
@@ -111,6 +112,7 @@ def made(
     _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = _loose((there, spaces), before, bound, packing, whole=whole)
+    manifest["computed"] = computed_tensors.told(there, spaces, bound, packing)
     manifest |= _generators(stack, frame, drawn, packing, (keeping, own))
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
@@ -128,7 +130,10 @@ def _tell_others(
     """Tell of variables that functions have rebound, and of values that are too large for plain
     ones, but for what is told as a `whole`. Raises NotReachable.
     """
-    rebound = rebound_variables.changed(held[1], before.digests, bound, of_process=True)
+    rebound = rebound_variables.changed(
+        held[1], before.digests, bound, of_process=True, packing=packing
+    )
+    rebound += rebound_variables.containers(held[1], before.digests, bound, packing)
     values, variables = large_values.told(*held, before.large, bound, packing, whole=whole)
     manifest["values"] += values
     manifest["rebound"] = [*rebound, *variables]

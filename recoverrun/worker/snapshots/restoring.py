@@ -41,6 +41,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
+    computed_tensors,
     library_objects,
     loader_states,
     moved_sources,
@@ -122,7 +123,8 @@ class Restoring:
             with torch.no_grad():
                 plain_values.put(self._told["values"], tensors, there, own)
                 spaces = loose_values.spaces_of(frames, runtime.own_modules)
-                loose_values.put_in_place(there, spaces, self._loose(tensors, own))
+                loose = self._loose(tensors, own)
+                loose_values.put_in_place(there, spaces, loose)
         except (NotReachable, ValueError) as why:
             fail(self._parts.worker, self._snapshot.id, str(why))
         except StateLost as why:
@@ -184,24 +186,23 @@ class Restoring:
         placing.put_states(parts.made, packed_state)
         own = held_tensors.in_every_process(parts.made)
         spaces = loose_values.spaces_of(frames, runtime.own_modules)
-        rebound_variables.put(told["rebound"], spaces, frames)
+        rebound_variables.put(told["rebound"], packed_state.tensors, spaces, frames, own)
         placing.put_variables(packed_state, stack, frame, own)
         hold = self._holding(there)
         placing.put_iterators(packed_state, frames, hold)
         lost_entries.take_away(told["lost"], there)
         moved_sources.put(told["sources"], there, hold)
-        loose_values.put(
-            script_values.found(frames, known, stack=stack),  # with dicts that are made above
-            spaces,
-            self._loose(packed_state.tensors, own),
-        )
+        there = script_values.found(frames, known, stack=stack)  # with dicts that are made above
+        loose = self._loose(packed_state.tensors, own)
+        loose_values.put(there, spaces, loose)
+        held = there, spaces
+        computed_tensors.put(told["computed"], packed_state.tensors, held, frames, here=own)
         self._put_generators(stack, frame, there)  # what is alike by now may be others' memory
         putting.put(factories)
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
 
-        if told["references"]:
-            self._tell_lacking(told["references"], frames)
+        self._tell_lacking(frames)
         here = Context.unpack(told["here"])
         visible = reachable(runtime.module_data, global_, at.f_locals)
         write = frame_variables.writer(at, global_)
@@ -284,10 +285,17 @@ class Restoring:
             places = references.places(there, loose_values.spaces_of(first, known))
         return references.Putting(look, frames, places, packed_state.tensors, own)
 
-    def _tell_lacking(self, told: list[Any], frames: list[FrameType]) -> None:
-        worker, runtime = self._parts.worker, self._parts.worker.runtime
-        there = script_values.found(frames, changing_modules(runtime), stack=runtime.stack)
-        spaces = loose_values.spaces_of(frames, runtime.own_modules)
+    def _held(self, frames: list[FrameType]) -> tuple[Holdings, Spaces]:
+        runtime = self._parts.worker.runtime
+        known = changing_modules(runtime)
+        there = script_values.found(frames, known, stack=runtime.stack)
+        return there, loose_values.spaces_of(frames, runtime.own_modules)
+
+    def _tell_lacking(self, frames: list[FrameType]) -> None:
+        told = self._told["references"]
+        if not told:
+            return
+        worker, (there, spaces) = self._parts.worker, self._held(frames)
         if found := library_objects.lacking(told, there, spaces):
             worker.reporter.notice(library_objects.in_words(found))
 

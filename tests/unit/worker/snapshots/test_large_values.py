@@ -83,7 +83,7 @@ def test_a_long_variable_is_rebound() -> None:
     held, rebound = large_values.told(there(None), spaces, before, {"found"}, Packing([]))
 
     other: dict[str, Any] = {"corpus": ""}
-    rebound_variables.put(rebound, [("<train>", other)], [])
+    rebound_variables.put(rebound, [], [("<train>", other)], [])
     assert other == {"corpus": "c" * 300_000} and not held
 
 
