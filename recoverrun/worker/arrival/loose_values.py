@@ -30,16 +30,17 @@ import torch
 from recoverrun.worker.arrival import (
     content_marks,
     dict_kinds,
+    memory_places,
     new_objects,
     plain_values,
     raw_memory,
     value_marks,
 )
 from recoverrun.worker.arrival.container_contents import SEQUENCES, WHOLE, fill
-from recoverrun.worker.arrival.held_tensors import local
+from recoverrun.worker.arrival.elements import fill_elements
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import LONG_CONTAINER
-from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
+from recoverrun.worker.arrival.sharded_tensors import is_distributed
 from recoverrun.worker.arrival.value_marks import (
     Mark,
     cannot_travel,
@@ -133,17 +134,21 @@ def _can_travel(value: Any, packing: Packing) -> bool:
 
 
 def put_in_place(
-    there: Holdings, spaces: Spaces, told: Iterable[tuple[str, Any, Any]]
+    there: Holdings,
+    spaces: Spaces,
+    told: Iterable[tuple[str, Any, Any]],
+    lie: Container[Key] | None = None,
 ) -> list[tuple[str, Any, Any]]:
-    """Put them where they were found. One that nothing here holds is another rank's own. Returns
-    the values of variables that are to be bound anew, by their spaces and names.
+    """Put them where they were found. One that nothing here holds is another rank's own. Tensors
+    and arrays get their elements where they lie, those at the places `lie` alone if it is given.
+    Returns the values of variables that are to be bound anew, by their spaces and names.
     """
     holders, variables = _holders(there), dict(spaces)
     anew: list[tuple[str, Any, Any]] = []
     for path, name, packed in told:
         value = raw_memory.made(packed)
         if path in variables:
-            if name in variables[path] and not _fill(variables[path][name], value):
+            if name in variables[path] and not _fill((path, name), variables[path], value, lie):
                 anew.append((path, name, value))
         elif name is None and path not in holders:
             around, place = plain_values.place_of(path)
@@ -151,7 +156,7 @@ def put_in_place(
                 holders[path] = value
         elif name is None:
             fill(holders[path], value)
-        elif path in holders and not _fill(_named(holders[path]).get(name), value):
+        elif path in holders and not _fill((path, name), _named(holders[path]), value, lie):
             _named(holders[path])[name] = value
     return anew
 
@@ -221,13 +226,22 @@ def _kinds(there: Holdings, before: Mapping[Key, Mark]) -> dict[str, Plain]:
     }
 
 
-def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -> None:
-    """Put values where they were found. Raises NotReachable where nothing would hold them."""
+def put(
+    there: Holdings,
+    spaces: Spaces,
+    told: Sequence[tuple[str, Any, Any]],
+    lie: Container[Key] | None = None,
+) -> list[tuple[str, Any, Any]]:
+    """Put values where they were found, and return those of variables, as `put_in_place` does.
+    Raises NotReachable where nothing would hold them.
+    """
     holders, variables = _holders(there), dict(spaces)
+    anew: list[tuple[str, Any, Any]] = []
     for path, name, packed in told:
         value = raw_memory.made(packed)
         if path in variables:
-            _fill(variables[path].get(name), value)  # a loop's own variables come by themselves
+            if not _fill((path, name), variables[path], value, lie):
+                anew.append((path, name, value))  # a loop's own variables come by themselves
             continue
         if type(value) in DICTS and name is None:
             if path not in holders:
@@ -244,8 +258,14 @@ def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -
             made: dict[Any, Any] = {}
             _holder(holders, path)[path.rpartition(".")[2]] = holders[path] = made
         named = _named(holders[path])
-        if not _fill(named.get(name), value):
+        if not _fill((path, name), named, value, lie):
             named[name] = value
+    return anew
+
+
+def _fill(key: Key, named: Mapping[Any, Any], value: Any, lie: Container[Key] | None) -> bool:
+    moved = lie is not None and key not in lie and memory_places.of(value) is not None
+    return not moved and fill_elements(named.get(key[1]), value)
 
 
 def _variable(path: str, name: Any) -> Any:
@@ -283,25 +303,6 @@ def _put_new(holders: Mapping[str, Any], path: str, value: Any) -> None:
 
 def _last(path: str) -> str:
     return path.rpartition(".")[2]
-
-
-def _fill(present: Any, value: Any) -> bool:
-    """Give a tensor or an array its elements where it lies; False if there is none like it."""
-    if isinstance(value, LocalShard) and is_distributed(present):
-        present, value = local(present), value.tensor
-    elif is_distributed(value) and is_distributed(present):
-        present, value = local(present), local(value)
-    if raw_memory.fill(present, value):
-        return True
-    if type(present) is not type(value) or type(value) in raw_memory.KINDS:
-        return False
-    if present.shape != value.shape or present.dtype != value.dtype:
-        return False
-    if isinstance(value, torch.Tensor):
-        present.detach().copy_(value)
-    else:
-        present[...] = value
-    return True
 
 
 def _all(

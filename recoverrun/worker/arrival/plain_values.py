@@ -12,7 +12,7 @@ holds is plain.
 import ast
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
@@ -23,6 +23,7 @@ import torch
 
 from recoverrun.worker.arrival import dict_kinds, new_objects
 from recoverrun.worker.arrival.container_contents import WHOLE, fill
+from recoverrun.worker.arrival.elements import fill_elements
 from recoverrun.worker.arrival.new_objects import DICT
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
@@ -187,9 +188,10 @@ def put(
     tensors: Sequence[torch.Tensor],
     there: Holdings,
     here: Sequence[torch.Tensor] = (),
+    lie: Container[Place] = (),
 ) -> None:
-    """Put it where it was found; what nothing in this process holds is left out. `here`: see
-    `packing.unpack`.
+    """Put it where it was found; what nothing in this process holds is left out. Tensors and arrays
+    at the places `lie` get their elements where these lie. `here`: see `packing.unpack`.
     """
     by_path = {path: one for path, one in there.held if path}
     sizes = Counter(path for path, key, *_ in told if key is not None)
@@ -209,7 +211,7 @@ def put(
             by_path[path] = dict_kinds.of_kind(by_path[path], value, around, name)
         elif key is None:
             fill(by_path[path], value)
-        else:
+        elif (path, key) not in lie or not fill_elements(named_in(by_path[path]).get(key), value):
             named_in(by_path[path])[key] = value
 
 

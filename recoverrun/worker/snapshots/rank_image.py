@@ -18,6 +18,7 @@ from recoverrun.worker.arrival import (
     held_tensors,
     loose_values,
     lost_entries,
+    memory_places,
     plain_values,
     rebound_variables,
     values_by_parameter,
@@ -112,7 +113,7 @@ def made(
     _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = _loose((there, spaces), before, bound, packing, whole=whole)
-    manifest["computed"] = computed_tensors.told(there, spaces, bound, packing)
+    _tell_of_memory(manifest, (there, spaces), before, bound, packing)
     manifest |= _generators(stack, frame, drawn, packing, (keeping, own))
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
@@ -137,6 +138,19 @@ def _tell_others(
     values, variables = large_values.told(*held, before.large, bound, packing, whole=whole)
     manifest["values"] += values
     manifest["rebound"] = [*rebound, *variables]
+
+
+def _tell_of_memory(
+    manifest: dict[str, Any],
+    held: tuple[Holdings, loose_values.Spaces],
+    before: ValuesAtStart,
+    bound: frozenset[str],
+    packing: Packing,
+) -> None:
+    """Tell which tensors and arrays lie where they lay, and of tensors that require a gradient."""
+    told = [*manifest["values"], *manifest["loose"]]
+    manifest["lie"] = memory_places.unmoved(told, before.addresses, memory_places.seen(*held))
+    manifest["computed"] = computed_tensors.told(*held, bound, packing)
 
 
 def _loose(

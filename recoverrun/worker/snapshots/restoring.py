@@ -19,6 +19,7 @@ from recoverrun.worker.arrival import (
     held_tensors,
     loose_values,
     lost_entries,
+    memory_places,
     placing,
     plain_values,
     rebound_variables,
@@ -87,6 +88,7 @@ class Restoring:
         self._outer = outer
         self._snapshot = snapshot
         self._told = snapshot.manifest()
+        self._lie = {(path, name) for path, name in self._told["lie"]}  # tensors, arrays
         self._first_lines: ValuesAtStart | None = None  # what these have made
         failpoints = parts.worker.failpoints
         self._reading = Reading(snapshot, lambda: failpoints.strike(snapshot.id.step, "restore"))
@@ -121,10 +123,10 @@ class Restoring:
         try:
             tensors = self._reading.tensors()
             with torch.no_grad():
-                plain_values.put(self._told["values"], tensors, there, own)
+                plain_values.put(self._told["values"], tensors, there, own, self._lie)
                 spaces = loose_values.spaces_of(frames, runtime.own_modules)
                 loose = self._loose(tensors, own)
-                loose_values.put_in_place(there, spaces, loose)
+                loose_values.put_in_place(there, spaces, loose, self._lie)
         except (NotReachable, ValueError) as why:
             fail(self._parts.worker, self._snapshot.id, str(why))
         except StateLost as why:
@@ -175,6 +177,7 @@ class Restoring:
         stack = runtime.stack
         before = self._before(stack, frame).of(told["before"])
         frames = frames_of(stack, frame)
+        lain = memory_places.held(self._lie, *self._held(frames))
         factories, others = dict_kinds.apart(told["references"])
         putting = self._putting(packed_state, frames, frames_of(stack[:1], frame))
         putting.put(others)
@@ -194,7 +197,8 @@ class Restoring:
         moved_sources.put(told["sources"], there, hold)
         there = script_values.found(frames, known, stack=stack)  # with dicts that are made above
         loose = self._loose(packed_state.tensors, own)
-        loose_values.put(there, spaces, loose)
+        anew = loose_values.put(there, spaces, loose, self._lie)
+        rebound_variables.bind(anew, spaces, frames)
         held = there, spaces
         computed_tensors.put(told["computed"], packed_state.tensors, held, frames, here=own)
         self._put_generators(stack, frame, there)  # what is alike by now may be others' memory
@@ -207,6 +211,7 @@ class Restoring:
         visible = reachable(runtime.module_data, global_, at.f_locals)
         write = frame_variables.writer(at, global_)
         placing.put_context(visible, here, here, write, of_process=True)
+        rebound_variables.bind(memory_places.put_back(lain, *self._held(frames)), spaces, frames)
         rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         # What making modules and iterators drew is nobody's, nor is what an item drew that was
@@ -313,7 +318,7 @@ class Restoring:
         _fill("buffers", list(others.values()), [theirs[name] for name in others])
         _put_gradients(parts.made, told["gradients"], tensors)
         own = held_tensors.in_every_process(parts.made)
-        plain_values.put(told["values"], tensors, there, own)
+        plain_values.put(told["values"], tensors, there, own, self._lie)
         values_by_parameter.put(there, own, told["by parameter"], tensors)
 
 

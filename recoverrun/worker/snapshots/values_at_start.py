@@ -12,6 +12,7 @@ from typing import Any
 from recoverrun.worker.arrival import (
     loose_values,
     lost_entries,
+    memory_places,
     plain_values,
     rebound_variables,
     structure,
@@ -36,6 +37,7 @@ class ValuesAtStart:
     digests: Mapping[Place, int]  # of plain values
     names: ModuleNames
     marks: Mapping[Key, Mark]  # of loose values
+    addresses: Mapping[Key, int]  # of tensors and arrays
     large: Mapping[Key, large_values.Mark]  # marks of those that are no plain values
     sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
     keys: lost_entries.Keys  # of dicts
@@ -60,6 +62,7 @@ class ValuesAtStart:
             digests=digests,
             names=ModuleNames(there),
             marks=loose_values.marks(there, spaces),
+            addresses=memory_places.seen(there, spaces),
             large=large_values.marks(there, spaces),
             sources=moved_sources.marks(there),
             keys=lost_entries.keys_of(there),

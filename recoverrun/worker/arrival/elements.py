@@ -1,0 +1,33 @@
+"""Gives a tensor or an array the elements of another one, where it lies."""
+
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import raw_memory
+from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
+
+
+def fill_elements(present: Any, value: Any) -> bool:
+    """Give a tensor or an array its elements where it lies; False if there is none like it."""
+    if isinstance(value, LocalShard) and is_distributed(present):
+        present, value = _local(present), value.tensor
+    elif is_distributed(value) and is_distributed(present):
+        present, value = _local(present), _local(value)
+    if raw_memory.fill(present, value):
+        return True
+    if type(present) is not type(value) or type(value) in raw_memory.KINDS:
+        return False
+    if present.shape != value.shape or present.dtype != value.dtype:
+        return False
+    if isinstance(value, torch.Tensor):
+        present.detach().copy_(value)
+    else:
+        present[...] = value
+    return True
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    """The part of a sharded tensor that this process holds."""
+    part: torch.Tensor = tensor._local_tensor.detach()
+    return part
