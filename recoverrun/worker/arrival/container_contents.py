@@ -26,5 +26,7 @@ def fill(container: Any, content: Any) -> bool:
         return False
     if container is not content:
         container.clear()
-        (container.extend if kind in SEQUENCES else container.update)(content)
+        # One by one, as a script adds them: so a set has as much room, and mostly the same order.
+        added = iter(content) if kind is set else content
+        (container.extend if kind in SEQUENCES else container.update)(added)
     return True

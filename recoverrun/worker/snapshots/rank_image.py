@@ -42,6 +42,7 @@ from recoverrun.worker.snapshots import (
     loader_states,
     moved_sources,
     script_values,
+    set_orders,
     trained_parameters,
 )
 from recoverrun.worker.snapshots.open_collectives import under_way
@@ -147,9 +148,12 @@ def _tell_of_memory(
     bound: frozenset[str],
     packing: Packing,
 ) -> None:
-    """Tell which tensors and arrays lie where they lay, and of tensors that require a gradient."""
+    """Tell which tensors and arrays lie where they lay, of tensors that require a gradient, and in
+    which order sets give what they hold.
+    """
     told = [*manifest["values"], *manifest["loose"]]
     manifest["lie"] = memory_places.unmoved(told, before.addresses, memory_places.seen(*held))
+    manifest["orders"] = set_orders.told(held[0])
     manifest["computed"] = computed_tensors.told(*held, bound, packing)
 
 

@@ -50,6 +50,7 @@ from recoverrun.worker.snapshots import (
     rank_tensors,
     references,
     script_values,
+    set_orders,
     trained_parameters,
 )
 from recoverrun.worker.snapshots.failures import fail, give_up
@@ -297,12 +298,14 @@ class Restoring:
         return there, loose_values.spaces_of(frames, runtime.own_modules)
 
     def _tell_lacking(self, frames: list[FrameType]) -> None:
-        told = self._told["references"]
-        if not told:
+        told, orders = self._told["references"], self._told["orders"]
+        if not (told or orders):
             return
         worker, (there, spaces) = self._parts.worker, self._held(frames)
         if found := library_objects.lacking(told, there, spaces):
             worker.reporter.notice(library_objects.in_words(found))
+        if changed := set_orders.changed(orders, there):
+            worker.reporter.notice(changed)
 
     def _put_tensors(
         self, packed_state: PackedState, before: ValuesAtStart, there: Holdings
