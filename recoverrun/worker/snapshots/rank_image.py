@@ -43,6 +43,7 @@ from recoverrun.worker.snapshots import (
     moved_sources,
     script_values,
     set_orders,
+    shared_objects,
     trained_parameters,
 )
 from recoverrun.worker.snapshots.open_collectives import under_way
@@ -114,7 +115,7 @@ def made(
     _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = _loose((there, spaces), before, bound, packing, whole=whole)
-    _tell_of_memory(manifest, (there, spaces), before, bound, packing)
+    _tell_of_memory(manifest, (there, spaces), before, bound, packing, own=own)
     manifest |= _generators(stack, frame, drawn, packing, (keeping, own))
     manifest["frames"] = _variables(packing, stack, frame)
     return RankImage(manifest, packing.tensors, packing.names)
@@ -147,12 +148,15 @@ def _tell_of_memory(
     before: ValuesAtStart,
     bound: frozenset[str],
     packing: Packing,
+    *,
+    own: frozenset[str],
 ) -> None:
-    """Tell which tensors and arrays lie where they lay, of tensors that require a gradient, and in
-    which order sets give what they hold.
+    """Tell which tensors and arrays lie where they lay, of tensors that require a gradient, in
+    which order sets give what they hold, and what several places hold.
     """
     told = [*manifest["values"], *manifest["loose"]]
     manifest["lie"] = memory_places.unmoved(told, before.addresses, memory_places.seen(*held))
+    manifest["shared"] = shared_objects.told(*held, own)
     manifest["orders"] = set_orders.told(held[0])
     manifest["computed"] = computed_tensors.told(*held, bound, packing)
 

@@ -51,6 +51,7 @@ from recoverrun.worker.snapshots import (
     references,
     script_values,
     set_orders,
+    shared_objects,
     trained_parameters,
 )
 from recoverrun.worker.snapshots.failures import fail, give_up
@@ -213,6 +214,9 @@ class Restoring:
         write = frame_variables.writer(at, global_)
         placing.put_context(visible, here, here, write, of_process=True)
         rebound_variables.bind(memory_places.put_back(lain, *self._held(frames)), spaces, frames)
+        held = self._held(frames)
+        anew = shared_objects.put(told["shared"], *held, runtime.own_modules)
+        rebound_variables.bind(anew, spaces, frames)
         rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         # What making modules and iterators drew is nobody's, nor is what an item drew that was
