@@ -207,7 +207,6 @@ class Restoring:
         putting.put(factories)
         at = find_frame(loop_frame.frame_id, frame)
         assert at is not None, "its top was reached"
-
         self._tell_lacking(frames)
         here = Context.unpack(told["here"])
         visible = reachable(runtime.module_data, global_, at.f_locals)

@@ -109,7 +109,9 @@ def test_a_file_that_was_cut_off_is_no_part(tmp_path: Path, bays: dict[int, int]
         part_files.load(path, BEGUN)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2, "script": "x", "world": 2}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 1, "script": "x", "arguments": "", "world": 2}']
+)
 def test_a_folder_with_another_manifest_is_none_of_ours(
     tmp_path: Path, bays: dict[int, int], text: str
 ) -> None:
