@@ -60,7 +60,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def _fill(node: Node, rank: int) -> KeeperClient:
     client = KeeperClient(node.path, rank, 0, 2)
-    bay = client.reserve(MIB, notes=4096)
+    bay = client.reserve(MIB, notes=4096, within_s=30.0)  # the keeper has only begun
     bay.memory[:] = CONTENT
     bay.seal(OF.attempt, OF.step, b"table", b"image")
     return client
