@@ -9,8 +9,10 @@ from recoverrun.worker import own_files
 from recoverrun.worker.patches.monkeypatch import replace
 from recoverrun.worker.step.held_exceptions import HELD, Handler
 
-AT_ONCE = (signal.SIGINT, signal.SIGCHLD)
-"""A Ctrl-C ends the script, and so does the end of a data worker: torch's handler tells of it."""
+AT_ONCE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+"""A Ctrl-C and the stop of a job end the script, whoever else is gone by then; and so does the end
+of a data worker, of which torch's handler tells.
+"""
 
 
 def hold_exceptions(acting: Callable[[], bool]) -> None:

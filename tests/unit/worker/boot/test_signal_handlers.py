@@ -9,6 +9,8 @@ from recoverrun.worker import own_files
 from recoverrun.worker.boot.signal_handlers import hold_exceptions
 from recoverrun.worker.step.held_exceptions import HELD, Handler
 
+NUMBERS = (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
+
 
 class Late(Exception):
     pass
@@ -20,7 +22,7 @@ def _raise(*_: object) -> None:
 
 @pytest.fixture(autouse=True)
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in NUMBERS}
     monkeypatch.setattr(signal, "signal", signal.signal)
     monkeypatch.setattr(signal, "getsignal", signal.getsignal)
     original = signal.signal
@@ -44,10 +46,11 @@ def test_what_a_handler_raises_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is _raise
 
 
-def test_a_ctrl_c_is_not_held() -> None:
-    signal.signal(signal.SIGINT, _raise)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_ends_a_job_is_not_held(number: signal.Signals) -> None:
+    signal.signal(number, _raise)
     with pytest.raises(Late), HELD:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         pytest.fail("it is raised")
 
 
