@@ -15,8 +15,8 @@ from recoverrun.launcher.output.run_dir import point
 from rendezvous.journal.run_number import NUMBER, run_number
 
 OURS = ("events.*.jsonl", "events.log", "error.*.json", "logs", "hangs", CLAIMS, NUMBER)
-"""What launchers and companions write there. A directory that a user has named may hold much
-else.
+"""The things that launchers and companions write there. A directory that a user has named may hold
+much else.
 """
 
 
