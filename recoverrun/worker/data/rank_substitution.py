@@ -34,7 +34,8 @@ class RankPair:
 
     They may also count groups between these: where the ranks of one tensor-parallel group read the
     same data, a sampler counts such groups. So `known` is asked first: what the other rank said it
-    carries for a place of ours.
+    carries for a place of ours. Code that is executed as the other rank may have put that there
+    already.
     """
 
     own: int
@@ -47,6 +48,8 @@ class RankPair:
         layout, count = self.layout, _count(owner)
         if (count, carried) in self.known:
             return self.known[count, carried]
+        if any(place[0] == count and other == carried for place, other in self.known.items()):
+            return carried
         if layout is not None and layout.shards > 1 and count == len(layout.replicas):
             own_slot = layout.slot(self.own)
             return layout.slot(self.other) if carried == own_slot else carried

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_clone import clone_for
@@ -73,3 +81,14 @@ def test_a_number_that_is_the_same_on_all_ranks_stays() -> None:
 
     assert own.rank_places == ((5, 1),)
     assert items(clone) == items(made)
+
+
+def test_a_place_that_is_the_other_ranks_already_stays() -> None:
+    """Of 8 ranks in groups of two, number 3 stands at 1 of 4, and 7 at 3: its own number."""
+    data = TensorDataset(torch.arange(16))
+    sampler = DistributedSampler(data, 4, 3, shuffle=False)
+    ranks = RankPair(3, 7, known={(4, 1): 3})
+
+    clone = clone_for(DataLoader(data, sampler=sampler), ranks)
+
+    assert [int(row) for (row,) in clone] == [3, 7, 11, 15]
