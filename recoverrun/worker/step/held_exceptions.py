@@ -27,7 +27,7 @@ class HeldExceptions:
         self._held: BaseException | None = None
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if _runs_handlers():
             self._depth += 1
 
     def __exit__(
@@ -36,13 +36,15 @@ class HeldExceptions:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if _runs_handlers():
             self._depth -= 1
             if not self._depth:
                 self.let_go()
 
     def let_go(self) -> None:
-        """Raise what is held, if anything is."""
+        """Raise what is held, if anything is. Other threads than the main one may wait, too."""
+        if not _runs_handlers():
+            return
         held, self._held = self._held, None
         if held is not None:
             raise held
@@ -53,6 +55,10 @@ class HeldExceptions:
             return False
         self._held = self._held or error
         return True
+
+
+def _runs_handlers() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 HELD = HeldExceptions()

@@ -1,6 +1,7 @@
 """Exceptions of the script's signal handlers come behind what must not be left half done."""
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import pytest
@@ -61,3 +62,14 @@ def test_a_timer_of_code_that_is_executed_for_another_rank_is_its_own(
     with pytest.raises(Late), held:
         Handler(_raise)(signal.SIGTERM, None)
         held.acting = lambda: False
+
+
+def test_it_comes_in_the_thread_that_runs_handlers(held: HeldExceptions) -> None:
+    left = False
+    with pytest.raises(Late), held:
+        Handler(_raise)(signal.SIGUSR1, None)
+        with ThreadPoolExecutor(1) as another:
+            another.submit(held.let_go).result()
+        left = True
+
+    assert left
