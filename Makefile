@@ -34,7 +34,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## a training run with and without a killed replica, side by side
 	$(BIN)/recoverrun demo
 
-test: $(INSTALLED)  ## a sample of every kind of test: 10 minutes on two cores
+test: $(INSTALLED)  ## a sample of every kind of test: 20 minutes on two cores
 	$(PYTEST) $(if $(WITHIN),--within $(WITHIN))
 
 test-all: $(INSTALLED)  ## every test, and a sample of the matrix: an hour
