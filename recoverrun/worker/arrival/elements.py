@@ -5,15 +5,15 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import raw_memory
-from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
+from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed, local
 
 
 def fill_elements(present: Any, value: Any) -> bool:
     """Give a tensor or an array its elements where it lies; False if there is none like it."""
     if isinstance(value, LocalShard) and is_distributed(present):
-        present, value = _local(present), value.tensor
+        present, value = local(present), value.tensor
     elif is_distributed(value) and is_distributed(present):
-        present, value = _local(present), _local(value)
+        present, value = local(present), local(value)
     if raw_memory.fill(present, value):
         return True
     if type(present) is not type(value) or type(value) in raw_memory.KINDS:
@@ -25,9 +25,3 @@ def fill_elements(present: Any, value: Any) -> bool:
     else:
         present[...] = value
     return True
-
-
-def _local(tensor: Any) -> torch.Tensor:
-    """The part of a sharded tensor that this process holds."""
-    part: torch.Tensor = tensor._local_tensor.detach()
-    return part

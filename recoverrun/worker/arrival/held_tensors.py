@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import sharded_tensors
-from recoverrun.worker.arrival.sharded_tensors import is_distributed
+from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.errors import NotReachable
@@ -135,13 +135,6 @@ def frozen(made: MadeObjects) -> list[torch.Tensor]:
         for state in optimizer.state.values():
             found += [local(one) for one in state.values() if isinstance(one, torch.Tensor)]
     return found
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of it that this process holds."""
-    one: Any = tensor  # to detach a DTensor takes twenty times as long
-    found: torch.Tensor = one._local_tensor if is_distributed(one) else one
-    return found.detach()
 
 
 def like(param: Any, part: torch.Tensor) -> Any:

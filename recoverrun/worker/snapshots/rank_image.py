@@ -29,6 +29,7 @@ from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
+from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.object_graph import Holdings
@@ -302,7 +303,7 @@ def _gradients(packing: Packing, parts: PlaceParts, *, values: bool) -> list[Pla
         elif not values:
             found.append(False)
         else:
-            gradient = held_tensors.local(param.grad)
+            gradient = local(param.grad)
             found.append(packing.pack(gradient, f"gradients[{number}]"))
     return found
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from recoverrun.worker.arrival import held_tensors
-from recoverrun.worker.arrival.held_tensors import local
+from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.object_graph import Holdings
 

@@ -32,6 +32,7 @@ from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
+from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.winding import Standing, Winding
 from recoverrun.worker.context.made_objects import MadeObjects
@@ -341,7 +342,7 @@ def _put_gradients(made: MadeObjects, told: list[Any], tensors: list[torch.Tenso
     if len(params) != len(told):
         raise NotReachable(UNLIKE.format(what="parameters", here=len(params), there=len(told)))
     gradients = [
-        untouched_zeros(held_tensors.local(param)) if packed is False else unpack(packed, tensors)
+        untouched_zeros(local(param)) if packed is False else unpack(packed, tensors)
         for param, packed in zip(params, told, strict=True)
     ]
     placing.put_gradients(made, gradients)

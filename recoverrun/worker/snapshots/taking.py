@@ -15,6 +15,7 @@ from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.arrival.frame_variables import stack_of
 from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.context.evidence import digest_of_losses
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.errors import NotKnownYet, NotReachable
@@ -211,7 +212,7 @@ class Taker:
         if taking is not None:
             taking.proof = digest_of_losses(losses)
         grads = [one.grad for one in held_tensors.trained(self._parts.made)]
-        held = [held_tensors.local(one) for one in grads if one is not None]
+        held = [local(one) for one in grads if one is not None]
         self._uses_gradients = any(bool(one.any()) for one in held)
         if self._uses_gradients and taking is not None and not taking.gradients:
             self._give_up(GRADIENTS)

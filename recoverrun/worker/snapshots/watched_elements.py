@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ft_collectives.communicators.tensor_bits import bits_of
-from recoverrun.worker.arrival.held_tensors import local
+from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.rng.streams import tensor_bytes
 
 WATCHED, ELEMENTS = 4, 1024
