@@ -120,6 +120,12 @@ STREAMS = (
         case(f"B15-{kill[:2]}", "mask_file.py", kill, contract="told", told="the one before")
         for kill in ("r1@step:4:forward", "r0@step:7:reduce")
     ),
+    *(
+        case(
+            f"B17-{way}", "own_results.py", "r1@step:3:forward", contract="told", told="for itself"
+        )
+        for way in ("epochs", "rows", "chance", "level")
+    ),
     case("B16-first", "recent.py", "r1@step:4:forward"),
     case("B16-second", "recent.py", "r0@step:9:reduce", sample=False),
     case("B6-torch", "anew_each_epoch.py", "r1@step:3:forward"),
