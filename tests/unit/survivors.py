@@ -96,6 +96,14 @@ class Rehearsed:
         return ""
 
 
+def influence() -> Any:
+    """Every value matters, and none comes of a loss."""
+    return SimpleNamespace(
+        matters=lambda key, value: True, immaterial=frozenset(), top=None,
+        own_results=lambda differing, key: False,
+    )  # fmt: skip
+
+
 class Survivor:
     """As much of a session as making up needs."""
 
@@ -148,10 +156,10 @@ class Survivor:
             under_way=list, regions={at(STEP).loop},
         )  # fmt: skip
         captures = Captures(self.runtime)
-        influence = SimpleNamespace(matters=lambda key, value: True, immaterial=frozenset())
         self.executor = SimpleNamespace(
-            captures=captures, lost={}, influence=influence, answered=False,
+            captures=captures, lost={}, influence=influence(), answered=False,
             execute=self._execute, execute_fresh=self._execute_fresh, only_inputs=False,
+            runtime=self.runtime,
         )  # fmt: skip
         self._run(microbatches)
         executor: Any = self.executor

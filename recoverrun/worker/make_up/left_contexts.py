@@ -9,6 +9,7 @@ from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.deadly_microbatches import DeadlyMicrobatches
+from recoverrun.worker.make_up.own_moves import OwnMoves
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.replay.lost_rank import LostRank, lost_rank
@@ -38,6 +39,7 @@ class LeftContexts:
         self._worker = worker
         self._executor = executor
         self.informs = informs
+        self.own_moves = OwnMoves(executor)
         self._came = threading.Condition()
         self.deaths = DeadlyMicrobatches()
         self.contexts: dict[int, list[Context]] = {}
@@ -157,6 +159,17 @@ class LeftContexts:
             except NotReplayable as reason:
                 if here.loop in self._worker.runtime.regions:  # nobody begins anywhere else
                     self._worker.guarantee.weaken(str(reason))
+        if here.kind == "top" and here.loop in self._worker.runtime.regions:
+            lost_ranks = [one for _, one in sorted(self._executor.lost.items())]
+            if why := self.own_moves.found(here, lost_ranks):
+                self._worker.guarantee.weaken(why)
+
+    def ended(self) -> None:
+        """A transaction of this rank is over."""
+        if self._executor.lost and self.exact:
+            self.own_moves.rests()
+        else:
+            self.own_moves.forget()
 
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
         """The state of lost `rank` as this microbatch's iteration began. Raises NotReplayable."""

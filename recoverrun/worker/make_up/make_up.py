@@ -256,6 +256,7 @@ class MakeUp:
         self._folded.clear()
         self._worker.runtime.gate.begin_anew()
         self._left.absorb()
+        self._left.ended()
         lost = sorted(self._executor.lost)
         self._audits.committed(step, lost)
         self.maker.doubts.committed()

@@ -10,6 +10,7 @@ import torch
 from recoverrun.worker.analysis import rank_flow
 from recoverrun.worker.analysis.later_writes import written_later
 from recoverrun.worker.analysis.moving_shares import MovingShares
+from recoverrun.worker.analysis.own_results import OwnResults
 from recoverrun.worker.analysis.program_slice import (
     SliceNames,
     Texts,
@@ -59,6 +60,7 @@ class Influence:
         self._flows: dict[tuple[str, str, frozenset[str], frozenset[str]], bool] = {}
         self._gives: dict[tuple[str, int], bool] = {}
         self._spreads: dict[tuple[frozenset[str], frozenset[str]], Spread] = {}
+        self._own_results: tuple[frozenset[str], OwnResults] | None = None  # by modules
         self._moving: dict[
             tuple[tuple[str, ...], frozenset[str], frozenset[str]], MovingShares
         ] = {}
@@ -134,6 +136,18 @@ class Influence:
         """True of the lines, by file name, that may read what comes of these `names` in `loops`."""
         self._texts.load(self._script.own_modules)
         return Spread(loops, list(names), self._texts.trees()).enters
+
+    def own_results(self, differing: Iterable[Key], key: Key) -> bool:
+        """True if what is called as `key` may come of what each rank computes for itself: of a
+        loss, or of these.
+        """
+        modules = self._script.own_modules
+        if self._own_results is None or self._own_results[0] != modules:
+            self._texts.load(modules)
+            found = OwnResults(dict(self._texts.sources), self._texts.tree)
+            self._own_results = modules, found
+        names = frozenset("".join(_entry_of(one)) for one in differing)
+        return self._own_results[1].holds(*_entry_of(key), names)
 
     def gives(self, function: str, differing: Iterable[Key]) -> bool:
         """True if a call of what is called `function` may be given what comes of these, or of the
@@ -250,6 +264,13 @@ class Influence:
             ]
             self.read = frozenset().union(*every) if len(every) == len(slices) else None
         return known[1]
+
+
+def _entry_of(key: Key) -> tuple[str, str]:
+    """The name that stands in the text, and the entry of what is called so, or ""."""
+    if isinstance(key, str):
+        return key, ""
+    return identifier(key), key[-1] if key[-1].startswith("[") else ""
 
 
 def _is_data(context: Context, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""What each rank has computed for itself comes to its later microbatches: `own_results.py OUT WAY`.
+"""Each rank computes something for itself, and uses it later: `own_results.py OUT WAY`.
 
 All have the same until long after the proofs: weights of two losses that follow their course over
 epochs (`epochs`), losses of rows, of which the hard ones are chosen after a while (`rows`), the

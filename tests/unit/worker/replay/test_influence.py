@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from recoverrun.worker.analysis.program_slice import SliceNames
+from recoverrun.worker.analysis.program_slice import SliceNames, Texts
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.replay.influence import Influence
 from tests.unit.contexts import at, loop
@@ -118,3 +118,17 @@ def test_the_rank_of_a_sampler_matters_to_those_who_read_the_sampler() -> None:
     assert found.matters(("batches", "sampler", "rank"), 1)
     assert not found.matters(("trainer", "sampler", "rank"), 1)  # it reads no attribute called so
     assert not found.matters(("trainer", "epoch"), 0)
+
+
+# --------------------------------------------------------------------------- own results
+
+
+def test_an_entry_of_a_dict_is_asked_for_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is that of no module here."""
+    text = b"level = state['mean']\nstate['turn'] += 1\nkept.level = state['mean']"
+    monkeypatch.setattr(Texts, "load", lambda texts, _: texts.sources.update({"train.py": text}))
+    found, differing = influence(), {("state", "['mean']")}
+
+    assert found.own_results(differing, "level")
+    assert found.own_results(differing, ("trainer", "kept", "level"))
+    assert not found.own_results(differing, ("state", "['turn']"))
