@@ -52,6 +52,8 @@ PLACES = tuple(
 STARTS = (
     # What a signal's handler raised in our wait left the reduction half done.
     case("A11", "alarmed.py"),
+    # What a handler wrote while code was executed for another rank was that rank's, and lost.
+    case("A12", "stopped.py", "r1@step:3:forward"),
     Case(name="A4", script="arguments_first.py", needs="transformers"),
     case("A6-always", "budget.py"),
 )

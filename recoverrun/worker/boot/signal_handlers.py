@@ -9,15 +9,10 @@ from recoverrun.worker import own_files
 from recoverrun.worker.patches.monkeypatch import replace
 from recoverrun.worker.step.held_exceptions import HELD, Handler
 
-AT_ONCE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
-"""A Ctrl-C and the stop of a job end the script, whoever else is gone by then; and so does the end
-of a data worker, of which torch's handler tells.
-"""
-
 
 def hold_exceptions(acting: Callable[[], bool]) -> None:
-    """Have what the script's handlers raise held at the end of a backward. The script finds its
-    handlers as it has set them. `acting`: see `HeldExceptions`.
+    """Have the script's handlers called by `HeldExceptions`, which says what `acting` is. The
+    script finds its handlers as it has set them.
     """
     HELD.acting = acting
     replace(signal, "signal", _setting)
@@ -28,7 +23,8 @@ def _setting(original: Callable[..., Any]) -> Callable[..., Any]:
     def set_handler(signalnum: Any, handler: Any) -> Any:
         if own_files.has(sys._getframe(1).f_code.co_filename):
             return original(signalnum, handler)
-        at_once = signalnum in AT_ONCE or handler is signal.default_int_handler
+        # Torch's own handler tells that a data worker has ended, to whoever waits for its data.
+        at_once = signalnum == signal.SIGCHLD or handler is signal.default_int_handler
         held = callable(handler) and not at_once
         return _bare(original(signalnum, Handler(handler) if held else handler))
 

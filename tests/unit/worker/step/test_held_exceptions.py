@@ -52,6 +52,12 @@ def test_whoever_waits_for_nobody_may_ask_for_it_before(held: HeldExceptions) ->
         pytest.fail("it is raised")
 
 
+def test_what_ends_a_job_is_not_held(held: HeldExceptions) -> None:
+    with pytest.raises(Late), held:
+        Handler(_raise)(signal.SIGTERM, None)
+        pytest.fail("it is raised")
+
+
 def test_a_timer_of_code_that_is_executed_for_another_rank_is_its_own(
     held: HeldExceptions,
 ) -> None:
@@ -59,9 +65,40 @@ def test_a_timer_of_code_that_is_executed_for_another_rank_is_its_own(
     with pytest.raises(Late), held:
         Handler(_raise)(signal.SIGALRM, None)
         pytest.fail("it is raised")
-    with pytest.raises(Late), held:
-        Handler(_raise)(signal.SIGTERM, None)
-        held.acting = lambda: False
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM, signal.SIGINT])
+def test_other_handlers_find_the_variables_of_their_own_rank(
+    held: HeldExceptions, number: signal.Signals
+) -> None:
+    rank, found = 1, []
+
+    def note(*_: object) -> None:
+        found.append(rank)
+
+    held.acting = lambda: rank != 1
+    with held:
+        rank = 0
+        Handler(note)(number, None)
+        Handler(note)(number, None)
+        held.let_go()  # of a thread, say, or because somebody is gone
+        assert not found
+        rank = 1
+    assert found == [1, 1]
+
+
+def test_all_that_were_postponed_are_called_and_the_first_exception_counts(
+    held: HeldExceptions,
+) -> None:
+    found = []
+    acting = True
+    held.acting = lambda: acting
+    with pytest.raises(Late, match="15"), held:
+        for handler in (_raise, lambda *_: found.append("called")):
+            Handler(handler)(signal.SIGTERM, None)
+        acting = False
+
+    assert found == ["called"]
 
 
 def test_it_comes_in_the_thread_that_runs_handlers(held: HeldExceptions) -> None:
