@@ -30,6 +30,7 @@ from typing import Any
 import msgpack
 import torch
 
+from recoverrun.worker.replay.exit_calls import TIMERS
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.verification import renewed_pools
 from recoverrun.worker.verification.discarded_writes import lead_nowhere
@@ -218,8 +219,7 @@ def _alone(writer: int, parent: int) -> None:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+    _leave_signals_to_parent()
     gc.disable()
     os.nice(NICE)
     with suppress(OSError):  # a system without /proc
@@ -230,6 +230,17 @@ def _alone(writer: int, parent: int) -> None:
     lead_nowhere()
     renewed_pools.renew()
     torch.set_num_threads(1)  # those of the pool are not here
+
+
+def _leave_signals_to_parent() -> None:
+    """Whoever signals all processes of a job (Slurm does) means the parent: the script's handlers
+    may write files. Timers are those of code that is executed here.
+    """
+    for number in signal.valid_signals().difference(TIMERS.values()):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _part_with_files(kept: int) -> None:
