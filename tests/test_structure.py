@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import get_args
 
-from recoverrun.errors import MEANINGS
+from rendezvous.protocol.exit_codes import MEANINGS
 from rendezvous.protocol.messages import Message
 from tests.layers import LAYERS, drawn, layer_of, may_import
 from tests.sources import ROOT, imported_by, modules, name_of, outline, sources

@@ -17,7 +17,8 @@ from recoverrun.config.given_options import Options
 from recoverrun.config.option_table import TABLE
 from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from recoverrun.reports.recorded_run import RecordedRun as RecordedRun

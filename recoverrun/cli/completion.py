@@ -6,8 +6,9 @@ from pathlib import Path
 
 from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.reports.find_run import RUNS, has_journal
+from rendezvous.protocol.exit_codes import ExitCode
 
 SHELLS = ("bash", "zsh", "fish")
 

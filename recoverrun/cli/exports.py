@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.reports.history import History
 from recoverrun.reports.postmortem import Postmortem
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.run_list import size
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

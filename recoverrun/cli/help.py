@@ -15,8 +15,9 @@ from recoverrun.cli.command_table import COMMANDS
 from recoverrun.config import option_suggestions
 from recoverrun.config.option_table import DEFAULTS, TABLE, Option, kind
 from recoverrun.config.options import normalized
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.version import __version__
+from rendezvous.protocol.exit_codes import ExitCode
 
 USAGE = "SCRIPT [ARGS]..."
 

@@ -8,7 +8,8 @@ import os
 import sys
 from typing import TextIO
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 COMPLETION = ("--install-completion", "--show-completion")
 

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from recoverrun.config import option_values
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 CLASSES = ("loss", "hang", "straggler", "return", "restart", "end")
 """What one can be told of."""

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import C10D_PORT
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 FILE = "recoverrun.toml"
 PROJECT = "pyproject.toml"

@@ -10,10 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.membership.formation import NPROC_MOST
 from rendezvous.membership.hang_events import OnHang
+from rendezvous.protocol.exit_codes import ExitCode
 
 SHUTDOWN_S = 30
 """torchrun's patience with a worker that was told to end, in seconds."""

@@ -14,7 +14,8 @@ from typing import Any
 from recoverrun.config import defaults, option_suggestions
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_table import TABLE, Option, kind
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 HELP = ("--help", "-h", "--version")
 

@@ -18,10 +18,11 @@ from recoverrun.config.cpu_count import cores
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint, Streams
 from recoverrun.config.snapshot_options import SnapshotOptions, snapshot_every, snapshot_options
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.text import plural
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.fault_schedule import ScheduleError, parse
 
 

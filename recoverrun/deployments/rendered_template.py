@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 
 from recoverrun.deployments.deployment_table import NAMES, deployment
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 NODES_MOST, WORKERS_MOST = 100_000, 1024
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from recoverrun.doctor.findings import Finding, Level
 from recoverrun.doctor.node_facts import NodeFacts
-from recoverrun.errors import ExitCode
 from recoverrun.text import plural, sanitize
+from rendezvous.protocol.exit_codes import ExitCode
 
 SCHEMA = 1
 SIGNS: dict[Level, str] = {"ok": "✓", "warning": "!", "error": "✖"}

@@ -24,13 +24,14 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.process import end_with_parent
 from recoverrun.launcher.node.signals import STOPPERS
 from recoverrun.reports.history import History, history
 from recoverrun.reports.proof import Proof, prove
 from recoverrun.reports.steps_back import StepBack
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import SIGNALLED, ExitCode
 
 
 class Process(Protocol):
@@ -135,7 +136,7 @@ def launch(
     facts = history(log)
     return Trial(
         run_dir=run_dir,
-        exit_code=code if code >= 0 else 128 - code,
+        exit_code=code if code >= 0 else SIGNALLED - code,
         wall_s=time.monotonic() - began,
         history=facts,
         proof=prove(facts, log),
@@ -197,7 +198,7 @@ class Stopped(RecoverrunError):
 
     def __init__(self, number: signal.Signals) -> None:
         sentence = f"{number.name} was sent to this trial: the run is ended with it"
-        super().__init__(sentence, 128 + number)
+        super().__init__(sentence, SIGNALLED + number)
         self.number = number
 
 

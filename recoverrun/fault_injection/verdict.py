@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recoverrun.errors import ExitCode
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.reports import figures
 from recoverrun.reports.happenings import Death, Loss
 from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.fault_schedule import ALL, Kill, render
 from rendezvous.protocol.incarnations import birth_of
 

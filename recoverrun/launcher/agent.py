@@ -1,11 +1,10 @@
 """The launcher's loop: one thread, one poll, and machines that it tells what happened.
 
 Every node has an agent. It brings its node into the job, runs its workers (`workers`), and passes
-messages between them and the coordinator. One agent has the `CoordinatorHost`, where the
-coordinator is: the one that listens at the endpoint, and after its end another (`leadership` says
-which). For its own workers that is a function call, for those of other nodes a socket
-(`connections`). The agent itself decides nothing about the job. It only knows when to leave: when
-the coordinator says stop, when the user does, or when this node is cut off from the others.
+messages between them and the coordinator. One agent hosts the coordinator (`CoordinatorHost`):
+first the one that listens at the endpoint, after its end another (`leadership`). The host's own
+workers reach it by a function call, those of other nodes by a socket (`connections`). An agent
+decides only when to leave: as the coordinator or the user says stop, or its node is cut off.
 """
 
 import os
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
 from recoverrun.launcher.network.connections import located
@@ -35,6 +34,7 @@ from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.recorder import FLUSH_S, Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.launcher.output.run_folder import RunFolder
+from rendezvous.protocol.exit_codes import SIGNALLED, ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.messages import Leaving, Message, Stop
 from rendezvous.protocol.records import notice
@@ -350,7 +350,7 @@ class Agent:
         if number == signal.SIGTERM and self._stop is None and self._bystanders.may_drain():
             self._up([Drain(reason=reason)], now)
             return
-        stop = Stop(exit_code=128 + number, reason=reason, root_rank=-1)
+        stop = Stop(exit_code=SIGNALLED + number, reason=reason, root_rank=-1)
         alone = self._local_workers is None or self.job_client.is_alone
         if number == signal.SIGTERM and not alone:
             # That is how a scheduler takes one node away: the others may do without.

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from recoverrun.config.option_values import Endpoint
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.metrics.run_series import SECONDS, MeteredRun, Series
 from recoverrun.reports.status import Watch
 from rendezvous.journal.reader import RunTail
+from rendezvous.protocol.exit_codes import ExitCode
 
 LACKING = "there is no prometheus-client: pip install 'recoverrun[metrics]'"
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.metrics.run_spans import RunSpan, trace_id
 from recoverrun.version import __version__
+from rendezvous.protocol.exit_codes import ExitCode
 
 LACKING = "there is no OTLP exporter: pip install 'recoverrun[otlp]'"
 

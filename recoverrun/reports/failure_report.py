@@ -8,7 +8,6 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from recoverrun.errors import ExitCode
 from recoverrun.reports import figures
 from recoverrun.reports.history import History, history
 from recoverrun.reports.named_cause import RootCause
@@ -24,6 +23,7 @@ from recoverrun.reports.root_cause import (
 )
 from recoverrun.text import named_signals, plural, ranks, sanitize, span
 from rendezvous.journal.reader import RunLog
+from rendezvous.protocol.exit_codes import SIGNALLED, ExitCode
 
 LINES = 12
 COLUMNS = 100
@@ -31,7 +31,7 @@ COLUMNS = 100
 OUR_VERDICTS = STOPPED | {ExitCode.NEVER_FORMED, ExitCode.HANG, ExitCode.PARTITIONED}
 """Ends that are not the fault of a rank: the reason of the end is the cause."""
 
-HANDED_DOWN = (128 + signal.SIGHUP, 128 + signal.SIGQUIT)
+HANDED_DOWN = (SIGNALLED + signal.SIGHUP, SIGNALLED + signal.SIGQUIT)
 """Without a rank to blame, these were sent to the launcher by somebody, too."""
 
 NOTHING_YET = "no snapshot was safe yet: there was nothing to go back to"

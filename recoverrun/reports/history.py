@@ -7,7 +7,6 @@ is gone and the job is started anew, after which steps may count from an older s
 
 from dataclasses import dataclass, field
 
-from recoverrun.errors import code_of_job
 from recoverrun.reports.commits import Commit, commit_of
 from recoverrun.reports.happenings import Death, DeathKind, End, Loss, Recovery, ViewChange
 from recoverrun.reports.joined_account import enter, take
@@ -16,6 +15,7 @@ from recoverrun.reports.returns import ON_NO_LIFE, Returns
 from recoverrun.reports.steps_back import StepsBack
 from recoverrun.reports.time_book import TimeBook
 from rendezvous.journal.reader import Entry, RunLog
+from rendezvous.protocol.exit_codes import code_of_job
 from rendezvous.protocol.incarnations import birth_of
 from rendezvous.protocol.messages import UNSAID
 from rendezvous.protocol.records import PART

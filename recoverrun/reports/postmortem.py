@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from recoverrun.errors import MEANINGS, ExitCode
 from recoverrun.reports import figures
 from recoverrun.reports.commits import Claims, Commit
 from recoverrun.reports.goodput import Goodput
@@ -26,6 +25,7 @@ from recoverrun.reports.steering import steered
 from recoverrun.reports.steps_back import StepBack
 from recoverrun.text import plural, ranks, run_title, sanitize, span
 from rendezvous.journal.reader import RunLog
+from rendezvous.protocol.exit_codes import MEANINGS, RESERVED_FROM, ExitCode
 from rendezvous.protocol.views import Identity
 
 Outcome = Literal["completed", "failed", "stopped", "unfinished", "empty"]
@@ -40,7 +40,7 @@ STOPPED = frozenset({ExitCode.REQUEUE, ExitCode.INTERRUPTED, ExitCode.TERMINATED
 
 def meaning(code: int) -> str:
     """The meaning of an exit code of ours; "" for the root rank's own codes."""
-    ours = code >= ExitCode.NEVER_FORMED and code in set(ExitCode)
+    ours = code >= RESERVED_FROM and code in set(ExitCode)
     return MEANINGS[ExitCode(code)] if ours else ""
 
 

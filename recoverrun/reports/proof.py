@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from recoverrun.errors import ExitCode
 from recoverrun.reports.commits import Claims, Commit, alike
 from recoverrun.reports.history import History, recovery_of
 from recoverrun.reports.joined_account import part_fault
 from recoverrun.text import plural, ranges, sanitize
 from rendezvous.journal.reader import Gap, RunLog
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.views import Identity
 
 SHOWN = 8  # identities of a step that are named; the rest is counted

@@ -20,7 +20,6 @@ import signal as signals
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recoverrun.errors import ExitCode
 from recoverrun.reports.happenings import Death, End, Loss, Recovery
 from recoverrun.reports.history import History, history, recovery_of
 from recoverrun.reports.named_cause import Confidence, RootCause, ended_otherwise, told, unexplained
@@ -34,6 +33,7 @@ from recoverrun.reports.single_end import (
 from recoverrun.text import named_signals, ranges, ranks, sanitize, span
 from rendezvous.coordinator.error_kinds import tells_of_a_disk
 from rendezvous.journal.reader import CUT, RunLog
+from rendezvous.protocol.exit_codes import ExitCode
 
 CLOCK_S = 0.5
 """How far wall clocks of two nodes may be apart: ends closer than this have no order."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recoverrun.errors import code_of_job
 from recoverrun.reports.find_run import PATTERN, has_journal
 from recoverrun.reports.postmortem import STOPPED, meaning
 from recoverrun.text import plural, run_title, sanitize
 from rendezvous.journal.run_number import run_number
 from rendezvous.journal.step_lines import STEPS
+from rendezvous.protocol.exit_codes import code_of_job
 from rendezvous.protocol.records import Json
 
 END_BYTES = 64 << 10

@@ -5,7 +5,7 @@ import signal as signals
 from recoverrun.reports.happenings import Death
 from recoverrun.text import ranks, sanitize
 from rendezvous.coordinator.error_kinds import tells_of_another
-from rendezvous.protocol.arrival_messages import EXIT_AWAY
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.incarnations import birth_of
 
 
@@ -24,7 +24,7 @@ def is_cascade(death: Death) -> bool:
 
 def is_away(death: Death) -> bool:
     """True if a process that was started again has left, as it could not take its place."""
-    return death.code == EXIT_AWAY and birth_of(death.incarnation) > 0
+    return death.code == ExitCode.AWAY and birth_of(death.incarnation) > 0
 
 
 def is_fault(death: Death) -> bool:

@@ -18,7 +18,7 @@ from typing import assert_never
 from rendezvous.coordinator.arrivals import ArrivalVerdict
 from rendezvous.coordinator.beginning import introduction
 from rendezvous.coordinator.fence import message_rank
-from rendezvous.coordinator.generations import EXIT_ERROR, Generations
+from rendezvous.coordinator.generations import Generations
 from rendezvous.coordinator.hang_watch import HangMessage, HangWatch
 from rendezvous.coordinator.job_events import Closing as Closing
 from rendezvous.coordinator.job_events import Event as Event
@@ -35,6 +35,7 @@ from rendezvous.coordinator.way_parts import parts
 from rendezvous.membership.hang_events import Tick as TimePassed
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN, Held, Ready
 from rendezvous.protocol.effects import Effect, ToRank
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
 from rendezvous.protocol.incarnations import birth_of
 from rendezvous.protocol.layout import FIRST_GENERATION
@@ -56,8 +57,6 @@ from rendezvous.protocol.messages import (
 )
 from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.store_messages import StoreCall
-
-EXIT_USAGE = 2
 
 
 class Coordinator(Generations):
@@ -170,7 +169,7 @@ class Coordinator(Generations):
             case Broken(rank=rank, invariant=invariant, reason=reason):
                 return self._break(invariant, f"rank {rank}: {reason}", rank)
             case Discord(reason=reason):
-                return self._stop(EXIT_ERROR, reason, -1)
+                return self._stop(ExitCode.FAILED, reason, -1)
             case Overdue(rank=rank, reason=reason):
                 self.overdue.add(rank)
                 return [Record("notice.give", reason, {"rank": rank})]
@@ -192,7 +191,7 @@ class Coordinator(Generations):
             count = len(self.members.layout.replicas)
             if count < self.min_replicas:
                 words = f"--min-replicas {self.min_replicas}, but the script has {count} in all"
-                return effects + self._stop(EXIT_USAGE, words, -1)
+                return effects + self._stop(ExitCode.USAGE, words, -1)
         return [*effects, ToRank(rank=topology.rank, message=self.view)]
 
     def _hint(self, fault: PeerFault) -> list[Effect]:
@@ -202,12 +201,12 @@ class Coordinator(Generations):
         if self.protected:
             return [*hint, *self._next_generation(words, [])]
         if self.starting and self.beginning.overdue(self.now):
-            return self._stop(EXIT_ERROR, words, -1)
+            return self._stop(ExitCode.FAILED, words, -1)
         return hint  # perhaps not yet protected: the worker goes on saying it
 
     def _resume(self, reason: str) -> list[Effect]:
         if self.starting:
-            return self._stop(EXIT_ERROR, reason, -1)
+            return self._stop(ExitCode.FAILED, reason, -1)
         return self._next_generation(reason, [])
 
     # --------------------------------------------------------------------------- ends

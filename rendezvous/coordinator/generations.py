@@ -20,12 +20,11 @@ from rendezvous.coordinator.step_log import StepBook
 from rendezvous.coordinator.undone_work import left_undone
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN
 from rendezvous.protocol.effects import Effect, StopJob, ToRank
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.rank_differences import diverged, uneven_newcomers
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
-
-EXIT_ERROR, EXIT_INVARIANT = 1, 85
 
 
 class Generations:
@@ -175,7 +174,7 @@ class Generations:
         layout, now = self.members.layout, self.now
         odd = diverged(unequal.taken, self.members.came_back)
         if not odd or layout is None:
-            return self._stop(EXIT_ERROR, unequal.reason, -1)
+            return self._stop(ExitCode.FAILED, unequal.reason, -1)
         reason = uneven_newcomers(unequal.step, unequal.taken, odd)
         generation = self.generation + 1
         losses = [
@@ -203,7 +202,7 @@ class Generations:
 
     def _break(self, invariant: str, reason: str, rank: int) -> list[Effect]:
         record = Record("invariant.break", reason, {"invariant": invariant})
-        return [record, *self._stop(EXIT_INVARIANT, f"{invariant} is broken: {reason}", rank)]
+        return [record, *self._stop(ExitCode.INVARIANT, f"{invariant} is broken: {reason}", rank)]
 
     def _stop(self, code: int, reason: str, root_rank: int) -> list[Effect]:
         self.stopped = Stop(exit_code=code, reason=reason, root_rank=root_rank)

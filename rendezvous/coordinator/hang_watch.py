@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from rendezvous.coordinator.losses import EXIT_HANG, Loss
+from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import Membership
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.membership.hang_events import (
@@ -25,12 +25,11 @@ from rendezvous.membership.hang_events import (
 )
 from rendezvous.membership.standstill import Standstill
 from rendezvous.protocol.effects import Effect, Inspection
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, Stack
 from rendezvous.protocol.progress_page import Phase, spread
 from rendezvous.protocol.rank_differences import diverged
 from rendezvous.protocol.records import Json, Record
-
-EXIT_PARTED = 93
 
 NAMED = 8
 """So many ranks are named; of more the number is said."""
@@ -120,7 +119,7 @@ class HangWatch:
                 verdict.effects.append(record)
                 if acts:
                     verdict.meet = record.reason if meet else ""
-                    verdict.stop = None if meet else (EXIT_HANG, record.reason)
+                    verdict.stop = None if meet else (ExitCode.HANG, record.reason)
             case Parted():
                 record = _record(found)
                 verdict.effects.append(record)
@@ -130,12 +129,12 @@ class HangWatch:
                     )
                     verdict.losses = [_stray(rank, found, members, now) for rank in odd]
                     verdict.refusal = record.reason if odd else ""
-                    verdict.stop = None if odd else (EXIT_PARTED, record.reason)
+                    verdict.stop = None if odd else (ExitCode.DO_NOT_REQUEUE, record.reason)
             case AllQuiet(over=over):
                 record = _record(found)
                 verdict.effects.append(record)
                 if over:
-                    verdict.stop = (EXIT_HANG, record.reason)
+                    verdict.stop = (ExitCode.HANG, record.reason)
             case _:
                 raise AssertionError(f"nobody hangs by {found}")
 

@@ -4,22 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rendezvous.coordinator.error_kinds import tells_of_a_disk, tells_of_another
-from rendezvous.protocol.arrival_messages import EXIT_AWAY
+from rendezvous.protocol.exit_codes import ExitCode, code_for_lost
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited
 from rendezvous.protocol.records import INHERITED, PART, Json, Record
-
-EXIT_BELOW_MIN, EXIT_HANG = 81, 82
-
-CODE_LIMIT = 80
-"""Exit codes from here on are recoverrun's own: a worker's that is not below is reported as 1."""
-
-
-BROKEN = 85
-"""The exit code of a job that ends as a replica holds other parameters than the others."""
-
-SIGNALLED = 128
-"""A process that signal N ended has the exit code SIGNALLED + N, as in shells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +101,7 @@ class Loss:
     @property
     def order(self) -> tuple[bool, float]:
         """A sort key: the least of several is the cause; a loss that tells of another is none."""
-        return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
+        return tells_of_another(self.error) or self.code == ExitCode.AWAY, self.failed_at
 
     @property
     def failed_by_itself(self) -> bool:
@@ -130,7 +118,7 @@ class Loss:
         lost.
         """
         return cls._of_living(
-            rank, EXIT_AWAY, reason, layout=layout, generation=generation, now=now
+            rank, ExitCode.AWAY, reason, layout=layout, generation=generation, now=now
         )
 
     @classmethod
@@ -140,7 +128,9 @@ class Loss:
         """The loss of a rank that lives and holds other parameters than the others: it must not go
         on.
         """
-        return cls._of_living(rank, BROKEN, reason, layout=layout, generation=generation, now=now)
+        return cls._of_living(
+            rank, ExitCode.INVARIANT, reason, layout=layout, generation=generation, now=now
+        )
 
     @classmethod
     def _of_living(
@@ -199,7 +189,7 @@ class Loss:
 
 def code_of(loss: Loss) -> int:
     """The job's exit code if it ends with this loss."""
-    return EXIT_HANG if loss.hung else exit_code(loss.code)
+    return ExitCode.HANG if loss.hung else code_for_lost(loss.code)
 
 
 Verdict = tuple[int, str, int]
@@ -208,7 +198,7 @@ Verdict = tuple[int, str, int]
 
 def too_few(root: Loss, left: int, least: int) -> Verdict:
     """The verdict on a job of which so many replicas are left after `root`."""
-    code = EXIT_BELOW_MIN if left and not root.hung else code_of(root)
+    code = ExitCode.BELOW_MINIMUM if left and not root.hung else code_of(root)
     return code, f"{root.reason}; {left} of at least {least} replicas are left", root.root_rank
 
 
@@ -216,7 +206,7 @@ def done_twice(one: Loss, two: Loss) -> Verdict:
     """The verdict on a job in which two replicas were lost by the same exception."""
     root, other = sorted((one, two), key=lambda loss: loss.order)
     words = f"rank {other.root_rank} did the same: an error of the script itself"
-    return exit_code(root.code), f"{root.reason}; {words}", root.root_rank
+    return code_for_lost(root.code), f"{root.reason}; {words}", root.root_rank
 
 
 def early_ends(
@@ -237,13 +227,6 @@ def early_ends(
         )
         for rank in ranks
     ]
-
-
-def exit_code(code: int) -> int:
-    """The job's exit code for a lost worker's: 128 + signal, or its own from 1 to 79, else 1."""
-    if code < 0:
-        return SIGNALLED - code
-    return code if 0 < code < CODE_LIMIT else 1
 
 
 def cause_of(exited: Exited) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from rendezvous.coordinator.losses import Loss, Verdict, code_of
 from rendezvous.coordinator.members import Membership
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.layout import Layout
-
-EXIT_ERROR = 1
 
 
 def left_undone(losses: Sequence[Loss], members: Membership) -> Verdict | None:
@@ -35,7 +34,7 @@ def left_undone(losses: Sequence[Loss], members: Membership) -> Verdict | None:
         return _verdict(min(losses, key=lambda loss: loss.order), words)
     if farewell is not None and farewell.failed:
         words = f"rank {leads} failed after the last step, in the place of rank 0, at"
-        return EXIT_ERROR, f"{words} {farewell.failed}", leads
+        return ExitCode.FAILED, f"{words} {farewell.failed}", leads
     return None
 
 

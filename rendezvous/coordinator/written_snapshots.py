@@ -8,6 +8,7 @@ there as a whole, so there is always one.
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Json, Record, notice
 from rendezvous.protocol.snapshot_messages import Persist, Persisted
@@ -20,8 +21,6 @@ NEWER_S = 15.0
 
 DRAIN_S = 300.0
 """So long it waits for a disk."""
-
-REQUEUE, TERMINATED = 84, 143
 
 DRAINED = "{reason}: the snapshot of step {step:,} is on the disk, start the job again"
 
@@ -124,9 +123,9 @@ class WrittenSnapshots:
         if self.newest == NONE:
             why = f", {drain.failed}" if drain.failed else ""
             reason = f"{drain.reason}: no snapshot is on the disk{why}"
-            return Stop(exit_code=TERMINATED, reason=reason, root_rank=-1)
+            return Stop(exit_code=ExitCode.TERMINATED, reason=reason, root_rank=-1)
         reason = DRAINED.format(reason=drain.reason, step=self.newest.step)
-        return Stop(exit_code=REQUEUE, reason=reason, root_rank=-1)
+        return Stop(exit_code=ExitCode.REQUEUE, reason=reason, root_rank=-1)
 
     def lose(self, launcher: str) -> None:
         """The node of this launcher is gone: what it was writing may be there in part."""

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import (
     Join,
     LossNews,
@@ -34,8 +35,6 @@ HOLD_S, HOLD_FACTOR = 2.0, 10
 
 NODES_MOST, LAUNCHERS_MOST = 1_000, 100_000
 """What is remembered, whatever comes."""
-
-EXIT_NEVER_FORMED = 80
 
 Node = tuple[str, str, int]
 """Its name, its address, and the node rank that it asks for. The address is "" of a launcher that
@@ -178,7 +177,7 @@ class FlappingNodes:
                 f"node {join.node} was lost {_times(len(times))} within an hour, and this job "
                 f"takes it no more for {left_s / 60:.0f} min; last: {self._reason(node)}"
             )
-            return Refusal(reason=reason, exit_code=EXIT_NEVER_FORMED)
+            return Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)
         left_s = times[-1] + _hold_s(len(times)) - now
         return HeldOff(left_s) if left_s > 0 else None
 

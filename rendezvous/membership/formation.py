@@ -22,12 +22,10 @@ from rendezvous.membership.agreement import (
     whereabouts,
 )
 from rendezvous.membership.formation_words import awaited_words, incomplete_words, kind, node_names
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
 from rendezvous.protocol.snapshot_messages import Held, Share
-
-EXIT_USAGE = 2
-EXIT_NEVER_FORMED = 80
 
 NPROC_MOST = 4096
 
@@ -88,7 +86,7 @@ class Abandoned:
     """The job never formed; everybody who waits was told."""
 
     reason: str
-    exit_code: int = EXIT_NEVER_FORMED
+    exit_code: int = ExitCode.NEVER_FORMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,23 +291,23 @@ class Formation:
         if stranger and not self._allow_mixed:
             return _refuse(f"{stranger} (or --allow-version-mismatch)")
         if not 1 <= join.nproc <= NPROC_MOST:
-            return _refuse(f"{join.nproc} workers per node are not possible", EXIT_USAGE)
+            return _refuse(f"{join.nproc} workers per node are not possible", ExitCode.USAGE)
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
-            return _refuse(few, EXIT_USAGE)
+            return _refuse(few, ExitCode.USAGE)
         for other in () if join.hindrance else kinds:
             if why := disagreement(join, other):
                 return _refuse(f"this node cannot agree with {whereabouts(other)}: {why}")
         taker = None if self._over else self._by_rank.get(join.node_rank)
         if taker is not None:
             taken = f"node rank {join.node_rank} is already taken by the launcher on "
-            return _refuse(f"{taken}{whereabouts(taker)}", EXIT_USAGE)
+            return _refuse(f"{taken}{whereabouts(taker)}", ExitCode.USAGE)
         return self._absence(join)
 
     def _absence(self, join: Join) -> Refusal | None:
         """The reason why a node that has a place in this job cannot take it, or None."""
         if join.hindrance:
-            return _refuse(join.hindrance, EXIT_USAGE)
+            return _refuse(join.hindrance, ExitCode.USAGE)
         why = misfit(join, self._kinds.values(), version=self._version)
         if why and not self._allow_mixed:
             return _refuse(f"{why} (or --allow-version-mismatch)")
@@ -382,7 +380,7 @@ class Formation:
 
     def _expire(self) -> list[Effect]:
         words = incomplete_words(self._joins.values(), self._least, self._timeout_s)
-        return self._abandon(f"{words}{self._refused.words()}", EXIT_NEVER_FORMED)
+        return self._abandon(f"{words}{self._refused.words()}", ExitCode.NEVER_FORMED)
 
     def _abandon(self, reason: str, exit_code: int) -> list[Effect]:
         self._over = True
@@ -391,7 +389,7 @@ class Formation:
         return [*replies, Abandoned(reason, exit_code)]
 
 
-def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
+def _refuse(reason: str, exit_code: int = ExitCode.NEVER_FORMED) -> Refusal:
     return Refusal(reason=reason, exit_code=exit_code)
 
 

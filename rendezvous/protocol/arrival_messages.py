@@ -5,9 +5,6 @@ from dataclasses import dataclass
 REFUSE_RETURN = "return.refuse"
 """The event of a `Notice`: no fresh process of this script can take a lost rank's place."""
 
-EXIT_AWAY = 75
-"""The exit code of a process that cannot take its place, by no fault of its own or its script's."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAgain:

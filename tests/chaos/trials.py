@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.heartbeat import QUICK
 from tests.chaos.net import Net, net
 from tests.e2e.launching import ROOT, Launcher
@@ -53,7 +54,7 @@ def _lose(launcher: Launcher, many: int, lost: list[int], number: signal.Signals
                 nodes.launches[rank].send(signal.SIGCONT)
     if number == signal.SIGSTOP:
         codes = [nodes.launches[rank].finish() for rank in lost]
-        assert codes == [86] * len(lost), codes
+        assert codes == [ExitCode.PARTITIONED] * len(lost), codes
     nodes.stop(survivors)
     return met_at - struck_at
 
@@ -176,7 +177,7 @@ def _cut(launcher: Launcher, cut: Callable[[Net], None], lost: int) -> float:
         struck_at = time.monotonic()
         cut(hosts)
         _, met_at = nodes.survivors_meet(survivors)
-        assert nodes.launches[lost].finish() == 86
+        assert nodes.launches[lost].finish() == ExitCode.PARTITIONED
         nodes.stop(survivors)
     return met_at - struck_at
 

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.hangs_alone import LIMIT_S, STEP, Weights, same_weights
 from tests.e2e.hangs_black_holes import swallow
 from tests.e2e.jobs import HANGING, HANGING_HSDP, Job
@@ -18,7 +19,6 @@ from tests.e2e.judge import ended_well, nothing_left
 from tests.e2e.runs import Run, running
 
 HOLDER = 1
-EXIT_HANG, EXIT_PARTED = 82, 93
 
 PARTED = "the ranks wait for each other in different operations: "
 
@@ -80,7 +80,7 @@ class BlackHole(_Held):
             assert swallow(deaf, others, new=self.new), "no connection"
             since = self._go(run)
             if self.new:
-                assert run.finish() == EXIT_HANG, run.story()
+                assert run.finish() == ExitCode.HANG, run.story()
                 nothing_left(run)
                 return float(run.records("run.end")[-1]["ts"]) - since
             ended_well(run)
@@ -135,7 +135,7 @@ class Parts:
         del weights
         barrier = ("--hang", f"barrier:body:{HOLDER}:{STEP}")
         with running(self.job, folder, arguments=barrier) as run:
-            assert run.finish() == EXIT_PARTED, run.story()
+            assert run.finish() == ExitCode.DO_NOT_REQUEUE, run.story()
             nothing_left(run)
             (parted,) = run.records("hang.part")
             for place in (PARTED, *self.places):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from recoverrun.config.option_values import Endpoint
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.launching import PATIENCE_S, Launcher
 
 SERVE = "*:hello topology serve"
@@ -57,7 +58,7 @@ class Nodes:
             met = self.survivors_meet([rank for rank in range(len(self.launches)) if rank != lost])
         finally:
             self.launches[lost].send(signal.SIGCONT)
-        assert self.launches[lost].finish() == 86
+        assert self.launches[lost].finish() == ExitCode.PARTITIONED
         assert "the job went on without it" in self.launches[lost].output
         return met
 
@@ -73,4 +74,4 @@ class Nodes:
         for rank in survivors:
             self.launches[rank].send(signal.SIGINT)
         codes = [self.launches[rank].finish() for rank in survivors]
-        assert codes == [130] * len(survivors), codes
+        assert codes == [ExitCode.INTERRUPTED] * len(survivors), codes

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.launching import ROOT, Launcher, free_port
 
 pytestmark = pytest.mark.e2e
@@ -49,7 +50,7 @@ def test_a_companion_that_stands_still_is_ended_and_told_of(
 
     job.send(signal.SIGTERM)
 
-    assert job.finish() == 143
+    assert job.finish() == ExitCode.TERMINATED
     job.expect("did not come to its end within 10 s, and was ended: the last events may not have")
     assert not companion.is_running() and not (tmp_path / "told").exists()
 
@@ -73,7 +74,7 @@ def test_numbers_can_be_had_while_a_run_lives(launcher: Launcher) -> None:
     assert not any("secret" in word for word in companions[0].cmdline())
     job.send(15)
 
-    assert job.finish() == 143
+    assert job.finish() == ExitCode.TERMINATED
     assert len(companions) == 1
     assert not companions[0].is_running()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.conformance.server import MISSING, PROGRAM, EtcdServer, etcd_server
 from tests.e2e.launching import Launcher, free_port, stranger
 from tests.e2e.nodes import Nodes
@@ -113,7 +114,7 @@ def test_where_nobody_answers_is_said_at_once(launcher: Launcher) -> None:
     port = free_port()
     code, output = _refused(launcher, f"etcd://127.0.0.1:{port}")
 
-    assert code == 80
+    assert code == ExitCode.NEVER_FORMED
     assert f"--etcd: no etcd answers at 127.0.0.1:{port}: connection refused" in output
 
 
@@ -134,7 +135,7 @@ def test_who_answers_otherwise_is_named(launcher: Launcher, reply: bytes, words:
     with stranger(reply) as port:
         code, output = _refused(launcher, f"etcd://127.0.0.1:{port}")
 
-    assert code == 80
+    assert code == ExitCode.NEVER_FORMED
     assert words in output and f"127.0.0.1:{port}" in output
     assert len(output.strip().splitlines()) <= 3, output
 
@@ -145,7 +146,7 @@ def test_an_etcd_with_users_refuses_and_says_why(launcher: Launcher, etcd: EtcdS
 
     code, output = _refused(launcher, etcd.url)
 
-    assert code == 80
+    assert code == ExitCode.NEVER_FORMED
     assert f"etcd at {etcd.endpoint} refuses: " in output
     assert "user name is empty" in output
 
@@ -156,10 +157,10 @@ def test_a_node_that_would_agree_otherwise_is_refused(launcher: Launcher, etcd: 
     first = launcher(*options, "--node-rank=0", f"--etcd={etcd.url}", "--no-python", "true")
     other = launcher(*options, "--node-rank=1", "--no-python", "true")
 
-    assert other.finish() == 80
+    assert other.finish() == ExitCode.NEVER_FORMED
     assert "this node cannot agree with" in other.output
     first.send(signal.SIGTERM)
-    assert first.finish() == 143
+    assert first.finish() == ExitCode.TERMINATED
 
 
 @needs_etcd

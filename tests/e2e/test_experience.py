@@ -14,6 +14,7 @@ import pytest
 
 from recoverrun.reports.postmortem import postmortem
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.chaos.net import net
 from tests.e2e.launching import ROOT, Launcher
 from tests.e2e.nodes import Nodes
@@ -52,7 +53,7 @@ def test_help_is_there_at_once_and_a_launcher_never_loads_torch(launcher: Launch
 
     assert "libtorch" not in mapped and "/torch/" not in mapped
     assert help_ < HELP_TIMES * bare
-    assert job.finish() == 143
+    assert job.finish() == ExitCode.TERMINATED
 
 
 @pytest.mark.rest

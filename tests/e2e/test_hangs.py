@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e import hangs, hangs_alone
 from tests.e2e.hangs_alone import CELLS, LIMIT_S, MORE_S, STEP, Cell, Weights
 from tests.e2e.jobs import HANGING, HANGING_HSDP, Job
@@ -129,7 +130,7 @@ def test_a_job_in_which_nobody_moves_stops_at_the_limit_that_the_user_has_set(
     cell = Cell(how="sleep", where="body", ranks=(0, 1, 2, 3), job=HANGING_HSDP)
     options = ("--hang-limit=20",)
     with running(cell.job, tmp_path / "run", options=options, arguments=cell.arguments) as run:
-        assert run.finish() == 82
+        assert run.finish() == ExitCode.HANG
         nothing_left(run)
 
     [quiet] = run.records("hang.quiet")
@@ -145,7 +146,7 @@ def test_below_the_minimum_of_replicas_a_hang_ends_the_job_with_its_own_code(
     cell = Cell(how="stop", where="forward")
     options = ("--min-replicas=3",)
     with running(HANGING, tmp_path / "run", options=options, arguments=cell.arguments) as run:
-        assert run.finish() == 82
+        assert run.finish() == ExitCode.HANG
         nothing_left(run)
     assert "rank 1 hangs, stopped by a signal" in run.output()
 

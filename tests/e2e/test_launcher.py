@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.node.process import spawn
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.launching import (
     ROOT,
     Launcher,
@@ -172,7 +172,10 @@ def test_whoever_ignores_sigterm_is_killed_after_the_grace(launcher: Launcher) -
     assert kills == ["SIGTERM", "SIGKILL"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGINT, ExitCode.INTERRUPTED)],
+)
 def test_a_signal_to_the_launcher_stops_everybody(
     launcher: Launcher, number: signal.Signals, code: int
 ) -> None:
@@ -199,7 +202,7 @@ def test_steps_that_workers_commit_after_a_stop_are_in_the_journal(launcher: Lau
 
     job.send(signal.SIGTERM)
 
-    assert job.finish() == 143
+    assert job.finish() == ExitCode.TERMINATED
     steps = [(r["ev"], r.get("step")) for r in job.records("step.commit", "run.end")]
     assert steps == [("step.commit", 0), ("step.commit", 1), ("step.commit", 2), ("run.end", None)]
 
@@ -216,7 +219,7 @@ def test_the_second_ctrl_c_kills_at_once(launcher: Launcher) -> None:
     job.send(signal.SIGINT)
 
     assert max(await_death(pid, 3) for pid in pids.values()) < 2
-    assert job.finish() == 130
+    assert job.finish() == ExitCode.INTERRUPTED
 
 
 def test_workers_do_not_outlive_a_killed_launcher(launcher: Launcher) -> None:
@@ -267,7 +270,7 @@ def test_a_loss_below_the_minimum_of_replicas_exits_81(launcher: Launcher) -> No
         options=("--min-replicas=2",),
     )
 
-    assert job.finish() == 81
+    assert job.finish() == ExitCode.BELOW_MINIMUM
 
 
 def test_messages_of_the_dead_and_of_liars_change_nothing(launcher: Launcher) -> None:
@@ -391,5 +394,5 @@ def test_the_launcher_stays_small(launcher: Launcher) -> None:
     resident_kib = int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
     job.send(signal.SIGTERM)
 
-    assert job.finish() == 143
+    assert job.finish() == ExitCode.TERMINATED
     assert resident_kib < 35 * 1024

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.consensus import timeouts
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.launching import PATIENCE_S, Launcher
 from tests.e2e.nodes import Nodes
 
@@ -26,7 +27,7 @@ def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> 
     finally:
         nodes.launches[0].send(signal.SIGCONT)
 
-    assert code == 86
+    assert code == ExitCode.PARTITIONED
     said = nodes.launches[1].output.replace("\n", " ")
     for way in ("proved dead", "with a witness", "--on-partition=continue"):
         assert way in said

@@ -10,6 +10,7 @@ import torch
 
 from recoverrun.worker.snapshots.taking import UNEQUAL
 from rendezvous.coordinator.snapshots import UNFIT
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.judge import ended_well, nothing_left
 from tests.e2e.launching import free_port
 from tests.e2e.lost_nodes import HOST, LosingNodes, NodeRun
@@ -84,7 +85,7 @@ def test_sigterm_takes_one_snapshot_more_and_the_next_start_goes_on(
         weights = weights_of(run)
         [restored] = run.records("snapshot.restored")
 
-    assert code == 84
+    assert code == ExitCode.REQUEUE
     assert restored["step"] == newest["step"] >= 7
     assert f"the snapshot of step {newest['step']} is on the disk, start the job" in end["reason"]
     _assert_equal(expected, weights)
@@ -109,7 +110,7 @@ def test_where_the_newest_does_not_fit_the_same_start_takes_the_older_one(tmp_pa
         code = run.finish()
         os.close(go)
         *_, older, newest = [int(one["step"]) for one in run.records("snapshot.persisted")]
-    assert code == 84 and older < newest, (older, newest, run.story())
+    assert code == ExitCode.REQUEUE and older < newest, (older, newest, run.story())
 
     scale.write_text(f"{newest} 2.0")
     with running(

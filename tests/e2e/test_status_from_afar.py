@@ -10,6 +10,7 @@ from recoverrun.config.option_values import C10D_PORT, endpoints
 from recoverrun.launcher.network.key_lookup import Place, find_key
 from recoverrun.launcher.network.remote_journals import RemoteJournals
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.transport.keys import new_text
 from tests.e2e.launching import PATIENCE_S, Launcher
 from tests.e2e.nodes import Nodes
@@ -53,7 +54,7 @@ def test_the_status_is_told_over_the_network_also_once_the_first_node_is_lost(
     for other, words in ((wrong, "rendezvous key mismatch"), ("none", "demands its key")):
         began = time.monotonic()
         refused = recoverrun(*asked, other)
-        assert (refused.returncode, refused.stdout) == (80, "")
+        assert (refused.returncode, refused.stdout) == (ExitCode.NEVER_FORMED, "")
         assert words in refused.stderr and first in refused.stderr
         assert time.monotonic() < began + SENTENCE_S
 
@@ -88,7 +89,7 @@ def test_the_status_is_told_over_the_network_also_once_the_first_node_is_lost(
         while not remote.over:
             assert time.monotonic() < until + PATIENCE_S
             remote.fetch()
-        assert [nodes.launches[rank].finish() for rank in (1, 2)] == [130, 130]
+        assert [nodes.launches[rank].finish() for rank in (1, 2)] == [ExitCode.INTERRUPTED] * 2
         ended = {entry.node for entry in read_run(copies).of("run.end")}
         assert ended == {"vm.1", "vm.2"}  # The launchers have told it as they ended.
     finally:
@@ -102,6 +103,6 @@ def test_where_nobody_answers_a_sentence_says_so(launcher: Launcher) -> None:
         "status", "--rdzv-endpoint", f"127.0.0.1:{launcher.port()}", "--key-file", "none"
     )
 
-    assert (told.returncode, told.stdout) == (80, "")
+    assert (told.returncode, told.stdout) == (ExitCode.NEVER_FORMED, "")
     assert "nobody answered at 127.0.0.1" in told.stderr
     assert time.monotonic() < began + SENTENCE_S

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from recoverrun.launcher.network.side_door import side_doors
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.launching import ROOT, Launcher, first_with, free_port, repeated
 from tests.e2e.nodes import SERVE, Nodes
 from tests.e2e.runs import recoverrun
@@ -50,7 +51,7 @@ def test_a_launcher_that_is_started_again_at_the_endpoint_finds_the_job(
     late.expect("this one waits as a spare")
 
     nodes.stop([1, 2])
-    assert [again.finish(), late.finish()] == [130, 130]
+    assert [again.finish(), late.finish()] == [ExitCode.INTERRUPTED] * 2
 
 
 def test_one_coordinator_after_another_down_to_the_last(launcher: Launcher) -> None:
@@ -102,7 +103,7 @@ def test_sigterm_to_the_coordinating_node_takes_that_node_out(launcher: Launcher
 
     nodes.launches[0].send(signal.SIGTERM)
 
-    assert nodes.launches[0].finish() == 143
+    assert nodes.launches[0].finish() == ExitCode.TERMINATED
     nodes.survivors_meet([1, 2])
     nodes.launches[1].send(signal.SIGKILL)
     nodes.survivors_meet([2])
@@ -150,7 +151,7 @@ def test_a_spare_finds_whoever_coordinates_and_goes_on_waiting(launcher: Launche
         spare.expect(words)
 
     nodes.stop(ranks)
-    assert spare.finish() == 130
+    assert spare.finish() == ExitCode.INTERRUPTED
 
 
 def test_whoever_knocks_at_a_launcher_that_does_not_coordinate_is_told_who_does(
@@ -167,7 +168,7 @@ def test_whoever_knocks_at_a_launcher_that_does_not_coordinate_is_told_who_does(
 
     spare.expect("waits as a spare")
     nodes.stop([0, 1, 2])
-    assert spare.finish() == 130
+    assert spare.finish() == ExitCode.INTERRUPTED
 
 
 @pytest.mark.rest

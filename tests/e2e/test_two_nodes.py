@@ -11,6 +11,7 @@ import pytest
 from recoverrun.reports.history import history
 from recoverrun.reports.proof import prove
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.chaos.net import net
 from tests.e2e.launching import (
     Launcher,
@@ -104,7 +105,7 @@ def test_a_silent_coordinator_ends_the_other_nodes(launcher: Launcher) -> None:
     finally:
         first.send(signal.SIGCONT)
 
-    assert code == 86
+    assert code == ExitCode.PARTITIONED
     assert "cut off from the job: no leader has answered for 16." in second.output
     # What wakes up again learns that it is alone, with a job that was not protected.
     assert first.finish() == 137
@@ -120,7 +121,7 @@ def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
 
     second.send(signal.SIGTERM)
 
-    assert (first.finish(), second.finish()) == (143, 143)
+    assert [first.finish(), second.finish()] == [ExitCode.TERMINATED] * 2
 
 
 def test_launchers_that_end_with_the_job_are_no_losses(launcher: Launcher) -> None:
@@ -130,7 +131,7 @@ def test_launchers_that_end_with_the_job_are_no_losses(launcher: Launcher) -> No
 
     nodes.launches[1].send(signal.SIGINT)
 
-    assert [one.finish() for one in nodes.launches] == [130] * 3
+    assert [one.finish() for one in nodes.launches] == [ExitCode.INTERRUPTED] * 3
     first = nodes.launches[0]
     assert "SIGINT was sent to the launcher on vm.1" in first.output
     assert not [one for event in LOSSES for one in first.records(event)]
@@ -149,7 +150,8 @@ def test_a_launcher_too_many_waits_and_hurts_nobody(launcher: Launcher) -> None:
 
     third.expect("has all of its 2 nodes: this one waits as a spare")
     first.send(signal.SIGTERM)
-    assert (first.finish(), second.finish(), third.finish()) == (143, 143, 143)
+    codes = [one.finish() for one in (first, second, third)]
+    assert codes == [ExitCode.TERMINATED] * 3
     assert third.worker_pids() == {}
 
 
@@ -232,7 +234,7 @@ def test_a_node_without_the_script_leaves_on_a_signal(launcher: Launcher) -> Non
 
     lacking.send(signal.SIGINT)
 
-    assert lacking.finish() == 130
+    assert lacking.finish() == ExitCode.INTERRUPTED
 
 
 def test_nobody_waits_for_a_node_that_has_no_run_directory(
@@ -255,7 +257,7 @@ def test_an_endpoint_that_is_taken_is_named(launcher: Launcher) -> None:
 
         job = launcher.fake("*:exit=0", options=two_nodes(port)(0))
 
-        assert job.finish() == 80
+        assert job.finish() == ExitCode.NEVER_FORMED
     assert f"cannot listen at 127.0.0.1:{port}: address already in use" in job.output
 
 
@@ -263,7 +265,7 @@ def test_an_endpoint_that_speaks_another_language_is_told_from_silence(launcher:
     with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10) as port:
         job = launcher.fake("*:exit=0", options=two_nodes(port)(1))
 
-        assert job.finish() == 80
+        assert job.finish() == ExitCode.NEVER_FORMED
     assert "is not a recoverrun rendezvous" in job.output
 
 
@@ -272,7 +274,7 @@ def test_an_endpoint_where_nobody_is_ends_with_the_join_timeout(launcher: Launch
 
     job = launcher.fake("*:exit=0", options=options)
 
-    assert job.finish() == 80
+    assert job.finish() == ExitCode.NEVER_FORMED
     assert "nobody answered at 127.0.0.1" in job.output
 
 
@@ -282,7 +284,7 @@ def test_both_ends_of_a_wait_are_told(launcher: Launcher) -> None:
     options = ("--nnodes=3", "--rdzv-conf=join_timeout=5", f"--rdzv-endpoint={endpoint}")
     nodes = [launcher.fake("*:exit=0", options=(*options, f"--node-rank={n}")) for n in (0, 1)]
 
-    assert [node.finish() for node in nodes] == [80, 80]
+    assert [node.finish() for node in nodes] == [ExitCode.NEVER_FORMED] * 2
 
     assert re.search(r"waiting for 1 of 3 nodes \(node rank 2\), \d s left", nodes[0].output)
     assert f"joined at {endpoint}, which waits for the other nodes" in nodes[1].output
@@ -294,7 +296,7 @@ def test_a_job_that_stays_incomplete_says_who_is_there(launcher: Launcher) -> No
 
     job = launcher.fake("*:exit=0", options=options)
 
-    assert job.finish() == 80
+    assert job.finish() == ExitCode.NEVER_FORMED
     assert "1 of 2 nodes joined within 0.5 s" in job.output
 
 
@@ -305,7 +307,7 @@ def test_ctrl_c_while_the_job_forms_ends_it(launcher: Launcher) -> None:
 
     job.send(signal.SIGINT)
 
-    assert job.finish() == 130
+    assert job.finish() == ExitCode.INTERRUPTED
 
 
 def test_each_node_has_an_account_of_the_steps_and_together_they_are_one_run(

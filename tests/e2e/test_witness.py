@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.e2e.launching import ROOT, Launcher, free_port
 from tests.e2e.nodes import Nodes
 from tests.e2e.runs import recoverrun
@@ -100,7 +101,7 @@ def test_a_witness_that_comes_back_is_taken_in_as_another_one(
     finally:
         nodes.launches[0].send(signal.SIGCONT)
 
-    assert nodes.launches[0].finish() == 86
+    assert nodes.launches[0].finish() == ExitCode.PARTITIONED
     nodes.stop([1])
     assert second.end() == 0
 
@@ -158,7 +159,7 @@ def test_training_outlives_the_silence_of_the_coordinating_one_of_two_nodes(
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    assert nodes[0].finish() == 86
+    assert nodes[0].finish() == ExitCode.PARTITIONED
     assert "none of the others is left to ask for a place" in nodes[0].output
     told = recoverrun("postmortem", str(run_dir), "--json")
     found = json.loads(told.stdout)

@@ -36,6 +36,7 @@ from recoverrun.reports.history import history
 from recoverrun.reports.proof import prove
 from recoverrun.text import ASCII, UNICODE
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.fault_schedule import Kill, ScheduleError, parse
 from tests.unit import journals
 from tests.unit.returning_run import ReturningRun
@@ -156,7 +157,7 @@ def test_a_survived_loss_with_equal_weights_is_a_success(reference: Trial, fault
 def test_weights_beyond_the_bound_are_a_broken_invariant(faulted: Trial) -> None:
     point = weights_point(FAR, faulted)
 
-    assert exit_code([point]) == 85
+    assert exit_code([point]) == ExitCode.INVARIANT
 
 
 def test_a_run_that_came_down_to_equal_count_is_not_judged_by_its_weights(faulted: Trial) -> None:
@@ -259,7 +260,7 @@ def test_a_ledger_with_a_missing_microbatch_is_broken(tmp_path: Path) -> None:
     story.end()
     point = ledger_point("the run", trial(story.close()))
 
-    assert exit_code([point]) == 85
+    assert exit_code([point]) == ExitCode.INVARIANT
     assert "in no replica's account" in point.text
 
 

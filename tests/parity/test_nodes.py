@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.parity.driver import PROBE, SCRIPTS, Driver, Job
 
 pytestmark = pytest.mark.e2e
@@ -153,7 +154,7 @@ def test_a_node_that_is_told_to_end_leaves_with_grace_and_the_rest_goes_on(drive
 
     second.send(signal.SIGTERM)
 
-    assert _finish([first, second]) == [0, 143]
+    assert _finish([first, second]) == [0, ExitCode.TERMINATED]
     assert second.count("GOT SIGTERM") == 1
     assert [p["env"]["WORLD_SIZE"] for p in first.probes] == ["2", "1"]
     assert {p["restart"] for p in first.probes} == {0}

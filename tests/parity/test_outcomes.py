@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rendezvous.journal.step_lines import full_lines
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.parity.driver import PROBE, Driver, survivors
 
 pytestmark = pytest.mark.e2e
@@ -101,7 +102,7 @@ def test_restarts_come_to_an_end(driver: Driver) -> None:
 def test_the_same_exception_three_times_is_not_tried_again(driver: Driver) -> None:
     job = driver.run(True, "--max-restarts=2", PROBE, PROBE_DO="0:*:raise=bad_shard")
 
-    assert job.code == 93
+    assert job.code == ExitCode.DO_NOT_REQUEUE
     assert "3 of 3 tries" in job.err
 
 
@@ -170,7 +171,7 @@ def test_asked_twice_means_now(driver: Driver) -> None:
     job.expect(2, "GOT SIGINT")
     job.send(signal.SIGINT)
 
-    assert job.finish() == 130
+    assert job.finish() == ExitCode.INTERRUPTED
 
 
 # ------------------------------------------------------------------------------- left behind

@@ -16,6 +16,7 @@ import pytest
 import zmq
 
 from rendezvous.protocol import codec
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.transport import sockets
 from rendezvous.transport.keys import JobKey, new_text, parse
 from rendezvous.transport.station import Station
@@ -63,7 +64,7 @@ def test_keys_that_do_not_fit_end_in_a_sentence_within_ten_seconds(
         "*:exit=0", options=(*two_nodes(port)(1), files.get(guest, "--key-file=none"))
     )
 
-    assert second.finish() == 80
+    assert second.finish() == ExitCode.NEVER_FORMED
     assert time.monotonic() - began < 10
     assert re.search(words, second.output), second.output
     # The first one waits on, and its own second node is welcome.
@@ -108,7 +109,7 @@ def test_row_26_another_protocol_is_named_on_both_sides(launcher: Launcher, tmp_
     assert f"{codec.PROTOCOL + 1}, this one protocol {codec.PROTOCOL}" in refusal["reason"]
     job.expect("VERSION_MISMATCH")
     job.send(signal.SIGTERM)
-    assert job.finish() == 143
+    assert job.finish() == ExitCode.TERMINATED
 
 
 def test_row_26_a_launcher_that_meets_another_protocol_leaves_with_both_numbers(
@@ -123,7 +124,7 @@ def test_row_26_a_launcher_that_meets_another_protocol_leaves_with_both_numbers(
     other = codec.PROTOCOL + 1
     router.send_multipart([sender, b"who", msgpack.packb({"v": other, "k": "Welcome"})])
 
-    assert job.finish() == 80
+    assert job.finish() == ExitCode.NEVER_FORMED
     context.destroy(linger=0)
     both = f"the other side speaks protocol {other}, this one protocol {codec.PROTOCOL}"
     assert f"VERSION_MISMATCH: {both}" in job.output
@@ -149,7 +150,7 @@ def test_whoever_belongs_elsewhere_is_told_what_is_here(
     meeting = (*two_nodes(port)(1), f"--rdzv-endpoint=127.0.0.1:{port}")
     other = launcher.fake("*:exit=0", options=(*meeting, *options))
 
-    assert other.finish() in (2, 80)
+    assert other.finish() in (ExitCode.USAGE, ExitCode.NEVER_FORMED)
     assert words in other.output and "Traceback" not in other.output
     second = launcher.fake("*:exit=0", options=two_nodes(port)(1))
     assert [first.finish(), second.finish()] == [0, 0]
@@ -160,7 +161,7 @@ def test_row_29_another_script_under_the_same_name_is_refused(launcher: Launcher
     first = _forming(launcher, port)
     other = launcher(*two_nodes(port)(1), "--no-python", "/bin/true")
 
-    assert other.finish() == 80
+    assert other.finish() == ExitCode.NEVER_FORMED
     assert "another job uses this id, choose an --rdzv-id" in other.output
     second = launcher.fake("*:exit=0", options=two_nodes(port)(1))
     assert [first.finish(), second.finish()] == [0, 0]
@@ -234,7 +235,7 @@ def test_an_endpoint_that_cannot_be_is_one_sentence(
         ),
     )  # fmt: skip
 
-    assert job.finish() in (2, 80)
+    assert job.finish() in (ExitCode.USAGE, ExitCode.NEVER_FORMED)
     assert words in job.output.splitlines()[-1]
     assert "Traceback" not in job.output
 
@@ -256,7 +257,7 @@ def test_a_port_of_another_program_is_told_within_three_seconds(
         job = launcher.fake("*:exit=0", options=(*two_nodes(port)(1), *options))
         job.expect("nodes meet at")
         began = time.monotonic()
-        assert job.finish() == 80
+        assert job.finish() == ExitCode.NEVER_FORMED
         took = time.monotonic() - began
 
     assert f"what answers at 127.0.0.1:{port} is not a recoverrun rendezvous" in job.output

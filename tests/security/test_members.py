@@ -15,6 +15,7 @@ from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
@@ -289,7 +290,10 @@ def test_row_35_a_launcher_that_was_given_up_is_told_so_whatever_it_says() -> No
 
     for message in (_join(TWO), Beat(node="n", incarnation=TWO), _exit(4)):
         (envelope,) = table.say(TWO, message, now=31.0)
-        assert isinstance(envelope.message, Stop) and envelope.message.exit_code == 86
+        assert (
+            isinstance(envelope.message, Stop)
+            and envelope.message.exit_code == ExitCode.PARTITIONED
+        )
 
 
 def test_row_38_a_topology_of_a_million_replicas_is_no_frame() -> None:
@@ -348,7 +352,7 @@ def test_row_41_replicas_that_differ_are_noticed_at_the_next_digest() -> None:
 
     assert (
         table.coordinator_host.stopped is not None
-        and table.coordinator_host.stopped.exit_code == 85
+        and table.coordinator_host.stopped.exit_code == ExitCode.INVARIANT
     )
     assert "[[0, 1, 2, 3, 4], [5]] differ" in table.coordinator_host.stopped.reason
 

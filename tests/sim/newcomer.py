@@ -8,7 +8,8 @@ newcomer.
 
 from ft_collectives.step.machine import StepMachine
 from rendezvous.protocol import donors
-from rendezvous.protocol.arrival_messages import EXIT_AWAY, Ready
+from rendezvous.protocol.arrival_messages import Ready
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.views import View
 from tests.sim.worker import Surroundings, Worker
@@ -59,7 +60,7 @@ class Newcomer(Worker):
     def _away(self, reason: str) -> None:
         self._point("away")
         self.sim.coverage[f"newcomer leaves: {reason}"] += 1
-        self.sim.life.fail(self.rank, "", EXIT_AWAY)
+        self.sim.life.fail(self.rank, "", ExitCode.AWAY)
 
     # --------------------------------------------------------------------------- its place
 

@@ -12,6 +12,7 @@ import pytest
 from recoverrun.deployments.rendered_template import Values, rendered
 from recoverrun.reports.postmortem import postmortem
 from rendezvous.journal.reader import RunTail, read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.slurm.cluster import MISSING, Batch, Cluster, free_ports, running
 
 pytestmark = [
@@ -146,7 +147,9 @@ def test_a_job_that_is_preempted_by_a_signal_goes_on_later(cluster: Cluster) -> 
     first, second = begun_at(batch)
     assert first == 0 and 40 <= second < 400
     before = postmortem(read_run(run_dir))
-    assert before.exit_code == 143, "each launcher had the time to write down its end"
+    assert before.exit_code == ExitCode.TERMINATED, (
+        "each launcher had the time to write down its end"
+    )
     assert before.proof.verdict == "proved"
     print(batch.output)
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.environment import OUR_WORKER
 from recoverrun.worker.boot import spare
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.spare_order import SpareOrder
 from tests.warm.loaded import Loaded
 

@@ -7,8 +7,9 @@ import typer
 
 from recoverrun.config.option_table import DEFAULTS, TABLE
 from recoverrun.config.options import gather
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.text import sanitize
+from rendezvous.protocol.exit_codes import ExitCode
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from recoverrun.config.given_options import Options
 from recoverrun.config.options import read, takes_value
-from recoverrun.errors import ExitCode
 from recoverrun.fault_injection.comparison import phase_table, return_table, verdict_table
 from recoverrun.fault_injection.trial import Trial, launch
 from recoverrun.fault_injection.verdict import Point, faults, faults_point, ledger_point
 from recoverrun.text import ASCII, UNICODE, encodes, span
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.fault_schedule import (
     Kill,
     ScheduleError,

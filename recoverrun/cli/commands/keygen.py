@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.key_lookup import own_file
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.transport.keys import new_text
 
 

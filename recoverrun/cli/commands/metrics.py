@@ -8,9 +8,10 @@ import typer
 
 from recoverrun.cli.completion import run_names
 from recoverrun.config import option_values
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.metrics.exposition import Meter, serve, text, write
 from recoverrun.reports.find_run import RunNotFound, find_run
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 def register(app: typer.Typer) -> None:

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from recoverrun.cli.completion import run_names
 from recoverrun.cli.exports import Exports, Material, export
-from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run, strangers
 from recoverrun.reports.history import history
 from recoverrun.reports.postmortem import judged
@@ -24,6 +23,7 @@ from recoverrun.reports.postmortem_screen import render, render_proof
 from recoverrun.reports.screen_style import glyphs
 from recoverrun.version import versions
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.records import Json
 
 WIDEST = 132  # Longer lines are hard to read, whatever the terminal has.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from recoverrun.config.given_options import Options
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import RunConfig, find_script
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.agent import Agent
 from recoverrun.launcher.network.connections import Place
 from recoverrun.launcher.network.key_lookup import find_key
@@ -25,6 +25,7 @@ from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import make_private_dir
 from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.launcher.output.speaker import Speaker
+from rendezvous.protocol.exit_codes import ExitCode
 
 READ_S = 10.0
 """How long the end of a job waits for a disk to give what its report is made of."""

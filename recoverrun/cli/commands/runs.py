@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output.run_removal import is_held, remove_run
 from recoverrun.reports.find_run import RUNS
 from recoverrun.reports.run_list import Run, in_all, prunable, runs_below, table, to_json
+from rendezvous.protocol.exit_codes import ExitCode
 
 _AGE = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

@@ -24,7 +24,6 @@ from rich.live import Live
 
 from recoverrun.cli.completion import run_names
 from recoverrun.config import option_values
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.network.addresses import written
 from recoverrun.launcher.network.key_lookup import Place, find_key
 from recoverrun.launcher.network.remote_journals import RemoteJournals
@@ -36,6 +35,7 @@ from recoverrun.reports.status import Status, Watch, to_json
 from recoverrun.reports.status_fit import fitted
 from recoverrun.reports.status_lines import plain_lines
 from rendezvous.journal.reader import RunTail
+from rendezvous.protocol.exit_codes import ExitCode
 
 PERIOD_S = 0.5
 PROMPT_LINES = 2

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from recoverrun.config import option_values
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.key_lookup import Place, find_key
 from recoverrun.launcher.network.witness_server import serve
 from recoverrun.launcher.node.signals import SignalInbox
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.transport.station import Station
 
 ENDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -7,7 +7,7 @@ is not started for ever.
 
 from recoverrun.launcher.leadership.next_attempt import NextAttempt
 from rendezvous.coordinator.coordinator import Coordinator
-from rendezvous.coordinator.losses import SIGNALLED
+from rendezvous.protocol.exit_codes import SIGNALLED
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Json, Record

@@ -12,7 +12,6 @@ coordinator and a new store, so that nothing of the dead one is ever read.
 
 from collections.abc import Callable, Iterable
 
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
 from recoverrun.launcher.leadership.acts import Gone, Silences, TakeOver
 from recoverrun.launcher.leadership.attempts import Attempts, survives
@@ -33,6 +32,7 @@ from rendezvous.membership.failure_detector import Detector
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation, Formed
 from rendezvous.protocol.effects import Effect, StopJob
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Leaving, Message, Stop

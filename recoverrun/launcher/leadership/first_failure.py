@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from rendezvous.coordinator.error_kinds import tells_of_another
-from rendezvous.coordinator.losses import Loss, exit_code
+from rendezvous.coordinator.losses import Loss
+from rendezvous.protocol.exit_codes import code_for_lost
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Stop
 
@@ -105,7 +106,7 @@ class FirstFailure:
             case Ended(exited=exited):
                 self._hear(exited, now)
             case Lost(rank=rank, reason=reason):
-                stop = Stop(exit_code=exit_code(-signal.SIGKILL), reason=reason, root_rank=rank)
+                stop = Stop(exit_code=code_for_lost(-signal.SIGKILL), reason=reason, root_rank=rank)
                 self._add(_Failure(now, rank, stop, cascade=False, certain=True, lost=True), now)
             case Stopping(stop=stop):
                 self._stop = stop
@@ -138,7 +139,7 @@ class FirstFailure:
             return
         loss = Loss.of_exit(exited, layout=None, generation=0, now=now)
         stop = Stop(
-            exit_code=exit_code(exited.code), reason=loss.reason, root_rank=exited.rank
+            exit_code=code_for_lost(exited.code), reason=loss.reason, root_rank=exited.rank
         )  # fmt: skip
         failure = _Failure(
             failed_at=now - max(0.0, exited.age_s),

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.version import __version__
 from rendezvous.coordinator.job_events import NodeLost
@@ -13,6 +12,7 @@ from rendezvous.membership.formation import Formation
 from rendezvous.membership.vacant_places import name_of, start_of, with_peer
 from rendezvous.protocol.arrival_messages import Ready, StartAgain
 from rendezvous.protocol.effects import Inspection, KillRanks, StartRanks, ToRank
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress
 from rendezvous.protocol.incarnations import attempt_of

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.text import sanitize
@@ -16,6 +15,7 @@ from rendezvous.membership import formation
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply, Waiting
 from rendezvous.membership.vacant_places import assigned
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare
 from rendezvous.protocol.records import Record
 

@@ -9,12 +9,11 @@ ranks start again from it, and that is no failure: it does not count towards --m
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.acts import HeldByLauncher
 from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.leadership.next_attempt import NextAttempt
 from recoverrun.launcher.network.frames import NOBODY, Envelope
-from rendezvous.coordinator.losses import SIGNALLED
+from rendezvous.protocol.exit_codes import SIGNALLED, ExitCode
 from rendezvous.protocol.formation_messages import Join, Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.layout import Layout

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.frames import Content, opened
 from rendezvous.protocol import codec
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Running
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub, Incoming

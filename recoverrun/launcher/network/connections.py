@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.addresses import (
     TakenError,
     addresses,
@@ -30,6 +30,7 @@ from recoverrun.launcher.network.frames import NOBODY, Envelope, opened, packets
 from recoverrun.launcher.network.inquiries import Inquiry
 from recoverrun.launcher.network.side_door import open_side_door
 from rendezvous.protocol import codec
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Redirect, Start
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub

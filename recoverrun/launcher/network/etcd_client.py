@@ -9,11 +9,12 @@ from collections.abc import Collection, Sequence
 from http.client import HTTPConnection, HTTPException
 
 from recoverrun.config.option_values import Endpoint
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.blocking_calls import BlockingCalls
 from rendezvous.consensus import etcd_api
 from rendezvous.consensus.etcd_api import Answer, Call, Failed, Look
 from rendezvous.consensus.register_events import Answered
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.records import Record, notice
 from rendezvous.transport.station import Station
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.handshake_diagnosis import (
     has_ended,
@@ -28,6 +28,7 @@ from recoverrun.launcher.output.announcements import (
     unknown_name,
 )
 from rendezvous.membership.formation import TELL_AFTER_S, TELL_AGAIN_S
+from rendezvous.protocol.exit_codes import SIGNALLED, ExitCode
 
 LOOK_AGAIN_S = 2.0
 """After that a launcher that was left out looks again whether the others have ended."""
@@ -79,7 +80,7 @@ class JobWait:
         while lookup.unanswered and unknown and time.monotonic() < until:
             unknown = lookup.wait(AGAIN_S)
             if (number := signals.stopper()) is not None:
-                raise RecoverrunError(f"{number.name} was sent to the launcher", 128 + number)
+                raise RecoverrunError(f"{number.name} was sent to the launcher", SIGNALLED + number)
         if lookup.unanswered and unknown:
             raise RecoverrunError(unanswered_name(names), ExitCode.NEVER_FORMED)
         return unknown

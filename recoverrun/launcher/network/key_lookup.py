@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 from recoverrun.config.option_values import Endpoint
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.addresses import addresses
 from recoverrun.launcher.output.run_dir import NotPrivate, open_private, write_new
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.transport.keys import TEXT_MOST, BadKey, JobKey, new_text, parse
 from rendezvous.transport.sockets import can_encrypt
 

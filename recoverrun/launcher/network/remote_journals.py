@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recoverrun.config.option_values import Endpoint
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.addresses import open_uplink, written
 from recoverrun.launcher.network.connections import Place
 from recoverrun.launcher.network.frames import opened
@@ -22,6 +22,7 @@ from recoverrun.launcher.network.journal_desk import JOURNAL, STACK, UNASKED
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.network.side_door import side_doors
 from rendezvous.protocol import codec
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Refusal
 from rendezvous.protocol.journal_messages import JournalCall, JournalPiece
 from rendezvous.transport.links import Dealer

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from recoverrun.config.option_values import Endpoint
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network.blocking_calls import BlockingCalls
 from recoverrun.launcher.network.witness_files import Unusable, WitnessFiles
 from rendezvous.consensus.register_events import Heard, RegisterMessage, WitnessSeen
 from rendezvous.consensus.timeouts import WITNESS_SILENT_S
 from rendezvous.protocol import codec
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.messages import Message
 from rendezvous.protocol.records import Record, notice

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.environment import (
     OUR_WORKER,
     Place,
@@ -21,6 +21,7 @@ from recoverrun.launcher.node.worker_messages import Worker
 from recoverrun.launcher.output.log_files import Outlet, Outlets
 from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import birth_of, incarnation
 from rendezvous.protocol.spare_order import SpareOrder

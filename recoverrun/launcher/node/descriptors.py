@@ -9,7 +9,8 @@ two to four nodes.
 
 import resource
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 LAUNCHER, EACH_WORKER = 22, 5
 OTHERS, EACH_NODE = 4, 6

@@ -3,11 +3,11 @@
 import signal
 import time
 
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.node.supervisor import Gone
 from recoverrun.launcher.node.worker_messages import Worker
 from recoverrun.launcher.output.error_file import LastWords
 from rendezvous.protocol import shared_memory
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import ContextBuffer, Exited
 from rendezvous.protocol.progress_page import page_beside, read_page
 from rendezvous.protocol.records import Json, Record

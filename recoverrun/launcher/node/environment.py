@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from string import Template
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.fault_schedule import of_attempt
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of

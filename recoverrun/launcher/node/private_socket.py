@@ -9,8 +9,9 @@ now and then, and made again with a socket at the same place; whoever calls mean
 import os
 from collections.abc import Callable
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output.run_dir import PrivateDir
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.records import Record, notice
 from rendezvous.transport.links import Router
 from rendezvous.transport.station import Station

@@ -21,9 +21,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.descriptors import check_limits
 from recoverrun.launcher.node.trackers import is_tracker, members
+from rendezvous.protocol.exit_codes import ExitCode
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

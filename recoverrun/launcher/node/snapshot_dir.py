@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from recoverrun.config.snapshot_options import SnapshotOptions
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from rendezvous.bays import part_files
 from rendezvous.bays.part_files import Name, Written
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.keeper_messages import Load, WriteOut, WrittenOut
 from rendezvous.protocol.snapshot_messages import Held, Persist

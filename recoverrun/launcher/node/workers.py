@@ -45,6 +45,7 @@ from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol import shared_memory
 from rendezvous.protocol.arrival_messages import Held, StartAgain
 from rendezvous.protocol.context_copies import packed
+from rendezvous.protocol.exit_codes import SIGNALLED
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.hang_messages import Inspect, ShowStack, Stack
 from rendezvous.protocol.messages import (
@@ -392,6 +393,6 @@ class LocalWorkers:
 
 def _passed_on(stop: Stop) -> Signals:
     """The signals that end workers: the one that the launcher was sent, if it was one."""
-    number = stop.exit_code - 128
+    number = stop.exit_code - SIGNALLED
     known = stop.root_rank < 0 and number in (SIGINT, SIGHUP, SIGQUIT)
     return Signals(number) if known else SIGTERM

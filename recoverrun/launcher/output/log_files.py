@@ -22,9 +22,10 @@ from pathlib import Path
 from string import Template
 
 from recoverrun.config.run_config import Logs, RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output.console import LOOK_S, Console, Tail, write_to
 from recoverrun.launcher.output.run_folder import RunFolder
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.incarnations import birth_of
 from rendezvous.protocol.side_threads import begin_thread
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output.announcements import Announcer
 from recoverrun.launcher.output.journal_news import JournalNews
 from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.version import __version__
 from rendezvous.journal.writer import Journal, journal_path
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Json, Record
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from rendezvous.journal.run_number import number_run
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.shared_memory import FILE_BYTES
 
 SOCKET_PATH_BYTES = 107

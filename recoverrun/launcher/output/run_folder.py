@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.output.run_claim import Claimed, claim, refuse_others
 from recoverrun.launcher.output.run_dir import base_of_runs, free_stamp, make_run_dir
 from recoverrun.launcher.output.run_removal import hold
+from rendezvous.protocol.exit_codes import ExitCode
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 """A part of a name that another launcher may have us make a directory of."""

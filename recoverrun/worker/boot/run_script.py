@@ -27,14 +27,12 @@ from recoverrun.worker.error_file import file_age, write_error_file
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Started
 from recoverrun.worker.rewriting.import_hook import Instrumenter, install
 from recoverrun.worker.rewriting.project import Project
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.process_title import entitle
 from rendezvous.protocol.shared_memory import error_beside
 from rendezvous.protocol.worker_env import ENDPOINT
 
 USAGE = "usage: python -u -m recoverrun.worker [-m] SCRIPT [ARGUMENT ...]"
-USAGE_CODE = 2
-CANNOT_OPEN_CODE = 2  # Python's own
-INTERRUPTED_CODE = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ def _parse(arguments: Sequence[str]) -> Target:
             return Target(kind, script, tuple(rest))
         case _:
             print(USAGE, file=sys.stderr)
-            sys.exit(USAGE_CODE)
+            sys.exit(ExitCode.USAGE)
 
 
 def _set_up_sys(target: Target, implied_path: str | None) -> None:
@@ -205,7 +203,7 @@ def _supervise(
         ending = tracebacks.show(error)
         interruption.happened = isinstance(error, KeyboardInterrupt)
     if os.getpid() == pid:  # and not in a process that the script forked
-        started.finish(INTERRUPTED_CODE if interruption.happened else exit_code(ending))
+        started.finish(ExitCode.INTERRUPTED if interruption.happened else exit_code(ending))
     if ending is not None:
         raise ending
 
@@ -256,7 +254,7 @@ def _run_file(path: str, main_module: ModuleType, instrumenter: Instrumenter | N
     except OSError as problem:
         reason = f"[Errno {problem.errno}] {problem.strerror}"
         print(f"{sys.orig_argv[0]}: can't open file {path!r}: {reason}", file=sys.stderr)
-        sys.exit(CANNOT_OPEN_CODE)
+        sys.exit(ExitCode.USAGE)  # as Python's own
     is_bytecode = data[:4] == importlib.util.MAGIC_NUMBER
     loader = (SourcelessFileLoader if is_bytecode else SourceFileLoader)("__main__", path)
     main_module.__dict__.update(__loader__=loader, __file__=path, __cached__=None)

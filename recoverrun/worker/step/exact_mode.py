@@ -21,14 +21,13 @@ from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.error_file import write_error_file
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Promise
 from rendezvous.protocol.views import Identity
 from rendezvous.protocol.worker_env import WorkerEnv
 
 SERVED = ("ddp", "fsdp2")
 """Strategies that reduce every microbatch by itself, in home order, and divide after the sum."""
-
-USAGE_CODE = 2
 
 
 class ExactRefused(Exception):
@@ -73,4 +72,4 @@ def refuse(env: WorkerEnv, words: str) -> None:
     sys.stderr.write(f"recoverrun: {sentence}\n")
     if env.error_file:
         write_error_file(env.error_file, ExactRefused(sentence))
-    raise SystemExit(USAGE_CODE)
+    raise SystemExit(ExitCode.USAGE)

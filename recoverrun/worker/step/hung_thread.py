@@ -11,8 +11,7 @@ from typing import Never
 
 from recoverrun.worker.error_file import write_error_file
 from recoverrun.worker.step.worker_state import WorkerState
-
-HUNG_CODE = 1
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 def leave_hung(worker: WorkerState, words: str) -> Never:
@@ -31,4 +30,4 @@ def _leave(worker: WorkerState, reason: Exception) -> Never:
     if error_file:
         write_error_file(error_file, reason)
     os.write(2, f"{reason}\n".encode())  # The script's thread may hold what `print` needs.
-    os._exit(HUNG_CODE)
+    os._exit(ExitCode.FAILED)

@@ -4,7 +4,8 @@ import os
 from typing import Never
 
 from recoverrun.worker.step.worker_state import WorkerState
-from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN
+from rendezvous.protocol.arrival_messages import REFUSE_RETURN
+from rendezvous.protocol.exit_codes import ExitCode
 
 NEVER = "a lost replica does not come back: {}"
 MISSES = "this process does not take part: {}"
@@ -19,4 +20,4 @@ def leave(worker: WorkerState, reason: str, *, again: bool = False) -> Never:
     else:
         worker.reporter.notice(NEVER.format(reason), REFUSE_RETURN)
     worker.link.close()
-    os._exit(EXIT_AWAY)
+    os._exit(ExitCode.AWAY)

@@ -9,6 +9,7 @@ DISK-L as long as steps are done snapshots get onto the disk.
 
 from collections.abc import Mapping
 
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.sim.violation import demand
 
 State = int
@@ -46,7 +47,7 @@ class Book:
 
     def drained(self, code: int) -> None:
         """A job that was told to end has ended by itself."""
-        if code == REQUEUE:
+        if code == ExitCode.REQUEUE:
             demand(self.newest >= self._drained, "DRAIN", f"{self.newest}, not {self._drained}")
 
     def began(self, states: Mapping[int, State]) -> None:
@@ -55,6 +56,3 @@ class Book:
         demand(len(found) <= 1, "DISK-2", f"ranks go on from {dict(states)}")
         newest = max(found, default=NOTHING)
         demand(newest >= self.newest, "DISK-1", f"on from {newest}, and {self.newest} was there")
-
-
-REQUEUE = 84

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from rendezvous.coordinator.written_snapshots import WRITE_EVERY_S, WrittenSnapshots
 from rendezvous.membership.formation import Formation, Joined, Reply
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.snapshot_messages import Persist, Persisted
 from rendezvous.snapshots import restore_plan
 from rendezvous.snapshots.identity import NONE, SnapshotId
 from tests.sim.engine import Engine
 from tests.sim.violation import Violation, demand
-from tests.sim.written.book import NOTHING, REQUEUE, Book, State
+from tests.sim.written.book import NOTHING, Book, State
 from tests.sim.written.node import Node
 
 MEMORY = Path("/dev/shm")
@@ -164,7 +165,7 @@ class World:
                 self.engine.after(self.engine.jitter(DELAY_S), self._ordered, node, order, run)
         stop = self.written.drained(self.engine.now)
         if stop is not None:
-            self.coverage["drained" if stop.exit_code == REQUEUE else "not drained"] += 1
+            self.coverage["drained" if stop.exit_code == ExitCode.REQUEUE else "not drained"] += 1
             self.book.drained(stop.exit_code)
             self._over = True
         self.engine.after(TICK_S, self._tick, run)

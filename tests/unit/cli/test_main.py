@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.cli.completion import run_names
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 def _ask(shell: str, line: str) -> str:
@@ -168,4 +169,7 @@ def test_a_ctrl_c_during_our_own_imports_is_one_sentence() -> None:
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
     )
 
-    assert (done.returncode, done.stderr) == (130, "recoverrun: stopped by SIGINT\n")
+    assert (done.returncode, done.stderr) == (
+        ExitCode.INTERRUPTED,
+        "recoverrun: stopped by SIGINT\n",
+    )

@@ -3,7 +3,8 @@
 import pytest
 
 from recoverrun.config.option_values import Endpoint, metrics_place
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 @pytest.mark.parametrize(

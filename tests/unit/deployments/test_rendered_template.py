@@ -18,6 +18,7 @@ from recoverrun.config.options import read
 from recoverrun.deployments.deployment_table import DEPLOYMENTS, NAMES, deployment
 from recoverrun.deployments.rendered_template import Values, rendered
 from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit.deployments.job_schemas import SCHEMAS, of_definitions
 
 COPIES = Path(__file__).resolve().parents[3] / "templates"
@@ -323,7 +324,7 @@ def test_the_job_ends_as_its_journal_says_and_begins_again_where_that_helps(
 def test_a_job_is_requeued_three_times_at_most(tmp_path: Path) -> None:
     found, said = submitted(tmp_path, "81", restarts="3")
 
-    assert found == 81
+    assert found == ExitCode.BELOW_MINIMUM
     assert "scontrol" not in said
     assert "runs/gpt/7-3" in said
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from recoverrun.deployments.rendered_template import Values, rendered
+from rendezvous.protocol.exit_codes import ExitCode
 
 PATIENCE_S = 20.0
 
@@ -46,12 +47,12 @@ def test_the_end_of_a_pod_is_the_launchers_end(folder: Path) -> None:
         said = shell.stdout.read()
 
         assert said == "told\n"
-        assert shell.wait(PATIENCE_S) == 143
+        assert shell.wait(PATIENCE_S) == ExitCode.TERMINATED
 
 
 def test_a_job_that_may_go_better_again_ends_its_container(folder: Path) -> None:
     with pod(folder, "81") as shell:
-        assert shell.wait(PATIENCE_S) == 81
+        assert shell.wait(PATIENCE_S) == ExitCode.BELOW_MINIMUM
 
 
 def test_a_pod_whose_job_is_done_stays_and_ends_as_soon_as_it_is_told(folder: Path) -> None:

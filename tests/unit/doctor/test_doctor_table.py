@@ -4,6 +4,7 @@ import json
 
 from recoverrun.doctor.doctor_table import document, exit_code, lines
 from recoverrun.doctor.findings import error, ok, warning
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit.doctor.nodes import node
 
 WELL = ok("torch", "torch 2.13.0")
@@ -30,6 +31,6 @@ def test_what_is_not_well_says_what_it_breaks_and_what_mends_it() -> None:
 def test_programs_get_the_same() -> None:
     told = json.loads(document([node()], [WELL, BAD]))
 
-    assert (told["schema"], told["exit_code"]) == (1, 83)
+    assert (told["schema"], told["exit_code"]) == (1, ExitCode.DOCTOR)
     assert [one["level"] for one in told["findings"]] == ["ok", "error"]
     assert told["nodes"][0]["node"] == "gpu-01"

@@ -14,6 +14,7 @@ from recoverrun.doctor.fleet_gathering import (
     answered,
     standing,
 )
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit.doctor.nodes import node
 
 WALL = 1_790_000_000.0
@@ -73,7 +74,7 @@ def test_the_table_is_there_once_all_have_called_and_all_are_told_it(book: Gathe
     last = say(book, "3", calls={"a": "", "2": ""})
 
     assert last is not None and not book.over
-    assert last.exit_code == 83
+    assert last.exit_code == ExitCode.DOCTOR
     assert "gpu-3 (10.0.0.3) is silent from gpu-2" in last.text
     assert json.loads(last.json)["exit_code"] == 83
     assert say(book, "2") == last
@@ -101,7 +102,7 @@ def test_a_clock_that_goes_wrong_and_a_run_directory_of_its_own_are_told(book: G
     say(book, "2", calls={}, rate=Rate(1.019, 1.021))
     verdict = say(book, "3", calls={}, shares=False)
 
-    assert verdict is not None and verdict.exit_code == 83
+    assert verdict is not None and verdict.exit_code == ExitCode.DOCTOR
     assert "clocks go at another rate: while the first node's goes 1 s, gpu-2 1.019 s" in (
         verdict.text
     )

@@ -17,6 +17,7 @@ from recoverrun.reports.postmortem import postmortem
 from recoverrun.text import named_signals
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit import journals
 from tests.unit.journals import Story
 
@@ -163,12 +164,16 @@ def test_a_node_that_left_earlier_is_lost_once_and_is_not_how_the_run_ended(
         "node.lost", "gpu-01: SIGTERM was sent", "gpu-02", name="gpu-01", ranks=[0, 1, 2], part=True
     )
     story.wait(1.0)
-    story.write("run.end", "SIGTERM was sent", "gpu-01", exit_code=143, root_rank=-1)
+    story.write(
+        "run.end", "SIGTERM was sent", "gpu-01", exit_code=ExitCode.TERMINATED, root_rank=-1
+    )
     story.wait(1.0)
-    story.write("run.end", "SIGINT was sent", "gpu-02", exit_code=130, root_rank=-1)
+    story.write(
+        "run.end", "SIGINT was sent", "gpu-02", exit_code=ExitCode.INTERRUPTED, root_rank=-1
+    )
     facts = history(read_run(story.close()))
 
-    assert facts.exit_code == 130
+    assert facts.exit_code == ExitCode.INTERRUPTED
     assert [death.ranks for death in facts.deaths] == [(0, 1, 2)]
 
 
@@ -177,7 +182,7 @@ def test_how_a_node_left_that_came_back_is_not_how_the_run_ended(tmp_path: Path)
     known = {"run_id": "r", "nnodes": 2, "version": "1", "inject": "", "folder": "x/1"}
     for node in ("gpu-01", "gpu-02"):
         story.write("run.start", "", node, argv=["x.py"], world_size=2, **known)
-    story.write("run.end", "cut off", "gpu-02", exit_code=86, root_rank=-1)
+    story.write("run.end", "cut off", "gpu-02", exit_code=ExitCode.PARTITIONED, root_rank=-1)
     story.wait(1)
     story.write("run.start", "", "gpu-02", argv=["x.py"], world_size=2, **known)
     for node in ("gpu-01", "gpu-02"):

@@ -11,6 +11,7 @@ from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.status_lines import plain_lines
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit import journals
 from tests.unit.journals import two_steps
 from tests.unit.run_status import status_of
@@ -113,7 +114,7 @@ def test_steps_are_counted_only_where_ranks_vote_on_them(
     story = journals.Story(tmp_path)
     story.start()
     story.write("promise.state", "the script is not known", promise=promise, microbatches=0)
-    story.end(130, reason="SIGINT was sent to the launcher on gpu-01")
+    story.end(ExitCode.INTERRUPTED, reason="SIGINT was sent to the launcher on gpu-01")
     story.close()
 
     assert verdict(_found(tmp_path)) == f"stopped with exit code 130 (stopped by SIGINT){after}"

@@ -9,6 +9,7 @@ from recoverrun.reports.postmortem import Postmortem, postmortem
 from recoverrun.reports.proof import Proof
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.records import Json
 from tests.unit import journals
@@ -140,7 +141,7 @@ def test_a_ledger_that_contradicts_an_invariant_is_a_violation(
     act(story)
 
     proof = _proof(story.close())
-    assert proof.exit_code == 85
+    assert proof.exit_code == ExitCode.INVARIANT
     assert [one.invariant for one in proof.violations] == [invariant]
     assert words in proof.violations[0].what
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from recoverrun.errors import ExitCode
 from recoverrun.reports.closing_line import closing_line
 from recoverrun.reports.failure_report import failure_report
 from recoverrun.reports.postmortem import Postmortem, postmortem, verdict
@@ -15,6 +14,7 @@ from recoverrun.reports.postmortem_screen import render
 from recoverrun.reports.root_cause import root_cause
 from recoverrun.reports.status import Status
 from recoverrun.reports.status_lines import plain_lines
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit.returning_job import PAIRS
 from tests.unit.returning_run import BEGAN, FAR, NODE, ReturningRun, pid
 from tests.unit.run_status import status_of
@@ -360,7 +360,7 @@ def test_who_left_as_it_could_not_take_its_place_is_never_the_cause(begin: Begin
     run = begin()
     run.lose(1)
     run.bring_back(1)
-    run.kill(1, code=75)
+    run.kill(1, code=ExitCode.AWAY)
     run.wait(0.01)
     run.kill(2)
     run.wait(0.01)

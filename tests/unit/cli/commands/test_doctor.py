@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from recoverrun.cli.commands import doctor as command
 from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 def _invoke(*words: str) -> Result:
@@ -40,7 +41,7 @@ def test_what_would_fail_gives_83_and_the_line_that_mends_it() -> None:
     ended = _invoke("no_such.py", "--json")
 
     told = json.loads(ended.output)
-    assert ended.exit_code == told["exit_code"] == 83
+    assert ended.exit_code == told["exit_code"] == ExitCode.DOCTOR
     (wrong,) = [one for one in told["findings"] if one["level"] == "error"]
     assert wrong["check"] == "script"
     assert wrong["mend"]
@@ -61,7 +62,7 @@ def test_whatever_the_run_would_not_start_is_told_in_its_words(
 
     ended = _invoke(*words)
 
-    assert ended.exit_code == 83
+    assert ended.exit_code == ExitCode.DOCTOR
     assert found in ended.output
 
 

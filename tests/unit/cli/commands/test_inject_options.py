@@ -4,7 +4,8 @@ import pytest
 import typer
 
 from recoverrun.cli.commands.inject import inject, own_first
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from recoverrun.cli.commands import status as status_command
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.postmortem_json import to_json
 from rendezvous.journal.reader import read_run
+from rendezvous.protocol.exit_codes import ExitCode
 from tests.unit import journals
 from tests.unit.journals import Story, two_steps
 from tests.unit.run_status import status_of
@@ -43,7 +44,7 @@ def test_verify_prints_the_violated_invariant_and_leaves_with_85(tmp_path: Path)
 
     result = CliRunner().invoke(_app(), ["postmortem", str(tmp_path), "--verify"])
 
-    assert result.exit_code == 85
+    assert result.exit_code == ExitCode.INVARIANT
     assert "INV-1 violated: step 3: microbatch 1:3 in no replica's account" in result.output
 
 

@@ -12,7 +12,8 @@ from recoverrun.cli.commands.run import ASKS_S, asks_again
 from recoverrun.config.given_options import Options
 from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 def _options(line: str) -> Options:

@@ -9,6 +9,7 @@ from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Formation
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
     Committed,
@@ -171,7 +172,7 @@ def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
     assert {envelope.to for envelope in envelopes} == {"own"}
     assert [r.fields["ranks"] for r in job.records if r.event == "node.lost"] == [[2, 3]]
     (back,) = job.send("far", Beat(node="far", incarnation="far"), now)
-    assert isinstance(back.message, Stop) and back.message.exit_code == 86
+    assert isinstance(back.message, Stop) and back.message.exit_code == ExitCode.PARTITIONED
 
 
 @pytest.mark.parametrize(
@@ -184,11 +185,11 @@ def test_a_sign_of_life_keeps_a_node_and_a_late_one_gets_the_stop_again(beat: Me
     for tenth in range(1, 60):  # It is the launchers together that judge a silence.
         assert job.coordinator_host.tick(tenth / 10) == []
 
-    job.coordinator_host.stop(Stop(exit_code=143, reason="user", root_rank=-1))
+    job.coordinator_host.stop(Stop(exit_code=ExitCode.TERMINATED, reason="user", root_rank=-1))
 
     assert not job.coordinator_host.settled
     (again,) = job.send("far", beat, 6.0)
-    assert isinstance(again.message, Stop) and again.message.exit_code == 143
+    assert isinstance(again.message, Stop) and again.message.exit_code == ExitCode.TERMINATED
     assert job.send("far", again.message, 6.0) == []
     assert job.coordinator_host.settled
     assert job.send("far", beat, 6.1) == []
@@ -196,7 +197,7 @@ def test_a_sign_of_life_keeps_a_node_and_a_late_one_gets_the_stop_again(beat: Me
 
 def test_a_node_that_dies_while_the_job_ends_is_not_waited_for() -> None:
     job = Job()
-    job.coordinator_host.stop(Stop(exit_code=143, reason="user", root_rank=-1))
+    job.coordinator_host.stop(Stop(exit_code=ExitCode.TERMINATED, reason="user", root_rank=-1))
 
     assert job.coordinator_host.depart([("far", "its launcher has ended")], 3.0) == []
 
@@ -206,7 +207,7 @@ def test_a_node_that_dies_while_the_job_ends_is_not_waited_for() -> None:
 def test_a_user_may_stop_the_job_on_any_node() -> None:
     job = Job()
 
-    envelopes = job.send("far", Stop(exit_code=130, reason="SIGINT", root_rank=-1))
+    envelopes = job.send("far", Stop(exit_code=ExitCode.INTERRUPTED, reason="SIGINT", root_rank=-1))
 
     assert set(_stops(envelopes)) == {"own", "far"}
     assert job.coordinator_host.deadline() is None or job.coordinator_host.deadline() > 0.1
@@ -217,7 +218,9 @@ def test_a_job_that_is_stopped_while_it_forms_refuses_who_waits() -> None:
     far = Join(run_id="job", node="f", incarnation="far", node_rank=-1, nproc=0, version="1")
 
     (refused,) = job.send("far", far)
-    envelopes = job.coordinator_host.stop(Stop(exit_code=130, reason="SIGINT", root_rank=-1))
+    envelopes = job.coordinator_host.stop(
+        Stop(exit_code=ExitCode.INTERRUPTED, reason="SIGINT", root_rank=-1)
+    )
 
     assert isinstance(refused.message, Refusal) and refused.rank == NOBODY
     assert envelopes == []  # nobody but ourselves was waiting
@@ -243,7 +246,7 @@ def test_an_invariant_that_breaks_ends_the_job_with_85(monkeypatch: pytest.Monke
 
     stops = _stops(job.send("own", _hello(0)))
 
-    assert {stop.exit_code for stop in stops.values()} == {85}
+    assert {stop.exit_code for stop in stops.values()} == {ExitCode.INVARIANT}
     assert job.records[-1].event == "invariant.break"
     assert job.records[-1].fields["invariant"] == "INV-1"
 
@@ -251,7 +254,7 @@ def test_an_invariant_that_breaks_ends_the_job_with_85(monkeypatch: pytest.Monke
 def test_steps_after_a_stop_are_recorded_of_the_launchers_that_host_their_ranks() -> None:
     job = Job()
     job.learn()
-    job.send("own", Stop(exit_code=143, reason="asked", root_rank=-1))
+    job.send("own", Stop(exit_code=ExitCode.TERMINATED, reason="asked", root_rank=-1))
     done = {rank: Committed(rank=rank, generation=1, step=0, done=((rank, 0),), redone=(),
                             total=4, digest="") for rank in range(4)}  # fmt: skip
     before = len(job.records)
@@ -270,7 +273,7 @@ def test_steps_after_a_stop_are_recorded_of_the_launchers_that_host_their_ranks(
 def test_a_launcher_without_a_place_has_no_steps_to_tell_of_after_a_stop() -> None:
     """Between attempts: its workers of the one before may still commit."""
     job = Job(joined=False)
-    job.coordinator_host.stop(Stop(exit_code=130, reason="SIGINT", root_rank=-1))
+    job.coordinator_host.stop(Stop(exit_code=ExitCode.INTERRUPTED, reason="SIGINT", root_rank=-1))
     before = len(job.records)
 
     late = Committed(rank=0, generation=1, step=0, done=(), redone=(), total=1, digest="")

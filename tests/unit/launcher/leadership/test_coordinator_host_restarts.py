@@ -4,6 +4,7 @@ import pytest
 
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Beat, Refusal, Restart, Spare, Start
 from rendezvous.protocol.messages import Exited, Leaving, Message, Stop
 from rendezvous.protocol.register_messages import Ping
@@ -49,7 +50,7 @@ def test_three_times_the_same_exception_is_93() -> None:
         envelopes = job.die(0, attempt, "ValueError: bad")
 
     stop = of(envelopes, Stop)["far"]
-    assert isinstance(stop, Stop) and stop.exit_code == 93
+    assert isinstance(stop, Stop) and stop.exit_code == ExitCode.DO_NOT_REQUEUE
     assert "3 of 3 tries" in stop.reason
 
 
@@ -143,10 +144,10 @@ def test_a_stop_between_attempts_reaches_those_who_join_again(attempt: int) -> N
     job.form()
     job.die(0, 0)
 
-    job.coordinator_host.stop(Stop(exit_code=143, reason="the user", root_rank=-1))
+    job.coordinator_host.stop(Stop(exit_code=ExitCode.TERMINATED, reason="the user", root_rank=-1))
 
     refusal = of(job.join("far", attempt), Refusal)["far"]
-    assert isinstance(refusal, Refusal) and refusal.exit_code == 143
+    assert isinstance(refusal, Refusal) and refusal.exit_code == ExitCode.TERMINATED
 
 
 def test_a_victim_that_is_heard_first_is_not_the_cause() -> None:
@@ -221,7 +222,7 @@ def test_a_node_that_left_as_planned_is_not_lost_while_all_begin_again() -> None
 
 
 def _leave(job: Job, now: float) -> list[Envelope]:
-    leave = Leaving(node="far", exit_code=143, reason="SIGTERM was sent")
+    leave = Leaving(node="far", exit_code=ExitCode.TERMINATED, reason="SIGTERM was sent")
     return job.coordinator_host.receive("far", leave, now)
 
 
@@ -235,7 +236,7 @@ def test_a_node_that_its_user_stops_leaves_the_rest_of_a_range_to_go_on() -> Non
     assert (start.nnodes, start.restarts) == (1, 0)
     # Its silence is no news, and what it still says of its end is not answered.
     assert job.coordinator_host.tick(9.0) == []
-    stop = Stop(exit_code=143, reason="", root_rank=-1)
+    stop = Stop(exit_code=ExitCode.TERMINATED, reason="", root_rank=-1)
     assert job.coordinator_host.receive("far", stop, 9.1) == []
     assert of(job.coordinator_host.receive("far", Beat(node="far", incarnation="far"), 9.2), Stop)
 
@@ -248,7 +249,8 @@ def test_where_the_rest_cannot_go_on_the_job_ends_with_the_node() -> None:
 
     assert stops.keys() == {"own", "far"}
     assert (
-        job.coordinator_host.stopped is not None and job.coordinator_host.stopped.exit_code == 143
+        job.coordinator_host.stopped is not None
+        and job.coordinator_host.stopped.exit_code == ExitCode.TERMINATED
     )
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.acts import TakeOver
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.leadership.handover import Told, held
@@ -11,6 +10,7 @@ from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.snapshots import ALIKE
 from rendezvous.coordinator.standing import Memory, Vacancy
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Start
 from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import Stop

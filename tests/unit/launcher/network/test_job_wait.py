@@ -8,13 +8,14 @@ import pytest
 
 from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
-from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network import job_wait
 from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node.signals import SignalInbox
 from rendezvous.membership.formation import TELL_AFTER_S
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 class Unknown:

@@ -9,6 +9,7 @@ from recoverrun.config.snapshot_options import Resume, SnapshotOptions
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.snapshot_dir import SnapshotDir
 from rendezvous.bays import memory, part_files
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.keeper_messages import Load
 from rendezvous.protocol.snapshot_messages import Persist
@@ -142,7 +143,7 @@ def test_another_number_of_ranks_is_not_begun_anew(tmp_path: Path) -> None:
     with pytest.raises(RecoverrunError, match=words) as caught:
         opened.begin(_start(2))
 
-    assert caught.value.exit_code == 84
+    assert caught.value.exit_code == ExitCode.REQUEUE
     opened.begin(_start(4, "0:1240@7"))
     opened.begin(_start(2, attempt=1))
 

@@ -21,6 +21,7 @@ from recoverrun.launcher.node.supervisor import (
     Unbegun,
     Unborn,
 )
+from rendezvous.protocol.exit_codes import ExitCode
 
 STOP = StopOrder(7, "rank 9 failed")
 
@@ -110,7 +111,7 @@ def test_only_the_first_reason_to_stop_counts() -> None:
     supervisor = Supervisor((0,))
     supervisor.step(STOP, 0.0)
 
-    assert supervisor.step(StopOrder(86, "later"), 0.1) == []
+    assert supervisor.step(StopOrder(ExitCode.PARTITIONED, "later"), 0.1) == []
     assert supervisor.step(Ended(0, -15, True), 0.2)[-1] == Leave(7, ())
 
 

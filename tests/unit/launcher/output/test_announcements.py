@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from recoverrun.launcher.output.announcements import Announcer, announcement, started
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.records import Json, Record
 
 RECOVERED: dict[str, Json] = {
@@ -135,7 +136,7 @@ def test_losses_are_told_before_what_became_of_them_and_are_not_held_for_long() 
     announcer.hear(_loss(4), 9.0)
     announcer.hear(Record("recovery.done", "", RECOVERED), 9.05)
     announcer.hear(_loss(5), 9.06)
-    announcer.hear(Record("run.end", "", {"exit_code": 81}), 9.07)
+    announcer.hear(Record("run.end", "", {"exit_code": ExitCode.BELOW_MINIMUM}), 9.07)
     assert [line[:11] for line in said[1:]] == ["✖ replica 4", "✓ step 4 co", "✖ replica 5"]
     assert announcer.losses == 3
 

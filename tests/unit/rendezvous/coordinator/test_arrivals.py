@@ -5,7 +5,8 @@ import pytest
 from rendezvous.coordinator.arrivals import INVITE_AGAIN_S
 from rendezvous.coordinator.job_events import NodeLost, Tick
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
-from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN, Arrival, Held
+from rendezvous.protocol.arrival_messages import REFUSE_RETURN, Arrival, Held
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Decision, Farewell, Notice, PeerFault
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
@@ -232,7 +233,7 @@ def test_members_at_the_tops_of_different_steps_break_an_invariant() -> None:
     job.ready(1)
     job.hold(0, step=2)
 
-    assert exit_code(job.hold(2, step=3)) == 85
+    assert exit_code(job.hold(2, step=3)) == ExitCode.INVARIANT
 
 
 def test_a_newcomer_that_does_not_commit_its_first_step_in_time_is_lost() -> None:
@@ -333,7 +334,7 @@ def test_a_newcomer_that_leaves_is_not_the_cause_where_its_donor_was_lost() -> N
     job = ReturningJob(((0,), (1,)))
     job.lose(1)
     job.bring_back(1)
-    job.kill(1, code=EXIT_AWAY)  # it noticed first
+    job.kill(1, code=ExitCode.AWAY)  # it noticed first
     stop = stopped(job.kill(0))
 
     assert (stop.exit_code, stop.root_rank) == (137, 0)

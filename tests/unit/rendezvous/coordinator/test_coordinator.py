@@ -10,6 +10,7 @@ from rendezvous.coordinator.coordinator import (
 from rendezvous.coordinator.gather import RESEND_AFTER_S, RESEND_RANKS, resend_after
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.effects import Effect, KillRanks, StopJob
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import (
     ContextBuffer,
     Exited,
@@ -73,7 +74,7 @@ def test_a_topology_that_is_no_partition_of_the_world_stops_the_job() -> None:
         machine = Coordinator(world=(0, 1, 2))
         topology = Topology(rank=0, generation=1, strategy="test", replicas=replicas)
 
-        assert exit_code(machine.step(Received(message=topology), 0.0)) == 85
+        assert exit_code(machine.step(Received(message=topology), 0.0)) == ExitCode.INVARIANT
 
 
 def test_two_ranks_that_see_different_replicas_stop_the_job() -> None:
@@ -81,7 +82,7 @@ def test_two_ranks_that_see_different_replicas_stop_the_job() -> None:
 
     other = Topology(rank=1, generation=1, strategy="test", replicas=((0, 1, 2),))
 
-    assert exit_code(job.tell(other)) == 85
+    assert exit_code(job.tell(other)) == ExitCode.INVARIANT
 
 
 def test_the_promise_is_the_weakest_of_the_live_ranks_and_stated_once() -> None:
@@ -190,7 +191,7 @@ def test_fewer_replicas_than_the_minimum_stop_the_job_with_81_after_the_record()
     effects = job.end(1)
 
     assert events(effects) == ["replica.lost"]
-    assert exit_code(effects) == 81
+    assert exit_code(effects) == ExitCode.BELOW_MINIMUM
 
 
 def test_the_first_loss_that_nothing_made_good_is_why_the_job_ends_with_the_last_replica() -> None:

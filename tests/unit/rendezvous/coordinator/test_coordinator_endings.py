@@ -4,6 +4,7 @@ import pytest
 
 from rendezvous.coordinator.coordinator import Closing, Stopping
 from rendezvous.protocol.effects import KillRanks, StopJob
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Exited, Farewell, PeerFault, Stop
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.views import View
@@ -113,13 +114,13 @@ def test_below_the_minimum_a_process_that_ended_well_is_no_success() -> None:
     effects = job.tell(waits(0, step=7), waits(2, step=7))
 
     (stopped,) = [effect.stop for effect in effects if isinstance(effect, StopJob)]
-    assert stopped.exit_code == 81
+    assert stopped.exit_code == ExitCode.BELOW_MINIMUM
     assert "exited with code 0" in stopped.reason and "2 of at least 3" in stopped.reason
 
 
 def test_steps_that_are_committed_after_a_stop_are_in_the_journal_and_nothing_else_counts() -> None:
     job = Job()
-    job.feed(Stopping(Stop(exit_code=143, reason="asked", root_rank=-1)))
+    job.feed(Stopping(Stop(exit_code=ExitCode.TERMINATED, reason="asked", root_rank=-1)))
 
     whole = job.tell(*(applied(rank, (rank, 0), generation=1) for rank in (0, 1, 2)))
     lost = job.end(2)

@@ -3,14 +3,13 @@
 import pytest
 
 from rendezvous.coordinator.coordinator import Tick
-from rendezvous.coordinator.hang_watch import EXIT_PARTED
-from rendezvous.coordinator.losses import EXIT_HANG
 from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.step_decisions import CONTEXTS_WAIT_S
 from rendezvous.membership.hang_events import OnHang
 from rendezvous.membership.hang_limits import LEAST_S, UNSEEN_S
 from rendezvous.membership.standstill import TICK_S
 from rendezvous.protocol.effects import Effect, Inspection, KillRanks, StopJob
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
 from rendezvous.protocol.messages import ContextBuffer, Exited, Farewell
 from rendezvous.protocol.progress_page import NO_LIMIT_MS, Phase, members
@@ -174,7 +173,7 @@ def test_below_the_minimum_the_job_ends_with_82(minimum: int) -> None:
     hanging.waiting(2)
     effects = hanging.run(LEAST_S)
 
-    assert exit_code(effects) == EXIT_HANG
+    assert exit_code(effects) == ExitCode.HANG
     assert "rank 0 hangs, at train.py:0 f" in stops(effects)[0].stop.reason
 
 
@@ -207,7 +206,7 @@ def test_one_that_stays_stuck_ends_the_job_with_82() -> None:
         hanging.waiting(0, 1, 2, serial=serial)  # all have joined again
         effects = hanging.run(seconds)
 
-    assert exit_code(effects) == EXIT_HANG
+    assert exit_code(effects) == ExitCode.HANG
     assert hanging.job.machine.generation == 3
 
 
@@ -217,7 +216,7 @@ def test_ranks_that_have_parted_end_the_job_with_93_and_both_places() -> None:
     hanging.waiting(2, what="a barrier", channel=7)
     effects = hanging.run(LEAST_S + 1.0)
 
-    assert exit_code(effects) == EXIT_PARTED
+    assert exit_code(effects) == ExitCode.DO_NOT_REQUEUE
     reason = stops(effects)[0].stop.reason
     assert "rank 0 in the vote (at train.py:0 f)" in reason
     assert "rank 2 in a barrier (at train.py:2 f)" in reason
@@ -290,7 +289,7 @@ def test_quiet_beyond_the_users_limit_ends_the_job_with_82() -> None:
     hanging.quiet(0, 1, 2, phase=Phase.BETWEEN)
     effects = hanging.run(25.0)
 
-    assert exit_code(effects) == EXIT_HANG
+    assert exit_code(effects) == ExitCode.HANG
     assert "no rank has moved for 2" in stops(effects)[0].stop.reason
 
 

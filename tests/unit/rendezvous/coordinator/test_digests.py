@@ -5,6 +5,7 @@ from dataclasses import replace
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.digests import compared
 from rendezvous.protocol.effects import Effect, KillRanks
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.views import View
 from tests.unit.coordination import PAIRS, THREE, Job, applied, events, exit_code, fields_of, told
@@ -76,18 +77,18 @@ def test_without_a_majority_the_job_stops() -> None:
     job = Job(((0,), (1,)))
     _vote(job)
 
-    assert exit_code(_say(job, "ab", step=2)) == 85
+    assert exit_code(_say(job, "ab", step=2)) == ExitCode.INVARIANT
 
 
 def test_below_the_minimum_it_stops_with_the_code_of_that() -> None:
     job = Job(THREE, minimum=3)
     _vote(job)
 
-    assert exit_code(_say(job, "aba", step=2)) == 81
+    assert exit_code(_say(job, "aba", step=2)) == ExitCode.BELOW_MINIMUM
 
 
 def test_who_differs_before_losses_are_survived_stops_the_job() -> None:
     job = Job(THREE, begun=False)
     assert isinstance(job.machine, Coordinator) and not job.machine.protected
 
-    assert exit_code(_say(job, "aba", step=0)) == 85
+    assert exit_code(_say(job, "aba", step=0)) == ExitCode.INVARIANT

@@ -9,6 +9,7 @@ from rendezvous.coordinator.coordinator import (
 )
 from rendezvous.coordinator.gather import RESEND_AFTER_S
 from rendezvous.coordinator.step_decisions import CONTEXTS_WAIT_S
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import ContextBuffer, Decision, LostContexts, Report
 from rendezvous.protocol.views import Identity, View
 from tests.unit.coordination import (
@@ -106,7 +107,7 @@ def test_a_rank_that_is_behind_and_holds_nothing_breaks_inv_9() -> None:
     job.end(2)
     ahead = replace(waits(0), step=1)
 
-    assert exit_code(job.tell(waits(1), ahead)) == 85
+    assert exit_code(job.tell(waits(1), ahead)) == ExitCode.INVARIANT
 
 
 def test_a_second_loss_while_gathering_starts_again_with_what_is_reported_then() -> None:

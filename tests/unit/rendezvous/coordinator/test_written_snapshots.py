@@ -6,6 +6,7 @@ from rendezvous.coordinator.written_snapshots import (
     WRITE_EVERY_S,
     WrittenSnapshots,
 )
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.messages import Stop
 from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Persist, Persisted
@@ -112,7 +113,7 @@ def test_a_job_that_is_to_end_waits_for_one_snapshot_more() -> None:
     job.done(order, 23.0)
 
     words = "SIGTERM: the snapshot of step 13 is on the disk, start the job again"
-    assert _end(job, 23.0) == (84, words)
+    assert _end(job, 23.0) == (ExitCode.REQUEUE, words)
 
 
 def test_where_none_comes_the_one_that_is_safe_is_written() -> None:
@@ -123,7 +124,7 @@ def test_where_none_comes_the_one_that_is_safe_is_written() -> None:
     assert order is not None
     job.done(order, NEWER_S + 1)
 
-    assert _end(job, NEWER_S + 1)[0] == 84
+    assert _end(job, NEWER_S + 1)[0] == ExitCode.REQUEUE
 
 
 def test_a_disk_that_cannot_be_written_to_ends_the_job_as_without_it() -> None:
@@ -133,7 +134,10 @@ def test_a_disk_that_cannot_be_written_to_ends_the_job_as_without_it() -> None:
     assert order is not None
     job.done(order, 2.0, "a", failed="Input/output error")
 
-    assert _end(job, 2.0) == (143, "SIGTERM: no snapshot is on the disk, Input/output error")
+    assert _end(job, 2.0) == (
+        ExitCode.TERMINATED,
+        "SIGTERM: no snapshot is on the disk, Input/output error",
+    )
 
 
 def test_a_disk_that_stalls_is_not_waited_for_for_ever() -> None:
@@ -142,4 +146,4 @@ def test_a_disk_that_stalls_is_not_waited_for_for_ever() -> None:
     assert job.write(13, 1.0) is not None
 
     assert job.written.drained(DRAIN_S - 1) is None
-    assert _end(job, DRAIN_S)[0] == 143
+    assert _end(job, DRAIN_S)[0] == ExitCode.TERMINATED

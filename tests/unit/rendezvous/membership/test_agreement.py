@@ -4,6 +4,7 @@ import pytest
 
 from rendezvous.membership.agreement import disagreement
 from rendezvous.membership.formation import Formation, Joined, Reply
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal
 
 
@@ -52,7 +53,7 @@ def test_a_node_with_other_options_is_refused_and_the_job_waits_for_one_that_fit
     refused, _ = formation.step(Joined(join("b")), 0.2)
 
     assert isinstance(refused, Reply) and isinstance(refused.message, Refusal)
-    assert refused.incarnation == "b" and refused.message.exit_code == 80
+    assert refused.incarnation == "b" and refused.message.exit_code == ExitCode.NEVER_FORMED
     assert refused.message.reason == (
         "this node cannot agree with host-a: --exact is given there only; "
         "all nodes need the same options"

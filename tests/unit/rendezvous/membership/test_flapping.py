@@ -1,6 +1,7 @@
 """A node that is lost again and again is held off longer each time, then refused for an hour."""
 
 from rendezvous.membership.flapping import HOUR_S, FlappingNodes, HeldOff
+from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 
 
@@ -41,7 +42,7 @@ def test_each_loss_holds_a_node_off_for_longer_and_the_third_for_an_hour() -> No
     node.lose(40.0)
     refusal = node.judge(100.0)
 
-    assert isinstance(refusal, Refusal) and refusal.exit_code == 80
+    assert isinstance(refusal, Refusal) and refusal.exit_code == ExitCode.NEVER_FORMED
     assert refusal.reason == (
         "node n7 was lost 3 times within an hour, and this job takes it no more for 58 min; "
         "last: gone"

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.step.exact_mode import USAGE_CODE, end_if_unserved, gives_way
+from recoverrun.worker.step.exact_mode import end_if_unserved, gives_way
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 def worker(*, exact: bool, joined: tuple[int, ...]) -> Any:
@@ -18,7 +19,7 @@ def test_a_run_of_which_exact_sums_were_asked_ends_where_they_cannot_be_given() 
             worker(exact=True, joined=()), "equal-count", "its loop draws from the kernel"
         )
 
-    assert ended.value.code == USAGE_CODE
+    assert ended.value.code == ExitCode.USAGE
 
 
 @pytest.mark.parametrize("promise", ["exact-samples", "unprotected"])

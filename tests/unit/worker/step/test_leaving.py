@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.step.leaving import leave
-from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN
+from rendezvous.protocol.arrival_messages import REFUSE_RETURN
+from rendezvous.protocol.exit_codes import ExitCode
 
 
 @pytest.mark.parametrize(
@@ -35,5 +36,5 @@ def test_a_process_that_leaves_says_why(
     with pytest.raises(SystemExit) as ended:
         leave(worker, "the donor is gone", again=again)
 
-    assert ended.value.code == EXIT_AWAY
+    assert ended.value.code == ExitCode.AWAY
     assert notices == [said]
