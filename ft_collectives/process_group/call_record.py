@@ -22,14 +22,14 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class RequestedCall:
     """One call. `outputs` will hold its result, if all members of the group get the same."""
 
     signature: CallSignature
     outputs: tuple[torch.Tensor, ...] = ()
 
 
-class Group(Protocol):
+class RecordedGroup(Protocol):
     """A group whose calls are kept."""
 
     ranks: tuple[int, ...]
@@ -47,18 +47,18 @@ class CallRecord(Protocol):
     def open(self) -> bool:
         """False where nothing is kept."""
 
-    def answers(self, group: Group, asked: Asked) -> bool:
+    def answers(self, group: RecordedGroup, asked: RequestedCall) -> bool:
         """True if `outputs` hold the result now, so that the call need not be made."""
 
-    def note(self, group: Group, asked: Asked, work: Work) -> None:
+    def note(self, group: RecordedGroup, asked: RequestedCall, work: Work) -> None:
         """The call was made, and `work` completes it."""
 
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=RecordedGroup)
 
 
 def recorded(
-    ask: Callable[..., Asked],
+    ask: Callable[..., RequestedCall],
 ) -> Callable[[Callable[Concatenate[G, P], Work]], Callable[Concatenate[G, P], Work]]:
     """Decorate a method of a group, of which `ask` says what is asked for."""
 
@@ -83,39 +83,39 @@ def recorded(
 # ----------------------------------------------------------------------------- what calls ask for
 
 
-def all_reduce(tensors: list[torch.Tensor], opts: Any = None) -> Asked:
+def all_reduce(tensors: list[torch.Tensor], opts: Any = None) -> RequestedCall:
     operation = getattr(opts, "reduceOp", ReduceOp.SUM)
-    return Asked(signature_of("all_reduce", tensors, operation=operation), tuple(tensors))
+    return RequestedCall(signature_of("all_reduce", tensors, operation=operation), tuple(tensors))
 
 
-def reduce(tensors: list[torch.Tensor], opts: Any) -> Asked:
-    return Asked(signature_of("reduce", tensors, int(opts.rootRank), opts.reduceOp))
+def reduce(tensors: list[torch.Tensor], opts: Any) -> RequestedCall:
+    return RequestedCall(signature_of("reduce", tensors, int(opts.rootRank), opts.reduceOp))
 
 
-def reduce_scatter(outs: Any, ins: Any, opts: Any = None) -> Asked:
+def reduce_scatter(outs: Any, ins: Any, opts: Any = None) -> RequestedCall:
     operation = getattr(opts, "reduceOp", ReduceOp.SUM)
     tensors = [part for parts in ins for part in parts] if isinstance(outs, list) else [ins]
-    return Asked(signature_of("reduce_scatter", tensors, operation=operation))
+    return RequestedCall(signature_of("reduce_scatter", tensors, operation=operation))
 
 
-def all_gather(outs: Any, ins: Any, opts: Any = None) -> Asked:
+def all_gather(outs: Any, ins: Any, opts: Any = None) -> RequestedCall:
     if isinstance(outs, torch.Tensor):
-        return Asked(signature_of("all_gather", [ins]), (outs,))
+        return RequestedCall(signature_of("all_gather", [ins]), (outs,))
     slots = tuple(slot for slots in outs for slot in slots)
-    return Asked(signature_of("all_gather", ins), slots)
+    return RequestedCall(signature_of("all_gather", ins), slots)
 
 
-def gather(outs: Any, ins: Any, opts: Any) -> Asked:
-    return Asked(signature_of("gather", ins, int(opts.rootRank)))
+def gather(outs: Any, ins: Any, opts: Any) -> RequestedCall:
+    return RequestedCall(signature_of("gather", ins, int(opts.rootRank)))
 
 
-def all_to_all(*args: Any, **kwargs: Any) -> Asked:
-    return Asked(CallSignature("all_to_all"))
+def all_to_all(*args: Any, **kwargs: Any) -> RequestedCall:
+    return RequestedCall(CallSignature("all_to_all"))
 
 
-def broadcast(tensors: list[torch.Tensor], opts: Any) -> Asked:
-    return Asked(signature_of("broadcast", tensors, int(opts.rootRank)), tuple(tensors))
+def broadcast(tensors: list[torch.Tensor], opts: Any) -> RequestedCall:
+    return RequestedCall(signature_of("broadcast", tensors, int(opts.rootRank)), tuple(tensors))
 
 
-def scatter(outs: Any, ins: Any, opts: Any) -> Asked:
-    return Asked(signature_of("scatter", outs, int(opts.rootRank)))
+def scatter(outs: Any, ins: Any, opts: Any) -> RequestedCall:
+    return RequestedCall(signature_of("scatter", outs, int(opts.rootRank)))

@@ -64,7 +64,7 @@ class Contribution(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class UnconfirmedResult:
     """The result of operation `number`, not known to be held by all."""
 
     number: int
@@ -90,7 +90,7 @@ class TwoPhaseOperations:
         self.fabric = fabric
         self.ranks = tuple(ranks)
         self.completed = 0
-        self._held: Held | None = None
+        self._held: UnconfirmedResult | None = None
         self._how = options("AllToAllOptions")
         self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
         self._work = threading.local()  # what a thread does among the same members
@@ -175,7 +175,7 @@ class TwoPhaseOperations:
         launch: Launch,
         find_lost: FindLostInputs | None,
         fold: Fold | None,
-    ) -> Held:
+    ) -> UnconfirmedResult:
         """Return the result that all members hold."""
         number = self.completed + 1
         failures: Counter[tuple[int, ...]] = Counter()
@@ -239,7 +239,7 @@ class TwoPhaseOperations:
         *,
         fold: Fold | None,
         lost: Sequence[Sequence[torch.Tensor]],
-    ) -> Held:
+    ) -> UnconfirmedResult:
         fabric, channel, generation = self.fabric, self.channel, now.generation
         staged = [_copy(tensor) for tensor in inputs]
         for one in lost:
@@ -252,12 +252,12 @@ class TwoPhaseOperations:
         with fabric.changed:
             if fabric.view.generation != generation:
                 raise Superseded
-            self._held = held = Held(number, staged, now)
+            self._held = held = UnconfirmedResult(number, staged, now)
         vote = fabric.launch(channel, generation, lambda group: group.allreduce([torch.ones(1)]))
         fabric.finish([vote], generation)
         return held
 
-    def _settled(self, held: Held, now: Communicator) -> bool:
+    def _settled(self, held: UnconfirmedResult, now: Communicator) -> bool:
         """True if the totals exchanged at the last meeting show that all use what they hold."""
         number = held.number
         if any(completed >= number for completed, _, _ in now.aligned):

@@ -12,7 +12,7 @@ from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.doctor.doctor_table import SCHEMA, document, exit_code, lines
 from recoverrun.doctor.findings import Finding, error
-from recoverrun.doctor.fleet_gathering import Verdict
+from recoverrun.doctor.fleet_gathering import FleetVerdict
 from recoverrun.doctor.node_examination import examined
 from recoverrun.doctor.node_facts import NodeFacts
 from recoverrun.doctor.node_probe import node_facts, reach
@@ -39,7 +39,7 @@ def examination(arguments: list[str], *, json: bool, alone: bool) -> tuple[str, 
     findings = examined(facts)
     if meets and can_meet(findings):
         verdict = all_nodes(config, facts)
-        if isinstance(verdict, Verdict):
+        if isinstance(verdict, FleetVerdict):
             return verdict.json if json else verdict.text, verdict.exit_code
         facts, findings = stayed_alone(config, facts, verdict)
     text = document([facts], findings) if json else "\n".join(lines([facts], findings))
@@ -64,7 +64,7 @@ def can_meet(findings: Sequence[Finding]) -> bool:
     return not any(one.level == "error" and one.check in MEETING for one in findings)
 
 
-def all_nodes(config: RunConfig, facts: NodeFacts) -> Verdict | str:
+def all_nodes(config: RunConfig, facts: NodeFacts) -> FleetVerdict | str:
     """The table of the fleet, which the first node gathers, or why there is none."""
     # Not at the top: a doctor of one node needs no sockets.
     from recoverrun.doctor.fleet_meeting import meet

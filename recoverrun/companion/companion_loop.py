@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recoverrun.companion.companion_order import CompanionOrder, from_json
-from recoverrun.companion.outlets import CommandOutlet, Outlet, PostOutlet
-from recoverrun.companion.told_events import TellingNode, Told
+from recoverrun.companion.outlets import CommandOutlet, EventOutlet, PostOutlet
+from recoverrun.companion.told_events import TellingNode, ToldEvent
 from recoverrun.errors import RecoverrunError
 from recoverrun.text import plural
 from rendezvous.journal.reader import RunTail
@@ -89,16 +89,16 @@ def _words(fd: int, count: int) -> list[bytes]:
 
 def _outlets(
     order: CompanionOrder, run_dir: Path
-) -> tuple[list[tuple[tuple[str, ...], Outlet[Told]]], Callable[[], None]]:
+) -> tuple[list[tuple[tuple[str, ...], EventOutlet[ToldEvent]]], Callable[[], None]]:
     """The outlets with their classes, and how to end what they have started."""
-    found: list[tuple[tuple[str, ...], Outlet[Told]]] = []
+    found: list[tuple[tuple[str, ...], EventOutlet[ToldEvent]]] = []
     command = CommandOutlet(order.command, run_dir / LOG)
     if order.command:
-        found.append((order.classes, Outlet("recoverrun-command", command.deliver)))
+        found.append((order.classes, EventOutlet("recoverrun-command", command.deliver)))
     if order.notify_url:
         post = PostOutlet(order.notify_url, run_dir / LOG)
         classes = order.classes or ("loss", "hang", "restart", "end")
-        found.append((classes, Outlet("recoverrun-post", post.deliver)))
+        found.append((classes, EventOutlet("recoverrun-post", post.deliver)))
     return found, command.end
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from recoverrun.companion.told_events import Told
+from recoverrun.companion.told_events import ToldEvent
 from recoverrun.version import __version__
 
 COMMAND_S = 30.0
@@ -29,7 +29,7 @@ WAITING_MOST = 256
 Item = TypeVar("Item")
 
 
-class Outlet(Generic[Item]):
+class EventOutlet(Generic[Item]):
     """Gives events to `deliver`, one after another, in a thread of its own."""
 
     def __init__(self, name: str, deliver: Callable[[Item], None]) -> None:
@@ -67,7 +67,7 @@ class CommandOutlet:
         self._log = log
         self._running: subprocess.Popen[bytes] | None = None
 
-    def deliver(self, told: Told) -> None:
+    def deliver(self, told: ToldEvent) -> None:
         content = json.dumps(told.payload()).encode()
         try:
             with self._log.open("ab") as log:
@@ -106,7 +106,7 @@ class PostOutlet:
         self._log = log
         self._pause = threading.Event()
 
-    def deliver(self, told: Told) -> None:
+    def deliver(self, told: ToldEvent) -> None:
         request = urllib.request.Request(
             self._url,
             data=json.dumps(told.payload()).encode(),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from recoverrun.companion.outlets import Outlet
+from recoverrun.companion.outlets import EventOutlet
 from recoverrun.metrics.otlp import sender
 from recoverrun.metrics.run_spans import RunSpan, RunSpans
 from recoverrun.reports.status import Watch
@@ -21,7 +21,7 @@ class SpanOutlet:
         self._run_dir, self._run = str(run_dir), ""
         self._spans = RunSpans(Watch(run_dir=self._run_dir))
         self._send: Callable[[Sequence[RunSpan]], bool] | None = None
-        self._outlet: Outlet[RunSpan] = Outlet("recoverrun-spans", self._deliver)
+        self._outlet: EventOutlet[RunSpan] = EventOutlet("recoverrun-spans", self._deliver)
 
     def add(self, entries: Sequence[Entry], *, run: str, leads: bool) -> None:
         """New records of `run`. Every node reads them, and the one that `leads` sends what they

@@ -28,7 +28,7 @@ LEADING = ("node.join", "leader.succeed")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldEvent:
     """One event, as it goes out."""
 
     kind: str
@@ -49,7 +49,7 @@ class TellingNode:
     name: str = ""  # of the script
     leads: bool = False
 
-    def events(self, entries: Iterable[Entry]) -> Iterator[Told]:
+    def events(self, entries: Iterable[Entry]) -> Iterator[ToldEvent]:
         """The events in new records of any journal of the run, in order."""
         for entry in entries:
             if entry.event == "run.start" and entry.integer("pid") == self.pid:
@@ -63,7 +63,7 @@ class TellingNode:
             part = entry.flag(PART) and not entry.flag(INHERITED)
             if not kind or part or (kind == "end" and not self.leads):
                 continue
-            yield Told(kind, self._text(kind, entry), self._record(kind, entry))
+            yield ToldEvent(kind, self._text(kind, entry), self._record(kind, entry))
 
     def _text(self, kind: str, entry: Entry) -> str:
         if kind == "end":

@@ -50,7 +50,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
+class StandardStreams:
     """Bits for stdout (1) and stderr (2), for all local ranks or for each."""
 
     every: int = 0
@@ -289,16 +289,16 @@ def _seconds(key: str, text: str) -> float:
     return seconds
 
 
-def streams(option: str, text: str) -> Streams:
+def streams(option: str, text: str) -> StandardStreams:
     """0 to 3, or RANK:N,... with ranks that are not named at 0."""
     if re.fullmatch(r"[0-3]", text):
-        return Streams(every=int(text))
+        return StandardStreams(every=int(text))
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text):
         raise usage(
             f"{option} must be 0 to 3 or RANK:N,RANK:N (1 out, 2 err, 3 both), not {text!r}"
         )
     pairs = [pair.split(":") for pair in text.split(",")]
-    return Streams(by_rank=tuple((int(rank), int(bits)) for rank, bits in pairs))
+    return StandardStreams(by_rank=tuple((int(rank), int(bits)) for rank, bits in pairs))
 
 
 def rank_set(option: str, text: str) -> frozenset[int]:

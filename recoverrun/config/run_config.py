@@ -16,7 +16,7 @@ from shutil import which
 from recoverrun.config import numa, option_values
 from recoverrun.config.cpu_count import cores
 from recoverrun.config.given_options import Options
-from recoverrun.config.option_values import Endpoint, Streams
+from recoverrun.config.option_values import Endpoint, StandardStreams
 from recoverrun.config.snapshot_options import SnapshotOptions, snapshot_every, snapshot_options
 from recoverrun.errors import RecoverrunError
 from recoverrun.text import plural
@@ -31,8 +31,8 @@ class Logs:
     """The targets of the streams of this node's workers."""
 
     base: Path | None  # None: into the run directory
-    redirects: Streams
-    tee: Streams
+    redirects: StandardStreams
+    tee: StandardStreams
     local_ranks: frozenset[int]  # that may use the console; empty: all
     ranks: frozenset[int]  # the same by global rank
     stdout_words: tuple[str, ...]  # what makes a line worth a copy

@@ -30,7 +30,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class FleetVerdict:
     """The table, as each node prints it."""
 
     text: str
@@ -39,7 +39,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class NodeStanding:
     """The state of a node beside its facts. `None`: not known yet."""
 
     host: str  # where it can be called; "": at the address from which it is heard
@@ -53,11 +53,11 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class FleetAnswer:
     """The answer of the first node. `peers` and `verdict` are None until they are known."""
 
     peers: Mapping[str, Place] | None
-    verdict: Verdict | None
+    verdict: FleetVerdict | None
     mark: str  # a file of its run directory, "" where there is none
     said_s: float  # of the standing that is answered
     stamped_s: float  # by the first node's clock
@@ -79,7 +79,7 @@ class _Member:
 
 
 @dataclass(slots=True)
-class Gathering:
+class FleetGathering:
     """The first node's book. `mark` is the name of a file in its run directory, "" for none."""
 
     wanted: int
@@ -87,7 +87,7 @@ class Gathering:
     mark: str = ""
     _members: dict[str, _Member] = field(default_factory=dict)
     _closed_at: float = -1.0  # no more nodes are taken in
-    _verdict: Verdict | None = None
+    _verdict: FleetVerdict | None = None
 
     def add_first(self, own: str, facts: NodeFacts, place: Place) -> None:
         """The node that gathers is one of them."""
@@ -164,7 +164,7 @@ class Gathering:
         return {k: m.place for k, m in self._members.items()} if self._closed_at >= 0 else None
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> FleetVerdict | None:
         """The table, once there is one."""
         return self._verdict
 
@@ -175,7 +175,7 @@ class Gathering:
             one.has_table for one in list(self._members.values())[1:]
         )
 
-    def _judged(self) -> Verdict:
+    def _judged(self) -> FleetVerdict:
         names = {key: one.facts.node for key, one in self._members.items()}
         members = list(self._members.values())
         calls = {
@@ -192,14 +192,14 @@ class Gathering:
             hosts={one.facts.node: one.place[0] for one in members},
         )
         findings = fleet_findings(fleet)
-        return Verdict(
+        return FleetVerdict(
             text="\n".join(lines(fleet.nodes, findings)),
             json=document(fleet.nodes, findings),
             exit_code=exit_code(findings),
         )
 
 
-def standing(facts: NodeFacts, said: Standing) -> bytes:
+def standing(facts: NodeFacts, said: NodeStanding) -> bytes:
     """The message of a node: its facts, and its state."""
     rate = None if said.rate is None else [said.rate.least, said.rate.most]
     known = {
@@ -210,7 +210,7 @@ def standing(facts: NodeFacts, said: Standing) -> bytes:
     return json.dumps(known).encode()
 
 
-def _standing(raw: Mapping[str, Any]) -> Standing:
+def _standing(raw: Mapping[str, Any]) -> NodeStanding:
     """The state that a peer tells of itself. Raises ValueError."""
     host, port, calls, rate = (raw.get(name) for name in ("host", "port", "calls", "rate"))
     if not isinstance(port, int) or not 0 < port <= PORT_MOST:
@@ -219,7 +219,7 @@ def _standing(raw: Mapping[str, Any]) -> Standing:
     if isinstance(rate, list) and len(rate) == 2:
         bounds = Rate(_number(rate[0], "a rate"), _number(rate[1], "a rate"))
     shares = raw.get("shares")
-    return Standing(
+    return NodeStanding(
         host=host[:256] if isinstance(host, str) else "",
         port=port,
         wall_s=_number(raw.get("wall_s"), "wall_s"),
@@ -231,7 +231,7 @@ def _standing(raw: Mapping[str, Any]) -> Standing:
     )
 
 
-def answered(text: bytes) -> Answer:
+def answered(text: bytes) -> FleetAnswer:
     """The answer of the first node. Raises ValueError for what is no answer."""
     raw = json.loads(text)
     if not isinstance(raw, dict):
@@ -249,12 +249,12 @@ def answered(text: bytes) -> Answer:
     verdict = None
     match table:
         case [str(page), str(object_), int(code)] if 0 <= code < 256:
-            verdict = Verdict(text=page, json=object_, exit_code=code)
+            verdict = FleetVerdict(text=page, json=object_, exit_code=code)
         case None:
             pass
         case _:
             raise ValueError("a table that cannot be")
-    return Answer(
+    return FleetAnswer(
         peers=places,
         verdict=verdict,
         mark=mark if isinstance(mark, str) and MARK.fullmatch(mark) else "",

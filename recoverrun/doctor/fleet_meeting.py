@@ -18,10 +18,10 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.doctor.clock_rate import ClockRate
 from recoverrun.doctor.fleet_gathering import (
     WAIT_S,
-    Gathering,
+    FleetGathering,
+    FleetVerdict,
+    NodeStanding,
     Place,
-    Standing,
-    Verdict,
     answered,
     standing,
 )
@@ -45,7 +45,7 @@ CALLS_AT_ONCE = 64
 BATCH = 1000
 
 
-def meet(config: RunConfig, keyring: Keyring, facts: NodeFacts) -> Verdict | str:
+def meet(config: RunConfig, keyring: Keyring, facts: NodeFacts) -> FleetVerdict | str:
     """The table of all nodes, or why there is none, "" if nobody gathers one.
 
     Raises RecoverrunError if this node has to gather, and cannot.
@@ -96,10 +96,10 @@ def _reachable() -> Iterator[int]:
 
 def _gather(
     station: Station, hub: Hub, config: RunConfig, facts: NodeFacts, *, port: int, mark: str
-) -> Verdict | str:
+) -> FleetVerdict | str:
     """The first node's part: hear all, call all, tell all."""
     assert config.endpoint is not None, "nodes meet at an endpoint"
-    own, book = station.incarnation, Gathering(config.nnodes, time.monotonic(), mark)
+    own, book = station.incarnation, FleetGathering(config.nnodes, time.monotonic(), mark)
     book.add_first(own, facts, (config.local_addr or config.endpoint.host, port))
     called, until = False, float("inf")
     while not book.over and time.monotonic() < until:
@@ -140,10 +140,10 @@ class _Teller:
         self._clock = ClockRate()
         self._until = time.monotonic() + WAIT_S
         self._say_at = 0.0
-        self._said = Standing(host=config.local_addr, port=port, wall_s=0.0, said_s=0.0)
-        self._verdict: Verdict | None = None
+        self._said = NodeStanding(host=config.local_addr, port=port, wall_s=0.0, said_s=0.0)
+        self._verdict: FleetVerdict | None = None
 
-    def tell(self) -> Verdict | str:
+    def tell(self) -> FleetVerdict | str:
         """The table, or why there is none."""
         while (now := time.monotonic()) < self._until:
             if now >= self._say_at:

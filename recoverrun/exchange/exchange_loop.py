@@ -47,7 +47,7 @@ OOM_SCORE = 600
 REQUESTS = get_args(Request)
 
 
-class Loop:
+class ExchangeLoop:
     """The loop of one exchange, which its launcher has told where to listen."""
 
     def __init__(self, line: socket.socket, keeper: str, employ: Employ) -> None:
@@ -215,7 +215,7 @@ def run(launcher: int, keeper: str) -> None:
     if not isinstance(first, Employ):
         _end(line, "the launcher did not say where to listen")
     try:
-        loop = Loop(line, keeper, first)
+        loop = ExchangeLoop(line, keeper, first)
     except OSError as error:
         _end(line, f"no parity of snapshots: cannot listen for other nodes: {error.strerror}")
     loop.run()

@@ -7,7 +7,7 @@ import os
 import signal
 
 from rendezvous.bays.node_processes import end_keeper, end_worker
-from rendezvous.protocol.fault_schedule import Kill, parse
+from rendezvous.protocol.fault_schedule import ScheduledKill, parse
 
 
 class OrderedFaults:
@@ -23,7 +23,7 @@ class OrderedFaults:
             _strike(kill, os.getppid())
 
 
-def _strike(kill: Kill, launcher: int) -> None:
+def _strike(kill: ScheduledKill, launcher: int) -> None:
     if kill.keeper:
         end_keeper(launcher)
     elif kill.node:

@@ -12,7 +12,7 @@ from recoverrun.reports.happenings import Recovery
 from recoverrun.reports.history import History
 from recoverrun.reports.plot import plot
 from recoverrun.reports.recoveries import PARTS
-from recoverrun.reports.returns import Way
+from recoverrun.reports.returns import ReturnWay
 from recoverrun.text import Glyphs, plural, ranks, span
 
 BEFORE, AFTER = 1, 2
@@ -128,7 +128,7 @@ def phase_table(recoveries: Sequence[Recovery], glyphs: Glyphs) -> Table:
     return table
 
 
-def return_table(ways: Sequence[Way], glyphs: Glyphs) -> Table:
+def return_table(ways: Sequence[ReturnWay], glyphs: Glyphs) -> Table:
     """Milliseconds of each part of each way back, and what was given to the newcomers."""
     names = list(dict.fromkeys(name for way in ways for name, _ in way.parts_ms))
     table = _table("return in ms", *(name.partition(" ")[0] for name in names), "MB")

@@ -9,7 +9,7 @@ from recoverrun.reports.happenings import Death, Loss
 from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural
 from rendezvous.protocol.exit_codes import ExitCode
-from rendezvous.protocol.fault_schedule import ALL, Kill, render
+from rendezvous.protocol.fault_schedule import ALL, ScheduledKill, render
 from rendezvous.protocol.incarnations import birth_of
 
 
@@ -62,10 +62,12 @@ class Faults:
 
     absorbed: tuple[Loss, ...]
     fatal: tuple[Loss, ...]  # losses that no step was committed after
-    missed: tuple[Kill, ...]  # never struck: the rank had left before, or the phase never came
+    missed: tuple[
+        ScheduledKill, ...
+    ]  # never struck: the rank had left before, or the phase never came
 
 
-def faults(kills: Sequence[Kill], history: History) -> Faults:
+def faults(kills: Sequence[ScheduledKill], history: History) -> Faults:
     """Sort the losses of a run, and the kills that caused none."""
     made_good = [loss for loss in history.losses if recovery_of(history, loss) is not None]
     # A loss after the last commit needs no recovery where the run came to its end without it.
@@ -77,7 +79,7 @@ def faults(kills: Sequence[Kill], history: History) -> Faults:
     )
 
 
-def _missed(kills: Sequence[Kill], history: History) -> tuple[Kill, ...]:
+def _missed(kills: Sequence[ScheduledKill], history: History) -> tuple[ScheduledKill, ...]:
     """Those whose rank has no death left for them: of its first process, or of the one that was
     started again for it the so-and-so-many-th time.
     """
@@ -101,7 +103,7 @@ def _missed(kills: Sequence[Kill], history: History) -> tuple[Kill, ...]:
     return tuple(missed)
 
 
-def _fits(kill: Kill, death: Death) -> bool:
+def _fits(kill: ScheduledKill, death: Death) -> bool:
     birth = birth_of(death.incarnation)
     return kill.when == "step" or birth == (kill.nth if kill.when == "return" else 0)
 
@@ -123,7 +125,7 @@ def ledger_point(name: str, trial: Trial) -> Point:
                                                           else ""))  # fmt: skip
 
 
-def faults_point(kills: Sequence[Kill], history: History) -> Point:
+def faults_point(kills: Sequence[ScheduledKill], history: History) -> Point:
     """True if the job lived on after each loss."""
     sorted_out = faults(kills, history)
     struck = len(kills) - len(sorted_out.missed)

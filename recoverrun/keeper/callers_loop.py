@@ -31,7 +31,7 @@ OOM_SCORE = 500
 """A snapshot is worth less than what it is of."""
 
 
-class Loop:
+class CallersLoop:
     def __init__(
         self, listener: socket.socket, incarnation: int, linger_s: float, allowance: Allowance
     ) -> None:
@@ -155,6 +155,6 @@ def run(
     helper_process.become("keeper", oom_score=OOM_SCORE)
     listener = socket.socket(fileno=listening)
     listener.setblocking(False)
-    loop = Loop(listener, incarnation, linger_s, allowance)
+    loop = CallersLoop(listener, incarnation, linger_s, allowance)
     loop.inherit(socket.socket(fileno=launcher))
     loop.run()

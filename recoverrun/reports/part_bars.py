@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from recoverrun.reports.drawing import WIDTH, Drawing, tick, ticks
 from recoverrun.reports.goodput import Goodput, rows
 from recoverrun.reports.postmortem import LossReport
-from recoverrun.reports.returns import Way
+from recoverrun.reports.returns import ReturnWay
 from recoverrun.text import span
 
 BARS = 24
@@ -47,7 +47,7 @@ def recovery_bars(losses: Sequence[LossReport]) -> str:
     return _bars(bars, "parts of recoveries")
 
 
-def return_bars(ways: Sequence[Way]) -> str:
+def return_bars(ways: Sequence[ReturnWay]) -> str:
     """Bars from each loss to the return: processes start, wait, and others are held; "" without
     any.
     """

@@ -18,7 +18,7 @@ from recoverrun.reports.history import History, history
 from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.proof import Proof, lacking, prove
 from recoverrun.reports.recoveries import PARTS
-from recoverrun.reports.returns import Way
+from recoverrun.reports.returns import ReturnWay
 from recoverrun.reports.root_cause import LossCause, blind_spot, losses_of, root_of
 from recoverrun.reports.slow_ranks import SlowRank, slow_ranks
 from recoverrun.reports.steering import steered
@@ -117,7 +117,7 @@ class Postmortem:
     recoveries_ms: tuple[float, ...]  # each once
     goodput: Goodput
     losses: tuple[LossReport, ...]
-    ways: tuple[Way, ...]  # back, of lost replicas that were started again
+    ways: tuple[ReturnWay, ...]  # back, of lost replicas that were started again
     steps_back: tuple[StepBack, ...]  # of all ranks, to a snapshot
     slow: tuple[SlowRank, ...]
     root: RootCause | None

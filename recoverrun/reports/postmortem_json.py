@@ -7,7 +7,7 @@ from recoverrun.reports.goodput import goodput_json
 from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import LossReport, Postmortem
 from recoverrun.reports.proof import Proof
-from recoverrun.reports.returns import WAY_PARTS, Way
+from recoverrun.reports.returns import WAY_PARTS, ReturnWay
 from rendezvous.protocol.records import Json
 
 SCHEMA = 1
@@ -101,7 +101,7 @@ def _root_json(root: RootCause) -> dict[str, Json]:
     }
 
 
-def _way_json(way: Way) -> dict[str, Json]:
+def _way_json(way: ReturnWay) -> dict[str, Json]:
     return {
         "replica": way.slot,
         "ranks": list(way.ranks),

@@ -12,7 +12,7 @@ from recoverrun.reports.goodput import Goodput
 from recoverrun.reports.history import history
 from recoverrun.reports.named_cause import Confidence
 from recoverrun.reports.postmortem import LossReport, Outcome, judged, verdict
-from recoverrun.reports.returns import Way
+from recoverrun.reports.returns import ReturnWay
 from rendezvous.journal.reader import read_run as read_log
 
 
@@ -150,7 +150,7 @@ def _loss(loss: LossReport) -> RecordedLoss:
     )
 
 
-def _return(way: Way) -> RecordedReturn:
+def _return(way: ReturnWay) -> RecordedReturn:
     return RecordedReturn(
         at=way.back,
         replica=way.slot,

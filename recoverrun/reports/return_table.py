@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from recoverrun.reports.returns import Way
+from recoverrun.reports.returns import ReturnWay
 from recoverrun.reports.screen_style import QUIET, REDUCED, time_of_day, words
 from recoverrun.text import Glyphs, ranges, ranks, span
 
 HEADS = ("when", "replica", "ranks", "ready after", "at step", "back after", "others held")
 
 
-def return_table(shown: Sequence[Way], signs: Glyphs, utc_offset_s: int) -> Text:
+def return_table(shown: Sequence[ReturnWay], signs: Glyphs, utc_offset_s: int) -> Text:
     """A line for each way back; below one that led nowhere, why."""
     rows = [way_cells(way, utc_offset_s, signs.dash) for way in shown]
     wide = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
@@ -25,7 +25,7 @@ def return_table(shown: Sequence[Way], signs: Glyphs, utc_offset_s: int) -> Text
     return Text("\n").join(Text("  ").append_text(line) for line in lines)
 
 
-def told_parts(way: Way) -> str:
+def told_parts(way: ReturnWay) -> str:
     """The parts of a way back, in words, and who gave it what."""
     parts = [f"{name} {span(ms / 1000)}" for name, ms in way.parts_ms]
     if way.parts.sources:
@@ -34,7 +34,7 @@ def told_parts(way: Way) -> str:
     return " · ".join(parts)
 
 
-def way_cells(way: Way, utc_offset_s: int, none: str) -> tuple[str, ...]:
+def way_cells(way: ReturnWay, utc_offset_s: int, none: str) -> tuple[str, ...]:
     """One way back, below `HEADS`; `none` stands for what is not known."""
     begun = way.started or way.ready or way.joined
     known = way.started and way.ready

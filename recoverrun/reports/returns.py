@@ -43,7 +43,7 @@ class WayParts:
 
 
 @dataclass(slots=True, kw_only=True)
-class Way:
+class ReturnWay:
     """One try of a lost replica to come back. Instants are seconds since 1970, 0 unknown."""
 
     attempt: int
@@ -135,20 +135,20 @@ class Returns:
     """All ways of one run, in the order of their beginnings."""
 
     def __init__(self) -> None:
-        self.ways: list[Way] = []
+        self.ways: list[ReturnWay] = []
         self._lives: dict[tuple[int, int], int] = {}  # (rank, incarnation) -> the life it began
 
     @property
-    def backs(self) -> list[Way]:
+    def backs(self) -> list[ReturnWay]:
         """The ways that led back."""
         return [way for way in self.ways if way.back]
 
     @property
-    def joins(self) -> list[Way]:
+    def joins(self) -> list[ReturnWay]:
         """The ways by which a replica took part again, also if it was lost in its first step."""
         return [way for way in self.ways if way.joined]
 
-    def coming(self, attempt: int, slot: int) -> Way | None:
+    def coming(self, attempt: int, slot: int) -> ReturnWay | None:
         """The way that a lost replica is on now."""
         newest = self._newest(attempt, slot)
         return newest if newest is not None and newest.open else None
@@ -171,7 +171,7 @@ class Returns:
         """The number of the life that a process belongs to, `ON_NO_LIFE` if none."""
         return self._lives.get((rank, incarnation), ON_NO_LIFE if birth_of(incarnation) else 0)
 
-    def at(self, slot: int, step: int) -> Way:
+    def at(self, slot: int, step: int) -> ReturnWay:
         """The newest one that led this replica back at `step`."""
         return next(one for one in reversed(self.backs) if (one.slot, one.step) == (slot, step))
 
@@ -273,21 +273,21 @@ class Returns:
         way.wait_ms = entry.number("wait_ms") if "wait_ms" in entry.fields else way.wait_ms
         way.hold_ms = entry.number("hold_ms") if "hold_ms" in entry.fields else way.hold_ms
 
-    def _newest(self, attempt: int, slot: int) -> Way | None:
+    def _newest(self, attempt: int, slot: int) -> ReturnWay | None:
         mine = (w for w in reversed(self.ways) if (w.attempt, w.slot) == (attempt, slot))
         return next(mine, None)
 
-    def _way(self, attempt: int, slot: int, members: tuple[int, ...], lost: float) -> Way:
+    def _way(self, attempt: int, slot: int, members: tuple[int, ...], lost: float) -> ReturnWay:
         """The way that a replica is on; its beginning may be in a journal that is not here."""
         return self.coming(attempt, slot) or self._begin(attempt, slot, members, lost)
 
-    def _begin(self, attempt: int, slot: int, members: tuple[int, ...], lost: float) -> Way:
-        way = Way(attempt=attempt, slot=slot, ranks=members, lost=lost)
+    def _begin(self, attempt: int, slot: int, members: tuple[int, ...], lost: float) -> ReturnWay:
+        way = ReturnWay(attempt=attempt, slot=slot, ranks=members, lost=lost)
         self.ways.append(way)
         return way
 
 
-def is_back(way: Way) -> str:
+def is_back(way: ReturnWay) -> str:
     """The sentence that a replica is back: the same on the console and in `status`."""
     words = f"replica {way.slot} ({ranks(way.ranks)}) is back at step {way.step}"
     since = f", {span(way.lost_for_s)} after it was lost" if way.lost_for_s >= 0 else ""
@@ -295,7 +295,7 @@ def is_back(way: Way) -> str:
     return f"{words}{since}{whole}"
 
 
-def on_the_way(way: Way) -> str:
+def on_the_way(way: ReturnWay) -> str:
     """The progress of a lost replica on its way back, in words."""
     match way.state:
         case "started":

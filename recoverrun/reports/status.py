@@ -19,7 +19,7 @@ from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.reports.standing_still import StandingStill
 from recoverrun.reports.status_events import Happening, happening_of
 from recoverrun.reports.steering import steered
-from recoverrun.reports.step_tally import Tally
+from recoverrun.reports.step_tally import StepTally
 from recoverrun.text import run_title
 from rendezvous.journal.reader import Entry
 from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
@@ -122,7 +122,7 @@ class Watch:
     unreadable: int = 0
     happenings: list[Happening] = field(default_factory=list)
     _still: StandingStill = field(default_factory=StandingStill)
-    _past: Tally = field(default_factory=Tally)  # steps that are kept no more
+    _past: StepTally = field(default_factory=StepTally)  # steps that are kept no more
     _coordinated: bool = False  # the journal of a node that coordinated from the start is here
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -151,7 +151,7 @@ class Watch:
             self._past.count(commit, self.facts)
         del self.facts.commits[:-STEPS]
 
-    def _tally(self) -> Tally:
+    def _tally(self) -> StepTally:
         tally = replace(self._past)
         for commit in self.facts.commits:
             tally.count(commit, self.facts)

@@ -8,7 +8,7 @@ from recoverrun.reports.proof import step_fault
 
 
 @dataclass(slots=True)
-class Tally:
+class StepTally:
     """Committed steps that were looked at."""
 
     steps: int = 0

@@ -58,7 +58,7 @@ class SnapshotLost(Exception):
     """A snapshot cannot be had, or is damaged; the text is a sentence for the user."""
 
 
-class Bay:
+class MappedBay:
     """Memory for one rank's part of one snapshot. Not for several threads at once."""
 
     def __init__(self, client: "KeeperClient", fd: int, mapped: mmap.mmap, pieces: int) -> None:
@@ -236,11 +236,11 @@ class KeeperClient:
         *,
         opened: int | None = None,
         within_s: float = ANSWER_S,
-    ) -> Bay:
+    ) -> MappedBay:
         """A bay with room for `pieces` bytes of tensors, and `notes` bytes of table and image.
 
         The first `opened` bytes of the pieces may be written to at once, None: all; the others once
-        it was opened (`Bay.open`), which takes long enough to be left to another thread.
+        it was opened (`MappedBay.open`), which takes long enough to be left to another thread.
 
         `turn`: how many snapshots were due in this attempt, alike at all ranks (None: none yet).
         Where the one before is not safe yet, as steps are short, ranks give up at the same turns.
@@ -310,7 +310,7 @@ class KeeperClient:
 
     def _bay(
         self, answer: KeeperMessage, fd: int, nbytes: int, pieces: int, opened: int | None
-    ) -> Bay:
+    ) -> MappedBay:
         """Takes `fd`. Raises OSError, SnapshotMissed."""
         number = memory.number_of(fd)
         if number in self._mapped:
@@ -319,7 +319,7 @@ class KeeperClient:
             begin = bay_header.content_begin(len(mapped))
             most = None if opened is None else begin + opened
             memory.allow_writing(mapped, allowed=True, most=most)
-            return Bay(self, self._fds[number], mapped, pieces)
+            return MappedBay(self, self._fds[number], mapped, pieces)
         if not (isinstance(answer, Room) and memory.is_sealed(fd)) or answer.nbytes < nbytes:
             os.close(fd)
             raise SnapshotMissed("the keeper gave memory of another kind")
@@ -330,7 +330,7 @@ class KeeperClient:
             raise
         self._forget_all_but(answer.bays)
         self._fds[number], self._mapped[number] = fd, mapped
-        return Bay(self, fd, mapped, pieces)
+        return MappedBay(self, fd, mapped, pieces)
 
     def _forget_all_but(self, bays: tuple[int, ...]) -> None:
         for number in self._mapped.keys() - set(bays):

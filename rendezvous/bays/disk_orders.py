@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rendezvous.bays import memory, part_files
-from rendezvous.bays.part_files import Damaged
+from rendezvous.bays.part_files import DamagedFile
 from rendezvous.protocol.keeper_messages import Load, WriteOut, WrittenOut
-from rendezvous.snapshots.holdings import Holdings
+from rendezvous.snapshots.holdings import KeeperHoldings
 from rendezvous.snapshots.identity import SnapshotId
 
 NOT_HERE = "the snapshot of step {} is not in the memory of this node any more"
@@ -51,7 +51,7 @@ class Loading:
 
 def write(
     order: WriteOut,
-    holdings: Holdings,
+    holdings: KeeperHoldings,
     fds: dict[int, int],
     disk: Asks,
     tell: Callable[[WrittenOut], None],
@@ -108,7 +108,7 @@ def load(
             if words := refusal(os.stat(order.path).st_size):
                 raise OSError(errno.ENOMEM, f"too little memory: {words}")
             fd = part_files.load(order.path, wanted)
-        except Damaged as error:
+        except DamagedFile as error:
             words = f"{error}; it is called .damaged now, and an older snapshot is next"
             _set_aside(order.path, "damaged")
             return lambda: failed(words)

@@ -17,7 +17,7 @@ from rendezvous.protocol.keeper_messages import BayDropped, BayMade, Custody
 from rendezvous.protocol.snapshot_messages import Holding
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
-from rendezvous.snapshots.exchange_work import Kept, ShareId
+from rendezvous.snapshots.exchange_work import KeptSnapshot, ShareId
 from rendezvous.snapshots.identity import NO_ORDER
 from rendezvous.snapshots.member_stream import Extents
 from rendezvous.snapshots.parity_code import Part
@@ -47,7 +47,9 @@ class KeeperMemory:
         self._bays: dict[int, tuple[int, int]] = {}  # by number: rank, descriptor
         self._shares: dict[int, ShareInMemory] = {}  # by number
         self._making: dict[ShareId, ShareInMemory] = {}
-        self._coming: dict[tuple[Kept, int], int] = {}  # descriptors of what is brought here
+        self._coming: dict[
+            tuple[KeptSnapshot, int], int
+        ] = {}  # descriptors of what is brought here
 
     # --------------------------------------------------------------------------- the keeper
 
@@ -135,7 +137,7 @@ class KeeperMemory:
 
     # --------------------------------------------------------------------------- bays
 
-    def extents(self, of: Kept, member: Member) -> Extents:
+    def extents(self, of: KeptSnapshot, member: Member) -> Extents:
         first, many = member
         here = {held[3] for held in self._holding.held if held[:3] == of}
         found = []
@@ -148,7 +150,7 @@ class KeeperMemory:
             found.append((rank, size, bay_header.content_begin(size) + header.content))
         return tuple(found)
 
-    def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
+    def read(self, of: KeptSnapshot, rank: int, offset: int, nbytes: int) -> bytes | None:
         bay = self._bay(of, rank)
         if bay is None:
             return None
@@ -156,7 +158,7 @@ class KeeperMemory:
         # The header goes before anything else is written there.
         return data if self._bay(of, rank) is not None and len(data) == nbytes else None
 
-    def _bay(self, of: Kept, rank: int) -> tuple[int, BayHeader] | None:
+    def _bay(self, of: KeptSnapshot, rank: int) -> tuple[int, BayHeader] | None:
         for owner, fd in self._bays.values():
             if owner == rank:
                 header = memory.header_of(fd)
@@ -164,7 +166,7 @@ class KeeperMemory:
                     return fd, header
         return None
 
-    def begin_bays(self, of: Kept, extents: Extents) -> str:
+    def begin_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         if words := self._too_much(sum(nbytes for _, nbytes, _ in extents)):
             return words
         try:
@@ -175,10 +177,10 @@ class KeeperMemory:
             return error.strerror or str(error)
         return ""
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None:
+    def write_bay(self, of: KeptSnapshot, rank: int, offset: int, data: Part) -> None:
         os.pwrite(self._coming[of, rank], data, offset)
 
-    def end_bays(self, of: Kept, extents: Extents) -> str:
+    def end_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         ranks = [rank for rank, _, _ in extents]
         for rank in ranks:
             if words := _wrong(of, rank, self._coming[of, rank]):
@@ -190,7 +192,7 @@ class KeeperMemory:
             self._hand(rank, fd)
         return ""
 
-    def drop_bays(self, of: Kept, ranks: Iterable[int]) -> None:
+    def drop_bays(self, of: KeptSnapshot, ranks: Iterable[int]) -> None:
         for rank in ranks:
             if (fd := self._coming.pop((of, rank), None)) is not None:
                 os.close(fd)
@@ -240,7 +242,7 @@ class KeeperMemory:
             made.close()
 
 
-def _wrong(of: Kept, rank: int, fd: int) -> str:
+def _wrong(of: KeptSnapshot, rank: int, fd: int) -> str:
     """The reason why this is not the part of this rank; "" if it is."""
     header = memory.header_of(fd)
     if header is None or (*header.id, header.world, header.rank) != (*of, rank):

@@ -31,12 +31,12 @@ Name = tuple[int, int]
 """Of a snapshot on the disk: the start that wrote it, and the step. Newer ones are greater."""
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """A file is not what was written; the text is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class StoredSnapshot:
     """One snapshot, as far as this node sees it."""
 
     folder: Path
@@ -165,7 +165,7 @@ def _settle(folder: Path) -> None:
 # ------------------------------------------------------------------------------------- reading
 
 
-def found(directory: Path) -> list[Written]:
+def found(directory: Path) -> list[StoredSnapshot]:
     """The snapshots there, the newest first. Other files are left out.
 
     A run that began anew has lower steps than one before it, and is newer.
@@ -183,24 +183,24 @@ def starts(directory: Path) -> int:
 def load(path: str, found_as: SnapshotId) -> int:
     """The descriptor of fresh memory with the part that is in this file, called `found_as`.
 
-    Raises Damaged, OSError.
+    Raises DamagedFile, OSError.
     """
     source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(source).st_size
         header = memory.header_of(source)
         if header is None:
-            raise Damaged(f"{path} is damaged: it has no header")
+            raise DamagedFile(f"{path} is damaged: it has no header")
         sums = memory.sums_of(source, header)
         if sums is None:
-            raise Damaged(f"{path} is damaged: it has no checksums")
+            raise DamagedFile(f"{path} is damaged: it has no checksums")
         fd = memory.make(size)
         try:
             _copy(source, fd, bay_header.content_begin(size) + header.content)
             _check(fd, header, sums, path)
             os.pwrite(fd, bay_header.pack_sums(sums, found_as), bay_header.PAGE)
             os.pwrite(fd, replace(header, id=found_as).pack(), 0)
-        except (OSError, Damaged):
+        except (OSError, DamagedFile):
             os.close(fd)
             raise
         return fd
@@ -213,7 +213,7 @@ def _check(fd: int, header: BayHeader, sums: list[int], path: str) -> None:
     for index, expected in enumerate(sums):
         first, last = bay_header.part(index, header.content)
         if crc32(os.pread(fd, last - first, begin + first)) != expected:
-            raise Damaged(f"{path} is damaged: part {index} is not what was written")
+            raise DamagedFile(f"{path} is damaged: part {index} is not what was written")
 
 
 def _folders(directory: Path) -> list[tuple[Path, int, int]]:
@@ -225,7 +225,7 @@ def _folders(directory: Path) -> list[tuple[Path, int, int]]:
     return [(path, int(one[1]), int(one[2])) for path, one in matches if one is not None]
 
 
-def _written(folder: Path, start: int, step: int) -> Written | None:
+def _written(folder: Path, start: int, step: int) -> StoredSnapshot | None:
     try:
         told = json.loads((folder / MANIFEST).read_text())
         world, script, arguments = told["world"], str(told["script"]), str(told["arguments"])
@@ -240,7 +240,7 @@ def _written(folder: Path, start: int, step: int) -> Written | None:
                     parts[header.rank] = one.stat().st_size
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Written(
+    return StoredSnapshot(
         folder=folder, start=start, step=step, world=world, script=script, arguments=arguments,
         parts=parts,
     )  # fmt: skip

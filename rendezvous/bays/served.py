@@ -41,7 +41,7 @@ from rendezvous.protocol.keeper_messages import (
 from rendezvous.protocol.snapshot_messages import Holding, Keep
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
-from rendezvous.snapshots.holdings import Bay, Holdings, with_slack
+from rendezvous.snapshots.holdings import Bay, KeeperHoldings, with_slack
 from rendezvous.snapshots.identity import SnapshotId
 from rendezvous.snapshots.kept_shares import KeptShares
 
@@ -69,7 +69,7 @@ class KeptBays:
         self._allowance = allowance
         self._loading = Loading()
         self._serial = 0  # of what launchers were told
-        self._holdings = Holdings()
+        self._holdings = KeeperHoldings()
         self._shares = KeptShares()
         self._fds: dict[int, int] = {}  # by the number of the memory
         self._waiting: list[tuple[Caller, SnapshotId]] = []  # for what is still to come

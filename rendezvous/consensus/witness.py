@@ -24,7 +24,7 @@ from rendezvous.protocol.register_messages import (
 KEPT = ("roll", "promised", "accepted_in", "accepted")
 
 
-class Damaged(ValueError):
+class DamagedVote(ValueError):
     """The stored vote cannot be read."""
 
 
@@ -62,7 +62,7 @@ class Witness:
 
     @classmethod
     def restored(cls, text: str) -> "Witness":
-        """The vote with that memory. Raises Damaged."""
+        """The vote with that memory. Raises DamagedVote."""
         try:
             content = json.loads(text)
             vote = Acceptor(_configuration(content["roll"]))
@@ -72,7 +72,7 @@ class Witness:
             )
             vote.check()
         except (ValueError, TypeError, KeyError, AssertionError) as error:
-            raise Damaged(f"{type(error).__name__}: {error}") from error
+            raise DamagedVote(f"{type(error).__name__}: {error}") from error
         return cls(vote)
 
     def _decline(self, base: Configuration, ballot: Ballot) -> NewConfiguration | Rejected | None:

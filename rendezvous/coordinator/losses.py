@@ -192,17 +192,17 @@ def code_of(loss: Loss) -> int:
     return ExitCode.HANG if loss.hung else code_for_lost(loss.code)
 
 
-Verdict = tuple[int, str, int]
+JobEnd = tuple[int, str, int]
 """Exit code, reason and root rank of a job that ends."""
 
 
-def too_few(root: Loss, left: int, least: int) -> Verdict:
+def too_few(root: Loss, left: int, least: int) -> JobEnd:
     """The verdict on a job of which so many replicas are left after `root`."""
     code = ExitCode.BELOW_MINIMUM if left and not root.hung else code_of(root)
     return code, f"{root.reason}; {left} of at least {least} replicas are left", root.root_rank
 
 
-def done_twice(one: Loss, two: Loss) -> Verdict:
+def done_twice(one: Loss, two: Loss) -> JobEnd:
     """The verdict on a job in which two replicas were lost by the same exception."""
     root, other = sorted((one, two), key=lambda loss: loss.order)
     words = f"rank {other.root_rank} did the same: an error of the script itself"

@@ -8,13 +8,13 @@ write. Such a job has not ended well, as under torchrun.
 
 from collections.abc import Sequence
 
-from rendezvous.coordinator.losses import Loss, Verdict, code_of
+from rendezvous.coordinator.losses import JobEnd, Loss, code_of
 from rendezvous.coordinator.members import Membership
 from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.layout import Layout
 
 
-def left_undone(losses: Sequence[Loss], members: Membership) -> Verdict | None:
+def left_undone(losses: Sequence[Loss], members: Membership) -> JobEnd | None:
     """The verdict on a job whose scripts have ended, `losses` being those that no step has made
     good; None if all was done that is known of.
     """
@@ -38,7 +38,7 @@ def left_undone(losses: Sequence[Loss], members: Membership) -> Verdict | None:
     return None
 
 
-def _verdict(root: Loss, words: str) -> Verdict:
+def _verdict(root: Loss, words: str) -> JobEnd:
     return code_of(root), f"{root.reason}, after the last step: {words}", root.root_rank
 
 

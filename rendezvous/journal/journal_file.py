@@ -23,7 +23,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from rendezvous.journal.lines import Line, Lines, Missing, joined
+from rendezvous.journal.lines import JournalLine, Lines, Missing, joined
 from rendezvous.journal.step_lines import STEPS
 
 RESERVE_BYTES = 64 << 10
@@ -59,7 +59,7 @@ class JournalFile:
         self.refused: deque[Missing] = deque()
         """What the disk did not take: for another thread to take out."""
 
-    def write(self, line: Line) -> None:
+    def write(self, line: JournalLine) -> None:
         """Write one line. Raises nothing: what cannot be written is missing from then on."""
         if line.refers >= 0 and line.refers != self._full:
             line = self._lines.full(line)  # what it relies on is not in the file

@@ -13,7 +13,7 @@ TEXT_LIMIT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JournalLine:
     """One record as it goes into the file, with its end of line."""
 
     data: bytes
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Records that the file lacks; times are those of `Line`."""
+    """Records that the file lacks; times are those of `JournalLine`."""
 
     records: int
     seq: int  # of the last of them
@@ -38,7 +38,7 @@ class Missing:
     wall: float
 
     @classmethod
-    def of(cls, line: Line) -> "Missing":
+    def of(cls, line: JournalLine) -> "Missing":
         return cls(
             records=1, seq=line.seq, step=line.step, since=line.wall, mono=line.mono, wall=line.wall
         )  # fmt: skip
@@ -69,7 +69,7 @@ class Lines:
         """A line is missing: the next one must not rely on any before it. From any thread."""
         self._steps = StepWriter()
 
-    def line(self, record: Record, *, mono: float, wall: float) -> Line:
+    def line(self, record: Record, *, mono: float, wall: float) -> JournalLine:
         """The next line. `mono` is of the clock that gave `origin`, `wall` in seconds since 1970.
 
         A record that is not as the table of events says is a programming error.
@@ -85,7 +85,7 @@ class Lines:
         refers = steps.full_seq if short else -1
         steps.written(record, self._seq, short=bool(short))
         full = b"" if short else self._encoded(record, seq=self._seq, mono=since, wall=wall)
-        line = Line(
+        line = JournalLine(
             data=f"{short}\n".encode("ascii") if short else full,
             record=record,
             refers=refers,
@@ -98,7 +98,7 @@ class Lines:
         self._seq += 1
         return line
 
-    def full(self, line: Line) -> Line:
+    def full(self, line: JournalLine) -> JournalLine:
         """`line` so that it can be read without any other."""
         data = self._encoded(line.record, seq=line.seq, mono=line.mono, wall=line.wall)
         return replace(line, data=data, refers=-1)

@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 
 from rendezvous.journal.journal_file import JournalFile
-from rendezvous.journal.lines import Line, Lines, Missing, joined
+from rendezvous.journal.lines import JournalLine, Lines, Missing, joined
 from rendezvous.journal.spool import Spool
 from rendezvous.protocol.records import Record
 
@@ -127,7 +127,7 @@ class Journal:
             self._file.close()
         return left
 
-    def _hand(self, thing: Line | Missing) -> bool:
+    def _hand(self, thing: JournalLine | Missing) -> bool:
         if isinstance(thing, Missing):
             return self._spool.put(thing)
         return self._spool.put(thing, len(thing.data), always=thing.essential)
@@ -139,7 +139,7 @@ class Journal:
         if self._refused is not None and self._spool.put(self._refused, always=always):
             self._refused = None
 
-    def _take(self, thing: Line | Missing | None) -> None:
+    def _take(self, thing: JournalLine | Missing | None) -> None:
         """Write a record, in the thread. None: open the file, or see if it takes lines again."""
         if self._file is None:
             try:
@@ -147,7 +147,7 @@ class Journal:
                 self._refusal = None
             except OSError as error:
                 self._refusal = error
-                if isinstance(thing, Line):
+                if isinstance(thing, JournalLine):
                     self._missed.append(Missing.of(thing))
                 return
         if thing is None:

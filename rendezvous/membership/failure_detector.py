@@ -8,7 +8,7 @@ machine was not asked about counts for nobody.
 from dataclasses import dataclass
 from typing import assert_never
 
-from rendezvous.protocol.heartbeat import QUICK, Heartbeat
+from rendezvous.protocol.heartbeat import QUICK, HeartbeatTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Silent:
 class Detector:
     """Machine: signs of life in, losses out."""
 
-    def __init__(self, heartbeat: Heartbeat = QUICK) -> None:
+    def __init__(self, heartbeat: HeartbeatTimes = QUICK) -> None:
         self._heartbeat = heartbeat
         self._heard_at: dict[bytes, float] = {}
         self._newest_at = float("-inf")  # of those

@@ -35,7 +35,7 @@ UNSURE = frozenset("RD")
 
 
 @dataclass(slots=True)
-class Look:
+class RankLook:
     """One look at one rank."""
 
     at: float
@@ -47,12 +47,12 @@ class Look:
 class Looks:
     """Those at one rank since it was last seen moving, by number."""
 
-    taken: dict[int, Look] = field(default_factory=dict)
+    taken: dict[int, RankLook] = field(default_factory=dict)
     early: dict[int, Stack] = field(default_factory=dict)  # stacks whose evidence is on its way
     stack: Stack | None = None  # the last one that was shown
 
     def looked(self, evidence: Evidence, now: float) -> None:
-        look = Look(now, evidence, self.early.pop(evidence.look, None))
+        look = RankLook(now, evidence, self.early.pop(evidence.look, None))
         self.stack = look.stack or self.stack
         self.taken.setdefault(evidence.look, look)
         self.early = {n: stack for n, stack in self.early.items() if n > evidence.look}
@@ -125,7 +125,7 @@ class Looks:
         last = _apart([self.taken[number] for number in sorted(self.taken)])[-2:]
         return bool({look.evidence.state for look in last} & UNSURE) or not self._idle(last)
 
-    def _idle(self, looks: list[Look]) -> bool:
+    def _idle(self, looks: list[RankLook]) -> bool:
         for before, after in zip(looks, looks[1:], strict=False):
             spent_ms = after.evidence.cpu_ms - before.evidence.cpu_ms
             if spent_ms > IDLE_MS_PER_S * max(LOOK_EVERY_S, after.at - before.at):
@@ -152,9 +152,9 @@ class Looks:
         return f"in code that keeps Python's lock{kernel}" if last.stacks else ""
 
 
-def _apart(looks: list[Look]) -> list[Look]:
+def _apart(looks: list[RankLook]) -> list[RankLook]:
     """The newest of `looks`, and those before it that were answered early enough."""
-    found: list[Look] = []
+    found: list[RankLook] = []
     for look in reversed(looks):
         if not found or look.at <= found[0].at - APART_S:
             found.insert(0, look)

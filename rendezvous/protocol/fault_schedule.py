@@ -86,7 +86,7 @@ class ScheduleError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kill:
+class ScheduledKill:
     """`rank` sends itself SIGKILL in `step` at `phase`, or in its `nth` return or welcome.
 
     `rank` may be ALL. With `keeper` it is the keeper of its node that ends.
@@ -102,7 +102,7 @@ class Kill:
     keeper: bool = False
 
 
-def parse(text: str) -> tuple[Kill, ...]:
+def parse(text: str) -> tuple[ScheduledKill, ...]:
     """The kills that `text` names, in its order; () for "". Raises ScheduleError."""
     return tuple(_kill(entry) for entry in _entries(text) if not _PACE.fullmatch(entry))
 
@@ -113,9 +113,9 @@ def pace_ms(text: str) -> int:
     return max((int(one[1]) for one in found if one), default=0)
 
 
-def expand(text: str, *, world: int, steps: int) -> tuple[Kill, ...]:
+def expand(text: str, *, world: int, steps: int) -> tuple[ScheduledKill, ...]:
     """Parse as `parse`, with `random:SEED:N` drawn for a job of this size, and check against it."""
-    kills: list[Kill] = []
+    kills: list[ScheduledKill] = []
     for entry in _entries(text):
         drawn = _RANDOM.fullmatch(entry)
         if drawn:
@@ -139,7 +139,7 @@ def of_attempt(text: str, attempt: int) -> str:
     return render(kills, pace=pace_ms(text))
 
 
-def expand_random(seed: int, n: int, world: int, steps: int) -> tuple[Kill, ...]:
+def expand_random(seed: int, n: int, world: int, steps: int) -> tuple[ScheduledKill, ...]:
     """`n` kills of different ranks, in order of time, the same for the same arguments.
 
     One rank is always spared. Step 0 is too: nothing is protected before a first step showed how
@@ -155,30 +155,30 @@ def expand_random(seed: int, n: int, world: int, steps: int) -> tuple[Kill, ...]
     for _ in range(n):
         rank = ranks.pop(draws.below(len(ranks)))
         step = 1 + draws.below(steps - 1)
-        kills.append(Kill(rank=rank, step=step, phase=DRAWN[draws.below(len(DRAWN))]))
+        kills.append(ScheduledKill(rank=rank, step=step, phase=DRAWN[draws.below(len(DRAWN))]))
     return tuple(sorted(kills, key=lambda kill: (kill.step, kill.rank)))
 
 
-def require_returns(kills: Sequence[Kill], *, returns: bool) -> None:
+def require_returns(kills: Sequence[ScheduledKill], *, returns: bool) -> None:
     """Raise ScheduleError for a kill that waits for a return where nobody comes back."""
     odd = next((kill for kill in kills if kill.when != "step" and not returns), None)
     if odd is not None:
         raise ScheduleError(f"{render((odd,))} is within a return: it needs --return")
 
 
-def require_snapshots(kills: Sequence[Kill], *, snapshots: bool) -> None:
+def require_snapshots(kills: Sequence[ScheduledKill], *, snapshots: bool) -> None:
     """Raise ScheduleError for a kill of what only a job with snapshots has."""
     odd = next((k for k in kills if (k.keeper or k.phase in OF_SNAPSHOTS) and not snapshots), None)
     if odd is not None:
         raise ScheduleError(f"{render((odd,))} needs a job that takes snapshots (--snapshot-every)")
 
 
-def render(kills: Sequence[Kill], *, pace: int = 0) -> str:
+def render(kills: Sequence[ScheduledKill], *, pace: int = 0) -> str:
     """The text that `parse` turns into `kills`, and `pace_ms` into `pace`."""
     return ",".join([*map(_rendered, kills), *([f"pace:{pace}"] if pace else [])])
 
 
-def _rendered(kill: Kill) -> str:
+def _rendered(kill: ScheduledKill) -> str:
     nth = f":{kill.nth}" if kill.nth != 1 else ""
     place = f"step:{kill.step}" if kill.when == "step" else f"{kill.when}{nth}"
     bucket = f":{kill.bucket}" if kill.bucket != MIDDLE else ""
@@ -190,7 +190,7 @@ def _entries(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",")] if text.strip() else []
 
 
-def _kill(entry: str) -> Kill:
+def _kill(entry: str) -> ScheduledKill:
     if _RANDOM.fullmatch(entry):
         raise ScheduleError(f"{entry!r} must be expanded before a worker reads it")
     match = _KILL.fullmatch(entry)
@@ -215,7 +215,7 @@ def _kill(entry: str) -> Kill:
         raise ScheduleError(f"{entry!r}: a keeper ends in one of {known}, and alone")
     if what == "all" and phase == "parity":
         raise ScheduleError(f"{entry!r}: each node makes parity at its own time, name one")
-    return Kill(
+    return ScheduledKill(
         rank=ALL if what == "all" else int(match["rank"] or match["of"] or 0),
         step=int(match["step"]) if when == "step" else NO_STEP,
         phase=cast(Phase, phase),

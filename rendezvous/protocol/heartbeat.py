@@ -25,7 +25,7 @@ MANY, THOUSANDS = 500, 2000
 """From so many launchers on the rhythm is the slow one, and the slowest."""
 
 
-class Heartbeat(NamedTuple):
+class HeartbeatTimes(NamedTuple):
     """Both in seconds."""
 
     beat_s: float
@@ -37,12 +37,12 @@ class Heartbeat(NamedTuple):
         return 2 * self.beat_s
 
 
-QUICK, SLOW = Heartbeat(beat_s=0.5, silent_s=5.5), Heartbeat(beat_s=1.0, silent_s=6.0)
-SLOWEST = Heartbeat(beat_s=1.5, silent_s=7.0)
+QUICK, SLOW = HeartbeatTimes(beat_s=0.5, silent_s=5.5), HeartbeatTimes(beat_s=1.0, silent_s=6.0)
+SLOWEST = HeartbeatTimes(beat_s=1.5, silent_s=7.0)
 """As seldom as it may be: a lease that a leader grants a member runs for 1.8 s at least."""
 
 
-def heartbeat(launchers: int) -> Heartbeat:
+def heartbeat(launchers: int) -> HeartbeatTimes:
     """The rhythm of a job of so many launchers."""
     if launchers < MANY:
         return QUICK

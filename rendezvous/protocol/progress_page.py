@@ -66,7 +66,7 @@ class Wait(NamedTuple):
     what: str
 
 
-class Place(NamedTuple):
+class ProgressMark(NamedTuple):
     """One mark: `serial` grows by one with each. `since_ns` is of this machine's clock."""
 
     serial: int
@@ -239,7 +239,7 @@ class PageReader:
         self._path = path
         self._file: FileIO | None = None  # once there is one
 
-    def read(self) -> Place | None:
+    def read(self) -> ProgressMark | None:
         """The mark in it; None if there is none, or only half of one."""
         try:
             if self._file is None:
@@ -253,7 +253,7 @@ class PageReader:
             self._file.close()
 
 
-def read_page(path: str) -> Place | None:
+def read_page(path: str) -> ProgressMark | None:
     """The mark in the page at `path`; None if there is none, or only half of one."""
     try:
         with open(path, "rb") as file:
@@ -262,7 +262,7 @@ def read_page(path: str) -> Place | None:
         return None
 
 
-def parse(content: bytes) -> Place | None:
+def parse(content: bytes) -> ProgressMark | None:
     """The mark that `content` holds. Never raises."""
     if len(content) != PAGE_BYTES:
         return None
@@ -278,4 +278,4 @@ def parse(content: bytes) -> Place | None:
         what = content[_NUMBERS.size : _SIZE].rstrip(b"\0").decode(errors="ignore")
         first, stride, count = ranks
         wait = Wait(channel, number, generation, limit_ms, (first, stride, count), what)
-    return Place(serial, since_ns, Phase(phase & ~_WAITS), step, index, wait)
+    return ProgressMark(serial, since_ns, Phase(phase & ~_WAITS), step, index, wait)

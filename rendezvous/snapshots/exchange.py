@@ -20,7 +20,7 @@ from rendezvous.snapshots.exchange_work import (
     Decoding,
     Effect,
     Encoding,
-    Kept,
+    KeptSnapshot,
     NodeMemory,
     Restoring,
     ShareId,
@@ -67,7 +67,7 @@ class Exchange:
         self._holding = Holding(keeper=0, serial=0, order=NO_ORDER, held=())
         self._encoding: Encoding | None = None
         self._restoring: list[Restoring] = []
-        self._given_up: set[tuple[Kept, int]] = set()  # ranks that cannot be had
+        self._given_up: set[tuple[KeptSnapshot, int]] = set()  # ranks that cannot be had
         self._handed: set[int] = set()  # ranks whose parts were handed to the keeper
         self._began = 0.0  # the share before
         self.unable: SnapshotId = NONE  # no memory for the parity of this one
@@ -160,8 +160,10 @@ class Exchange:
 
     def _restore(self, circle: Circle, now: float) -> None:
         """Have what the ranks of this node begin from brought here."""
-        of = Kept(*circle.of, sum(circle.ranks))
-        here = {held[3] for held in self._holding.held if Kept(*held[:3]) == of} | self._handed
+        of = KeptSnapshot(*circle.of, sum(circle.ranks))
+        here = {
+            held[3] for held in self._holding.held if KeptSnapshot(*held[:3]) == of
+        } | self._handed
         wanted = bool(circle.sources) and tuple(self._holding.order[2]) == circle.of
         for work in list(self._restoring):
             if not wanted or here.issuperset(work.ranks):

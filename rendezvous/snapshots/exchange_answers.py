@@ -13,7 +13,14 @@ from rendezvous.protocol.exchange_messages import (
 )
 from rendezvous.protocol.snapshot_messages import Circle
 from rendezvous.snapshots import exchange_units
-from rendezvous.snapshots.exchange_work import Answer, Decoding, Kept, NodeMemory, ShareId, Unit
+from rendezvous.snapshots.exchange_work import (
+    Answer,
+    Decoding,
+    KeptSnapshot,
+    NodeMemory,
+    ShareId,
+    Unit,
+)
 from rendezvous.snapshots.member_stream import spans, stream_bytes
 from rendezvous.snapshots.parity_code import Part
 from rendezvous.snapshots.parity_groups import Member
@@ -28,7 +35,7 @@ class Answers:
 
     def answer(self, peer: str, request: Request) -> Answer:
         """The answer from the memory of this node."""
-        of = Kept(request.attempt, request.step, request.world)
+        of = KeptSnapshot(request.attempt, request.step, request.world)
         match request:
             case Describe(serial=serial, first_rank=first, nproc=many):
                 found = self._memory.extents(of, (first, many)) or self._remembered(
@@ -46,7 +53,7 @@ class Answers:
             case Rebuild(serial=serial):
                 return of_bytes(peer, serial, None)
 
-    def _remembered(self, of: Kept, member: Member) -> tuple[tuple[int, int, int], ...]:
+    def _remembered(self, of: KeptSnapshot, member: Member) -> tuple[tuple[int, int, int], ...]:
         """The extents of a node's bays, as its parity tells."""
         for share in self._memory.shares():
             if share.of == of and member in share.members:
@@ -56,7 +63,7 @@ class Answers:
                     return found
         return ()
 
-    def _read(self, of: Kept, member: Member, offset: int, nbytes: int) -> bytes | None:
+    def _read(self, of: KeptSnapshot, member: Member, offset: int, nbytes: int) -> bytes | None:
         extents = self._memory.extents(of, member)
         end = offset + nbytes
         if nbytes > self._part or not 0 <= offset <= end <= stream_bytes(extents):
@@ -75,7 +82,7 @@ class Answers:
         if circle is None or circle.of != (request.attempt, request.step):
             return None
         source = next((one for one in circle.sources if one[:2] == key), None)
-        of = Kept(request.attempt, request.step, request.world)
+        of = KeptSnapshot(request.attempt, request.step, request.world)
         here = next((s for s in self._memory.shares() if s.of == of and s[3::2] == key), None)
         if source is None or here is None:
             return None

@@ -18,14 +18,14 @@ from rendezvous.snapshots.exchange_work import (
     Decoding,
     Effect,
     Encoding,
-    Kept,
+    KeptSnapshot,
     NodeMemory,
     Restoring,
     Unit,
 )
 from rendezvous.snapshots.member_stream import Extents
 from rendezvous.snapshots.parity_code import Part, Xor
-from rendezvous.snapshots.parity_groups import Group
+from rendezvous.snapshots.parity_groups import ParityGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Asking:
     def describe(
         self,
         work: Encoding | Restoring,
-        of: Kept,
-        group: Group,
+        of: KeptSnapshot,
+        group: ParityGroup,
         *,
         slot: int,
         node: int,

@@ -10,19 +10,19 @@ from rendezvous.snapshots.exchange_work import (
     ROWS_COLUMN,
     Decoding,
     Encoding,
-    Kept,
+    KeptSnapshot,
     Restoring,
     Unit,
     Want,
 )
 from rendezvous.snapshots.member_stream import Extents, place, stream_bytes
 from rendezvous.snapshots.parity_code import Part, Xor, padded
-from rendezvous.snapshots.parity_groups import Group
+from rendezvous.snapshots.parity_groups import ParityGroup
 
 PARITY = (ROWS_COLUMN, DIAGONALS_COLUMN)
 
 
-def lacking(circle: Circle, of: Kept, here: Container[int]) -> Iterator[Restoring]:
+def lacking(circle: Circle, of: KeptSnapshot, here: Container[int]) -> Iterator[Restoring]:
     """The parts to bring to the node of this circle, which has or awaits the ranks in `here`."""
     first = sum(circle.ranks[: circle.node])
     own = set(range(first, first + circle.ranks[circle.node]))
@@ -130,7 +130,10 @@ def of_lost_part(
     such.
     """
     level, members, data, parity = source
-    group, of = Group(level, members), Kept(request.attempt, request.step, request.world)
+    group, of = (
+        ParityGroup(level, members),
+        KeptSnapshot(request.attempt, request.step, request.world),
+    )
     slot, stripe, number = request.slot, request.stripe, request.part
     if not (slot in range(group.size) and stripe in range(group.size)):
         return None
@@ -188,7 +191,14 @@ def lost_part(unit: Unit, part: int, xor: Xor) -> Part:
 
 
 def _read(
-    of: Kept, group: Group, *, slot: int, stripe: int, extents: Extents, number: int, part: int
+    of: KeptSnapshot,
+    group: ParityGroup,
+    *,
+    slot: int,
+    stripe: int,
+    extents: Extents,
+    number: int,
+    part: int,
 ) -> Read | None:
     """The question for part `number` of a chunk; None beyond its end."""
     chunk = group.chunk(slot, stripe, stream_bytes(extents))

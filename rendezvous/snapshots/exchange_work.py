@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.snapshots.member_stream import Extents
 from rendezvous.snapshots.parity_code import Part
-from rendezvous.snapshots.parity_groups import Group, Member, chunk_bytes
+from rendezvous.snapshots.parity_groups import Member, ParityGroup, chunk_bytes
 
 ROWS_COLUMN, DIAGONALS_COLUMN = -1, -2
 """Columns of parity, which no slot is called."""
 
 
-class Kept(NamedTuple):
+class KeptSnapshot(NamedTuple):
     """A snapshot, with the number of ranks that it is of."""
 
     attempt: int
@@ -37,21 +37,21 @@ class ShareId(NamedTuple):
     members: tuple[Member, ...]
 
     @property
-    def of(self) -> Kept:
-        return Kept(self.attempt, self.step, self.world)
+    def of(self) -> KeptSnapshot:
+        return KeptSnapshot(self.attempt, self.step, self.world)
 
     @property
-    def group(self) -> Group:
-        return Group(self.level, self.members)
+    def group(self) -> ParityGroup:
+        return ParityGroup(self.level, self.members)
 
 
 class NodeMemory(Protocol):
     """The memory of the keeper of this node, as far as its exchange reads and makes it."""
 
-    def extents(self, of: Kept, member: Member) -> Extents:
+    def extents(self, of: KeptSnapshot, member: Member) -> Extents:
         """The bays with the parts of these ranks; () unless all are here and are kept."""
 
-    def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
+    def read(self, of: KeptSnapshot, rank: int, offset: int, nbytes: int) -> bytes | None:
         """The bytes of this rank's bay; None if it does not hold that any more."""
 
     def shares(self) -> tuple[ShareId, ...]:
@@ -77,15 +77,15 @@ class NodeMemory(Protocol):
     def drop_share(self, share: ShareId) -> None:
         """Drop a share that is not made any more."""
 
-    def begin_bays(self, of: Kept, extents: Extents) -> str:
+    def begin_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         """Take memory for the parts of these ranks; why not, if that cannot be."""
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None: ...
+    def write_bay(self, of: KeptSnapshot, rank: int, offset: int, data: Part) -> None: ...
 
-    def end_bays(self, of: Kept, extents: Extents) -> str:
+    def end_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         """They are whole: check them, and hand them to the keeper; what is wrong with them."""
 
-    def drop_bays(self, of: Kept, ranks: Iterable[int]) -> None:
+    def drop_bays(self, of: KeptSnapshot, ranks: Iterable[int]) -> None:
         """They are not made any more."""
 
 
@@ -134,7 +134,7 @@ class Encoding:
 class Restoring:
     """Parts of ranks of this node are being brought here, or rebuilt."""
 
-    of: Kept
+    of: KeptSnapshot
     level: int
     members: tuple[Member, ...]
     slot: int
@@ -148,8 +148,8 @@ class Restoring:
     failed: int = 0  # times
 
     @property
-    def group(self) -> Group:
-        return Group(self.level, self.members)
+    def group(self) -> ParityGroup:
+        return ParityGroup(self.level, self.members)
 
     @property
     def wanted(self) -> Extents:
@@ -179,7 +179,7 @@ class Unit:
     at: tuple[int, int]
     columns: dict[int, Part] = field(default_factory=dict)
     checks: dict[int, int] = field(default_factory=dict)  # of the columns: their CRC
-    group: Group | None = None
+    group: ParityGroup | None = None
     wanted: int = 0  # of Decoding: the slot
     stripe: int = 0
     missing: frozenset[int] = frozenset()  # slots whose chunks nobody has

@@ -63,7 +63,7 @@ class _Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class WritableBay:
     """The bay in which a rank may write. `number` None: one that is to be made; `dropped` goes
     first.
     """
@@ -73,7 +73,7 @@ class Room:
 
 
 @dataclass(slots=True)
-class Holdings:
+class KeeperHoldings:
     """The holdings of one keeper."""
 
     order: Order = NO_ORDER  # what is kept
@@ -111,7 +111,7 @@ class Holdings:
 
     def reserve(
         self, rank: int, incarnation: int, nbytes: int, turn: int | None = 0
-    ) -> Room | None:
+    ) -> WritableBay | None:
         """The bay in which this process may write next: at least `nbytes`. Content that was there
         is gone.
 
@@ -131,15 +131,15 @@ class Holdings:
         # Oldest content first, none at all before that.
         oldest = min((bay for bay in mine if self._is_free(bay)), key=_age, default=None)
         if oldest is None or (room and oldest.content is not None):
-            return Room(None) if room else None
+            return WritableBay(None) if room else None
         if self._is_pending(oldest, incarnation):
             self._grid(rank).gives_up()
         if not self._fits(oldest, incarnation, nbytes):
             del self._bays[oldest.number]
-            return Room(None, (oldest.number,))
+            return WritableBay(None, (oldest.number,))
         oldest.content = None
         oldest.owner = incarnation
-        return Room(oldest.number)
+        return WritableBay(oldest.number)
 
     def made(self, bay: Bay) -> None:
         """This bay exists now; also one that was handed over."""
@@ -225,15 +225,15 @@ class Holdings:
 
     # --------------------------------------------------------------------------- what is known
 
-    def _ahead(self, rank: int, incarnation: int, nbytes: int) -> Room | None:
+    def _ahead(self, rank: int, incarnation: int, nbytes: int) -> WritableBay | None:
         """A bay without content, or with one that is of no use any more; what is told stays."""
         mine = self._of(rank)
         for bay in mine:
             old = self._is_free(bay) and _age(bay) <= self.safe
             if old and self._fits(bay, incarnation, nbytes):
                 bay.content, bay.owner = None, incarnation
-                return Room(bay.number)
-        return Room(None) if len(mine) < BAYS else None
+                return WritableBay(bay.number)
+        return WritableBay(None) if len(mine) < BAYS else None
 
     def _of(self, rank: int) -> list[Bay]:
         return [bay for bay in self._bays.values() if bay.rank == rank]

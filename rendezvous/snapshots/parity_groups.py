@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ParityGroup:
     """`members` by slot. `level`: nodes that may be lost at once."""
 
     level: int
@@ -89,7 +89,7 @@ class Group:
         )
 
 
-def chunk_bytes(group: Group, length: int) -> int:
+def chunk_bytes(group: ParityGroup, length: int) -> int:
     """The longest chunk of a stream of `length` bytes."""
     return -(-length // group.data_columns)
 
@@ -100,7 +100,7 @@ def dealt(nodes: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, nodes, many)) for first in range(many)]
 
 
-def groups_of(nproc: Sequence[int], level: int) -> list[tuple[tuple[int, ...], Group]]:
+def groups_of(nproc: Sequence[int], level: int) -> list[tuple[tuple[int, ...], ParityGroup]]:
     """The groups of nodes with so many ranks each: the members, and the group.
 
     None of a single node, and none if no loss of a node is to be survived. Of two nodes only one
@@ -111,5 +111,5 @@ def groups_of(nproc: Sequence[int], level: int) -> list[tuple[tuple[int, ...], G
     for nodes in dealt(len(nproc)) if level else ():
         if len(nodes) > 1:
             members = tuple((firsts[node], nproc[node]) for node in nodes)
-            found.append((nodes, Group(min(level, len(nodes) - 1), members)))
+            found.append((nodes, ParityGroup(min(level, len(nodes) - 1), members)))
     return found

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from rendezvous.protocol.snapshot_messages import Held, Share, Source
 from rendezvous.snapshots.identity import SnapshotId, start_of
-from rendezvous.snapshots.parity_groups import Group, Member
+from rendezvous.snapshots.parity_groups import Member, ParityGroup
 
 Node = tuple[int, tuple[Held, ...], tuple[Share, ...]]
 """How many ranks a node is given, after those of the nodes before it, and what it holds."""
@@ -59,7 +59,7 @@ def sources(nodes: Sequence[Node], of: SnapshotId) -> tuple[Source, ...] | None:
         keepers = [{s[4] for s in n[2] if s[:4] == (*of, world, level) and s[5] == members}
                    for n in nodes]  # fmt: skip
         parity = tuple(_first(keepers, range(slot, slot + 1)) for slot in range(len(members)))
-        had = {rank for rank in _had(Group(level, members), data, parity) if rank in lacking}
+        had = {rank for rank in _had(ParityGroup(level, members), data, parity) if rank in lacking}
         if had:
             found.append((level, members, data, parity))
             lacking = [rank for rank in lacking if rank not in had]
@@ -73,7 +73,7 @@ def missing(nproc: Sequence[int], parts: Sequence[set[int]]) -> Iterator[int]:
         yield from (rank for rank in range(first, first + many) if rank not in here)
 
 
-def _had(group: Group, data: Sequence[int], parity: Sequence[int]) -> Iterator[int]:
+def _had(group: ParityGroup, data: Sequence[int], parity: Sequence[int]) -> Iterator[int]:
     """The ranks of a group whose parts are somewhere, or can be rebuilt."""
     there = [slot for slot, node in enumerate(data) if node >= 0]
     kept = [slot for slot, node in enumerate(parity) if node >= 0]

@@ -78,8 +78,8 @@ def can_encrypt() -> bool:
     return bool(zmq.has("curve"))
 
 
-class Caller:
-    """The key pair and the name with which this process calls others: new for each `Caller`."""
+class ClientIdentity:
+    """The key pair and the name with which this process calls others, made anew for each."""
 
     def __init__(self, key: JobKey | None) -> None:
         public, secret = zmq.curve_keypair() if key is not None else (b"", b"")

@@ -21,7 +21,7 @@ from rendezvous.transport.sockets import (
     CALL_MS,
     QUEUE,
     REMOTE_QUEUE,
-    Caller,
+    ClientIdentity,
     Context,
     Socket,
     ZapHandler,
@@ -53,7 +53,7 @@ class Station:
         self._sockets: list[Socket] = []
         self._rate_limited_log = RateLimitedLog()
         self._admission = Admission(key)
-        self._caller = Caller(key)
+        self._caller = ClientIdentity(key)
         self._connections: dict[Socket, ListenerConnections] = {}  # those who call us
         try:
             self._door = ZapHandler(self._context, self._admits)
@@ -103,7 +103,7 @@ class Station:
         socket = self._socket(zmq.DEALER, next((h for h in hosts if ":" in h), ""), REMOTE_QUEUE)
         keep_alive(socket)
         socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
-        (Caller(self._key) if apart else self._caller).set_identity(socket)
+        (ClientIdentity(self._key) if apart else self._caller).set_identity(socket)
         # Queue nothing for a peer that is not there: what we say is repeated, and must be fresh.
         socket.setsockopt(zmq.IMMEDIATE, int(not keeps))
         socket.setsockopt(zmq.RECONNECT_IVL, 100)

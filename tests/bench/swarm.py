@@ -40,7 +40,7 @@ from rendezvous.transport.keys import JobKey
 from rendezvous.transport.sockets import (
     CALL_MS,
     REMOTE_QUEUE,
-    Caller,
+    ClientIdentity,
     Socket,
     bound,
     keep_alive,
@@ -68,7 +68,7 @@ class Launcher:
     """One of them."""
 
     node_rank: int
-    caller: Caller
+    caller: ClientIdentity
     socket: Socket
     second: Socket | None = None  # to whoever would coordinate next
     letters: deque[Message] = field(default_factory=deque)  # for it
@@ -186,7 +186,7 @@ class Swarm:
         self._by_fd.clear()
         self._due.clear()
         for rank in self._ranks:
-            caller = callers.get(rank) or Caller(self._key)
+            caller = callers.get(rank) or ClientIdentity(self._key)
             socket = self._dial(caller, self._endpoint)
             one = Launcher(rank, caller, socket, reached_at=begun_at)
             self._by_rank[rank] = self._by_fd[socket.FD] = one
@@ -209,7 +209,7 @@ class Swarm:
         for _ in range(min(CALLS_AT_ONCE, len(self._to_drop))):
             self._to_drop.popleft().socket.disconnect(self._endpoint)
 
-    def _dial(self, caller: Caller, endpoint: str) -> Socket:
+    def _dial(self, caller: ClientIdentity, endpoint: str) -> Socket:
         socket = self._context.socket(zmq.DEALER)
         bound(socket, REMOTE_QUEUE)
         keep_alive(socket)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.config.option_values import C10D_PORT, endpoints
-from recoverrun.launcher.network.key_lookup import Place, find_key
+from recoverrun.launcher.network.key_lookup import KeyedEndpoints, find_key
 from recoverrun.launcher.network.remote_journals import RemoteJournals
 from rendezvous.journal.reader import read_run
 from rendezvous.protocol.exit_codes import ExitCode
@@ -61,7 +61,7 @@ def test_the_status_is_told_over_the_network_also_once_the_first_node_is_lost(
     copies = tmp_path / "copies"
     copies.mkdir()
     places = endpoints(first, C10D_PORT)
-    remote = RemoteJournals(places, find_key(Place(places, key), {}), copies)
+    remote = RemoteJournals(places, find_key(KeyedEndpoints(places, key), {}), copies)
     try:
         remote.fetch()
         assert {path.name for path in copies.iterdir()} == {

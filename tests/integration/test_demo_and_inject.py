@@ -37,7 +37,7 @@ from recoverrun.reports.proof import prove
 from recoverrun.text import ASCII, UNICODE
 from rendezvous.journal.reader import read_run
 from rendezvous.protocol.exit_codes import ExitCode
-from rendezvous.protocol.fault_schedule import Kill, ScheduleError, parse
+from rendezvous.protocol.fault_schedule import ScheduledKill, ScheduleError, parse
 from tests.unit import journals
 from tests.unit.returning_run import ReturningRun
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_compared_is_not_called_equal(faulted: Trial) -> None:
 
 
 def test_a_kill_that_never_struck_is_named(faulted: Trial) -> None:
-    kills = (*KILLS, Kill(rank=5, step=30, phase="redo"))
+    kills = (*KILLS, ScheduledKill(rank=5, step=30, phase="redo"))
 
     assert faults(kills, faulted.history).missed == kills[1:]
     point = faults_point(kills, faulted.history)

@@ -14,7 +14,7 @@ from recoverrun.worker.analysis.call_graph import CallGraph
 from recoverrun.worker.arrival import passed_bodies, passed_loops
 from recoverrun.worker.arrival.frame_variables import read_all, write_all
 from recoverrun.worker.arrival.iterator_places import HeldIterator, held_iterator
-from recoverrun.worker.arrival.winding import Standing, Winding, standing
+from recoverrun.worker.arrival.winding import SurvivorPosition, Winding, standing
 from recoverrun.worker.context.module_data import ModuleData
 from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.data.batch_substitution import contains
@@ -37,7 +37,7 @@ class Told:
     """The words of a survivor at one top."""
 
     def __init__(self, runtime: ScriptRuntime, frame: FrameType, names: dict[str, Any]) -> None:
-        self.standing = Standing.unpack(standing(runtime).pack())
+        self.standing = SurvivorPosition.unpack(standing(runtime).pack())
         self.variables = [
             replace(one, local=_told(one.local, names), module=_told(one.module, names))
             for one in read_all(runtime.stack, frame)
@@ -144,7 +144,7 @@ class Newcomer(Process):
         self.winding = self.runtime.winds = Winding(self.runtime, outermost, self, known)
         self.came: list[str] = []
 
-    def before(self, loop_id: str) -> Standing:
+    def before(self, loop_id: str) -> SurvivorPosition:
         self.came.append("before")
         return self.place.standing
 

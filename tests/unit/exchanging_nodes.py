@@ -8,7 +8,7 @@ from zlib import crc32
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.protocol.snapshot_messages import Circle, Holding, Source
 from rendezvous.snapshots.exchange import Exchange
-from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, Kept, ShareId
+from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, KeptSnapshot, ShareId
 from rendezvous.snapshots.identity import NONE, SnapshotId
 from rendezvous.snapshots.member_stream import Extents
 from rendezvous.snapshots.parity_code import ROWS, Part, fastest, padded
@@ -32,13 +32,13 @@ class DictMemory:
         self.full = ""
         self.checked = 0  # parts of parity whose CRC was known
 
-    def extents(self, of: Kept, member: Member) -> Extents:
+    def extents(self, of: KeptSnapshot, member: Member) -> Extents:
         ranks = range(member[0], sum(member))
         if not all(rank in self.bays for rank in ranks):
             return ()
         return tuple((rank, 100, len(self.bays[rank])) for rank in ranks)
 
-    def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
+    def read(self, of: KeptSnapshot, rank: int, offset: int, nbytes: int) -> bytes | None:
         return self.bays[rank][offset : offset + nbytes]
 
     def shares(self) -> tuple[ShareId, ...]:
@@ -67,14 +67,14 @@ class DictMemory:
     def drop_share(self, share: ShareId) -> None:
         pass
 
-    def begin_bays(self, of: Kept, extents: Extents) -> str:
+    def begin_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         self.coming |= {rank: bytearray(used) for rank, _, used in extents}
         return self.full
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None:
+    def write_bay(self, of: KeptSnapshot, rank: int, offset: int, data: Part) -> None:
         self.coming[rank][offset : offset + len(data)] = data
 
-    def end_bays(self, of: Kept, extents: Extents) -> str:
+    def end_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         for rank, _, _ in extents:
             if rank in self.spoils:
                 self.spoils.discard(rank)
@@ -82,7 +82,7 @@ class DictMemory:
             self.bays[rank] = bytes(self.coming.pop(rank))
         return ""
 
-    def drop_bays(self, of: Kept, ranks: Iterable[int]) -> None:
+    def drop_bays(self, of: KeptSnapshot, ranks: Iterable[int]) -> None:
         for rank in ranks:
             self.coming.pop(rank, None)
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 
 from recoverrun.worker.context.context_buffer import ContextWriter
-from recoverrun.worker.context.evidence import Evidence, Mark
+from recoverrun.worker.context.evidence import IterationEvidence, Mark
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
@@ -24,7 +24,7 @@ from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.step.forward_sync import Buffers, ForwardSync
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
@@ -179,13 +179,13 @@ class Survivor:
             loop = SimpleNamespace(id="train.py:9")
             place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
             self.runtime.microbatches.append(
-                Microbatch(index, (place,), noted=((OWN, Evidence()),), inputs=OWN[0])
+                Microbatch(index, (place,), noted=((OWN, IterationEvidence()),), inputs=OWN[0])
             )
 
     # ----------------------------------------------------------------------- the actor
 
     def _execute(
-        self, rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+        self, rank: int, state: KnownState, step: int, microbatch: Microbatch, before: Buffers = ()
     ) -> Executed:
         index, x = microbatch.index, state.context.names["x"]
         if rank == self.env.rank:

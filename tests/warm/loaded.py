@@ -17,7 +17,7 @@ class Loaded:
     seen: SeenBySystem
     began_with: Mapping[str, str]  # the environment
     set_by_imports: Mapping[str, str]
-    copies: list[spare.Copy]
+    copies: list[spare.ImportedAlias]
 
 
 def load() -> Loaded:

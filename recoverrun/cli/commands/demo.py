@@ -40,7 +40,7 @@ from recoverrun.fault_injection.verdict import (
 from recoverrun.reports.returns import is_back
 from recoverrun.text import ASCII, UNICODE, ascii_only, encodes, plural, sanitize, span
 from rendezvous.protocol.fault_schedule import (
-    Kill,
+    ScheduledKill,
     ScheduleError,
     expand,
     render,
@@ -80,7 +80,7 @@ QUIET = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoConfig:
-    kills: tuple[Kill, ...]
+    kills: tuple[ScheduledKill, ...]
     steps: int
     replicas: int
     shards: int
@@ -134,7 +134,7 @@ def default_kill(world: int, steps: int, *, snapshots: bool = False) -> str:
 
 def kills_of(
     texts: Sequence[str], world: int, steps: int, *, returns: bool, snapshots: bool
-) -> tuple[Kill, ...]:
+) -> tuple[ScheduledKill, ...]:
     """The kills that were asked for. Raises typer.BadParameter."""
     usual = default_kill(world, steps, snapshots=snapshots)
     try:
@@ -274,7 +274,7 @@ def _progress(console: Console) -> Progress:
 def _trial(
     config: DemoConfig,
     name: str,
-    kills: Sequence[Kill],
+    kills: Sequence[ScheduledKill],
     progress: Progress,
     *,
     pace_s: float = 0.0,

@@ -6,7 +6,7 @@ import sys
 
 from recoverrun.config.run_config import RunConfig, find_script
 from recoverrun.launcher.network.addresses import master_address
-from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
+from recoverrun.launcher.node.environment import WorkerSettings, worker_command, worker_environ
 from recoverrun.text import ranges
 from rendezvous.protocol.formation_messages import Start
 
@@ -32,7 +32,7 @@ def lines(config: RunConfig, environ: dict[str, str]) -> list[str]:
     run_dir = str(config.run_dir or f"runs/{config.name}/TIME-PID")
     for local_rank in range(config.nproc):
         rank = start.first_rank + local_rank
-        place = Place(
+        place = WorkerSettings(
             local_rank=local_rank,
             incarnation=0,
             endpoint="ipc://PRIVATE/s",

@@ -18,7 +18,7 @@ from recoverrun.fault_injection.verdict import Point, faults, faults_point, ledg
 from recoverrun.text import ASCII, UNICODE, encodes, span
 from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.fault_schedule import (
-    Kill,
+    ScheduledKill,
     ScheduleError,
     expand,
     parse,
@@ -44,7 +44,7 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectConfig:
-    kills: tuple[Kill, ...]
+    kills: tuple[ScheduledKill, ...]
     command: tuple[str, ...]  # options of the launcher, the script, its arguments
     directory: Path
     pace_ms: int = 0
@@ -118,7 +118,7 @@ def inject(
     raise typer.Exit(run(config, Console(highlight=False)))
 
 
-def _require(kills: Sequence[Kill], options: Options | None) -> None:
+def _require(kills: Sequence[ScheduledKill], options: Options | None) -> None:
     """Raise ScheduleError for a kill of what this job does not have."""
     returns, every = (True, "") if options is None else (options.returns, options.snapshot_every)
     require_returns(kills, returns=returns)
@@ -145,7 +145,7 @@ def own_first(words: Sequence[str]) -> list[str]:
 
 def _kills(
     text: str, command: Sequence[str], *, count: int, seed: int, steps: int, ranks: int
-) -> tuple[Kill, ...]:
+) -> tuple[ScheduledKill, ...]:
     """The kills that the options ask for. Raises ScheduleError."""
     if count:
         text = ",".join(part for part in (text, f"random:{seed}:{count}") if part)

@@ -25,7 +25,7 @@ from rich.live import Live
 from recoverrun.cli.completion import run_names
 from recoverrun.config import option_values
 from recoverrun.launcher.network.addresses import written
-from recoverrun.launcher.network.key_lookup import Place, find_key
+from recoverrun.launcher.network.key_lookup import KeyedEndpoints, find_key
 from recoverrun.launcher.network.remote_journals import RemoteJournals
 from recoverrun.reports.find_run import RunNotFound, find_run
 from recoverrun.reports.hang_stacks import HangStack, hang_stacks
@@ -106,7 +106,7 @@ def status(
 def _from_afar(text: str, key_file: str, asked: StatusConfig) -> int:
     """The status of the job that meets at this endpoint. Raises RecoverrunError."""
     endpoints = option_values.endpoints(text, option_values.C10D_PORT)
-    keyring = find_key(Place(endpoints, key_file), os.environ)
+    keyring = find_key(KeyedEndpoints(endpoints, key_file), os.environ)
     with tempfile.TemporaryDirectory(prefix="recoverrun-") as copies:
         remote = RemoteJournals(endpoints, keyring, Path(copies))
         try:

@@ -8,7 +8,7 @@ import typer
 
 from recoverrun.config import option_values
 from recoverrun.errors import RecoverrunError
-from recoverrun.launcher.network.key_lookup import Place, find_key
+from recoverrun.launcher.network.key_lookup import KeyedEndpoints, find_key
 from recoverrun.launcher.network.witness_server import serve
 from recoverrun.launcher.node.signals import SignalInbox
 from rendezvous.protocol.exit_codes import ExitCode
@@ -33,7 +33,7 @@ def witness(
 ) -> None:
     """Be the third vote of jobs of two nodes, which name it with --witness=HOST:PORT."""
     where = option_values.endpoint(place, option_values.WITNESS_PORT, "HOST:PORT")
-    keyring = find_key(Place((where,), key_file, key_required), os.environ)
+    keyring = find_key(KeyedEndpoints((where,), key_file, key_required), os.environ)
     station = Station(keyring.key)
     signals = SignalInbox(ENDERS)
     signals.hold()

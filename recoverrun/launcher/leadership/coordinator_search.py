@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from rendezvous.membership.failure_detector import Detector, Forget, Heard, Tick
-from rendezvous.protocol.heartbeat import Heartbeat
+from rendezvous.protocol.heartbeat import HeartbeatTimes
 
 SOUGHT_MOST = 5
 """Silences after which a spare gives up: longer than it takes to agree on another coordinator."""
@@ -22,7 +22,7 @@ Place = tuple[str, int]
 class CoordinatorSearch:
     """The search of one launcher, until it has a place."""
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
+    def __init__(self, heartbeat: HeartbeatTimes) -> None:
         self._detector = Detector(heartbeat)
         self._alternatives: deque[Place] = deque()
         self._sought = 0

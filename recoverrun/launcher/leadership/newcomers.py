@@ -27,7 +27,7 @@ REASON_MOST = 1000
 """Characters of the reason of a refusal."""
 
 
-class Offer(NamedTuple):
+class LateJoinAnswer(NamedTuple):
     """The answer to a launcher that comes when the job has begun."""
 
     message: Refusal | Spare
@@ -167,11 +167,11 @@ class Newcomers:
 
     # --------------------------------------------------------------------------- spares
 
-    def offer(self, join: Join, now: float) -> Offer | None:
+    def offer(self, join: Join, now: float) -> LateJoinAnswer | None:
         """Answer a launcher that comes when the job has begun; None: the formation answers it."""
         flapping = self._flapping_nodes.judge(join, now)
         if isinstance(flapping, Refusal):
-            return Offer(flapping, spare=False)
+            return LateJoinAnswer(flapping, spare=False)
         many = join.incarnation not in self.spares and len(self.spares) >= SPARES_MOST
         if many or self._formation.objection(join) is not None:
             return None
@@ -179,11 +179,11 @@ class Newcomers:
         if flapping is not None:
             if len(self._held_off) < SPARES_MOST:
                 self._held_off.add(join.incarnation)
-            return Offer(wait, spare=False)
+            return LateJoinAnswer(wait, spare=False)
         self._held_off.discard(join.incarnation)
         self.spares[join.incarnation] = join
         self._flapping_nodes.know([join])
-        return Offer(wait, spare=True)
+        return LateJoinAnswer(wait, spare=True)
 
     def renew(self, restart: Restart, restarts: int, now: float) -> list[Envelope]:
         """Form the next attempt: of those who are present, and of spares."""

@@ -6,7 +6,7 @@ from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.frames import NOBODY
 from recoverrun.launcher.network.job_fingerprint import is_same_job, running_message
 from rendezvous.protocol.formation_messages import Redirect, Running, Spare
-from rendezvous.protocol.heartbeat import Heartbeat
+from rendezvous.protocol.heartbeat import HeartbeatTimes
 from rendezvous.protocol.messages import Message
 
 
@@ -14,7 +14,7 @@ class PlaceSearch:
     """The search of one launcher, until it has a place."""
 
     def __init__(
-        self, agent: NodeAgent, connections: Connections, heartbeat: Heartbeat, nnodes: int
+        self, agent: NodeAgent, connections: Connections, heartbeat: HeartbeatTimes, nnodes: int
     ) -> None:
         self._agent = agent
         self._connections = connections

@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyedEndpoints:
     """The addresses of a command that is no launcher, and its options for keys."""
 
     endpoints: tuple[Endpoint, ...]

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rendezvous.consensus.register_events import RegisterMessage
-from rendezvous.consensus.witness import Damaged, Witness
+from rendezvous.consensus.witness import DamagedVote, Witness
 
 NAME = "witness"
 """The file that says in which directory the votes are."""
@@ -77,7 +77,7 @@ class WitnessFiles:
                     return answer
         except OSError as error:
             raise self._unusable(error) from error
-        except Damaged as error:
+        except DamagedVote as error:
             raise Unusable(f"{folder} is damaged ({error})") from error
         raise Unusable(f"{folder} changes too often")
 

@@ -11,14 +11,14 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.environment import (
     OUR_WORKER,
-    Place,
+    WorkerSettings,
     worker_command,
     worker_environ,
 )
 from recoverrun.launcher.node.process import spawn
 from recoverrun.launcher.node.spares import Spares, stream
 from recoverrun.launcher.node.worker_messages import Worker
-from recoverrun.launcher.output.log_files import Outlet, Outlets
+from recoverrun.launcher.output.log_files import Outlets, WorkerLogs
 from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol.exit_codes import ExitCode
@@ -56,7 +56,7 @@ class Beginnings:
         self._outlets = outlets
         self._spares = spares
         self._inherited = inherited
-        self._patience: Patience[Outlet | str] = Patience(FILES_S)
+        self._patience: Patience[WorkerLogs | str] = Patience(FILES_S)
 
     def begin(self, rank: int, birth: int) -> Worker:
         """Start the process of `rank` with this birth. Raises RecoverrunError if that cannot be."""
@@ -103,7 +103,7 @@ class Beginnings:
     def _environ(
         self, local_rank: int, number: int, context: str, error_file: str
     ) -> dict[str, str]:
-        place = Place(
+        place = WorkerSettings(
             local_rank=local_rank,
             incarnation=number,
             endpoint=f"ipc://{self._private.socket}",
@@ -119,12 +119,12 @@ class Beginnings:
         """The incarnation of a process with this birth."""
         return incarnation(self._start.attempt, birth)
 
-    def _outlet(self, rank: int, local_rank: int, number: int) -> Outlet:
+    def _outlet(self, rank: int, local_rank: int, number: int) -> WorkerLogs:
         """The files of a process. While the job runs nobody waits for a disk that stalls."""
         if birth_of(number) == 0:
             return self._outlets.open(rank, local_rank, number)
 
-        def opened() -> Outlet | str:
+        def opened() -> WorkerLogs | str:
             try:
                 return self._outlets.open(rank, local_rank, number)
             except OSError as error:

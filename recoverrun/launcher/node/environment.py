@@ -46,7 +46,7 @@ OUR_WORKER = ("-u", "-m", "recoverrun.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WorkerSettings:
     """The values that differ from worker to worker, or from launch to launch."""
 
     local_rank: int
@@ -60,7 +60,7 @@ class Place:
 
 
 def worker_environ(
-    config: RunConfig, start: Start, place: Place, inherited: Mapping[str, str]
+    config: RunConfig, start: Start, place: WorkerSettings, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """All variables of one worker."""
     rank = start.first_rank + place.local_rank

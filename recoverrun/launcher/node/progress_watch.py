@@ -15,7 +15,7 @@ from pathlib import Path
 from recoverrun.launcher.node.freezer import is_frozen
 from recoverrun.launcher.node.worker_messages import Worker
 from rendezvous.protocol.hang_messages import FROZEN, REPLACED, STILL_S, Evidence, Inspect, Progress
-from rendezvous.protocol.progress_page import PageReader, Place, Wait, page_beside
+from rendezvous.protocol.progress_page import PageReader, ProgressMark, Wait, page_beside
 
 AGAIN_S = 5.0
 """That a worker stands still is said again so often: a message may be lost."""
@@ -146,7 +146,7 @@ class ProgressWatch:
         return (worker for worker in self._workers.values() if not worker.ended)
 
 
-def progress(worker: Worker, place: Place, age_s: float) -> Progress:
+def progress(worker: Worker, place: ProgressMark, age_s: float) -> Progress:
     """The message that says where `worker` stands."""
     wait = place.wait or _NO_WAIT
     return Progress(

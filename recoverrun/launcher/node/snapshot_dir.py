@@ -16,7 +16,7 @@ from pathlib import Path
 from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.errors import RecoverrunError
 from rendezvous.bays import part_files
-from rendezvous.bays.part_files import Name, Written
+from rendezvous.bays.part_files import Name, StoredSnapshot
 from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.keeper_messages import Load, WriteOut, WrittenOut
@@ -47,10 +47,12 @@ class SnapshotDir:
         self._script, self._arguments = script, arguments
         self.refusal = ""  # why nothing is read or written there
         self.notes: list[str] = []  # for the user
-        self._found: list[Written] = []
+        self._found: list[StoredSnapshot] = []
         self._names: dict[tuple[int, int], set[Name]] = {}  # there, by (attempt, step)
         self._unfit: set[Name] = set()
-        self._orders: dict[Name, tuple[Name, Written]] = {}  # being written: what goes then, and it
+        self._orders: dict[
+            Name, tuple[Name, StoredSnapshot]
+        ] = {}  # being written: what goes then, and it
         _try_out(directory)
         self.starts = part_files.starts(directory)  # the highest number of an attempt
         there = part_files.found(directory)
@@ -125,7 +127,7 @@ class SnapshotDir:
         found, name = SnapshotId(persist.attempt, persist.step), (persist.start, persist.step)
         self._names.setdefault(found, set()).add(name)
         folder = Path(part_files.folder_of(str(self.path), *name))
-        self._orders[name] = persist.keep, Written(
+        self._orders[name] = persist.keep, StoredSnapshot(
             folder=folder, start=persist.start, step=persist.step, world=world,
             script=self._script, arguments=self._arguments, parts=parts,
         )  # fmt: skip

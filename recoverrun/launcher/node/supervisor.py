@@ -155,7 +155,7 @@ class Leave:
 Effect = Signal | Gone | Begin | Unbegun | Leave
 
 
-class State(Enum):
+class ProcessState(Enum):
     RUNNING = auto()
     SIGNALLED = auto()  # by us
     ENDED = auto()
@@ -181,7 +181,7 @@ class Supervisor:
         grace_s: float = GRACE_S,
     ) -> None:
         """`begun`: all of them run. Else another node had them, and here nothing runs yet."""
-        self._states = dict.fromkeys(ranks, State.RUNNING if begun else State.ENDED)
+        self._states = dict.fromkeys(ranks, ProcessState.RUNNING if begun else ProcessState.ENDED)
         self._births = Births(ranks, first=begun)
         self._grace_s = grace_s
         self._late: dict[int, _Late] = {}
@@ -205,7 +205,7 @@ class Supervisor:
             case Again():
                 effects = self._begin_again(event)
             case Unborn(rank=rank):
-                self._states[rank] = State.ENDED
+                self._states[rank] = ProcessState.ENDED
             case StopOrder():
                 effects = self._begin_stop(event, now)
             case Hurry():
@@ -226,7 +226,9 @@ class Supervisor:
 
     def check(self) -> None:
         for rank in self._late:
-            assert self._states[rank] is State.ENDED, f"rank {rank} is late with an end it has not"
+            assert self._states[rank] is ProcessState.ENDED, (
+                f"rank {rank} is late with an end it has not"
+            )
 
     def snapshot(self) -> dict[str, object]:
         return {
@@ -236,14 +238,16 @@ class Supervisor:
         }
 
     def _alive(self) -> tuple[int, ...]:
-        return tuple(rank for rank, state in self._states.items() if state is not State.ENDED)
+        return tuple(
+            rank for rank, state in self._states.items() if state is not ProcessState.ENDED
+        )
 
     def _end(self, ended: Ended, now: float) -> list[Effect]:
         state = self._states[ended.rank]
-        if state is State.ENDED:
+        if state is ProcessState.ENDED:
             return []
-        ours = state is State.SIGNALLED
-        self._states[ended.rank] = State.ENDED
+        ours = state is ProcessState.SIGNALLED
+        self._states[ended.rank] = ProcessState.ENDED
         if ended.complete or ours:
             return [Gone(ended.rank, ended.code, ours)]
         self._late[ended.rank] = _Late(ended.code, ours, now + LAST_WORDS_S)
@@ -256,9 +260,9 @@ class Supervisor:
     def _begin_again(self, again: Again) -> list[Effect]:
         effects: list[Effect] = []
         for rank in again.ranks if self._stop is None else ():
-            if self._states.get(rank) is State.ENDED and self._is_to_come(rank, again.birth):
+            if self._states.get(rank) is ProcessState.ENDED and self._is_to_come(rank, again.birth):
                 self._births.use(rank, again.birth)
-                self._states[rank] = State.RUNNING
+                self._states[rank] = ProcessState.RUNNING
                 effects += [*self._tell(rank), Begin(rank, again.birth, again.reason)]
         return effects
 
@@ -272,7 +276,7 @@ class Supervisor:
         for rank, birth in zip(order.ranks, order.births, strict=False):
             if rank in self._births and self._births.judge(rank, birth) == "present":
                 meant.append(rank)
-            elif self._states.get(rank) is State.ENDED and self._is_to_come(rank, birth):
+            elif self._states.get(rank) is ProcessState.ENDED and self._is_to_come(rank, birth):
                 self._births.use(rank, birth)
                 effects += [*self._tell(rank), Unbegun(rank, birth)]
         return [*self._signal(tuple(meant), signal.SIGKILL, order.reason), *effects]
@@ -280,7 +284,7 @@ class Supervisor:
     def _signal(self, ranks: tuple[int, ...], number: signal.Signals, reason: str) -> list[Effect]:
         here = tuple(rank for rank in self._alive() if rank in ranks)
         for rank in here:
-            self._states[rank] = State.SIGNALLED
+            self._states[rank] = ProcessState.SIGNALLED
         return [Signal(here, number, reason)] if here else []
 
     def _begin_stop(self, order: StopOrder, now: float) -> list[Effect]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from recoverrun.launcher.output.console_line import Line
+from recoverrun.launcher.output.console_line import ConsoleLine
 from recoverrun.launcher.output.repeated_tracebacks import RepeatedTracebacks
 
 LOOK_S = 0.1
@@ -52,7 +52,7 @@ def _safe(text: str) -> str:
     )
 
 
-def folded(lines: Sequence[Line], many: int = FOLD_FROM) -> list[str]:
+def folded(lines: Sequence[ConsoleLine], many: int = FOLD_FROM) -> list[str]:
     """The lines for the console; what `many` ranks say is shown once, where the first said it."""
     speakers: dict[str, set[int]] = {}
     for line in lines:
@@ -71,7 +71,7 @@ def folded(lines: Sequence[Line], many: int = FOLD_FROM) -> list[str]:
     return shown
 
 
-class Tail:
+class OutputTail:
     """Reads what is appended to one worker's file."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Tail:
         self._file: BinaryIO | None = None
         self._rest = b""
 
-    def lines(self, *, last: bool) -> list[Line]:
+    def lines(self, *, last: bool) -> list[ConsoleLine]:
         """Whole lines that are new; with `last` also one that has no end."""
         if self._file is None:
             try:
@@ -99,7 +99,7 @@ class Tail:
             whole.append(self._rest)
             self._rest = b""
         texts = (line.decode(errors="replace") for line in whole)
-        return [Line(self.rank, self.prefix, text) for text in texts]
+        return [ConsoleLine(self.rank, self.prefix, text) for text in texts]
 
     @property
     def behind(self) -> bool:
@@ -119,14 +119,14 @@ class Console:
     def __init__(self, write: Callable[[bytes], None], copies: Path | None) -> None:
         self._write = write
         self._copies = copies  # where lines with the wanted words go
-        self._tails: list[Tail] = []
+        self._tails: list[OutputTail] = []
         self._repeated_tracebacks = RepeatedTracebacks()
 
     @property
     def idle(self) -> bool:
         return not self._tails
 
-    def watch(self, tail: Tail) -> None:
+    def watch(self, tail: OutputTail) -> None:
         self._tails.append(tail)
 
     def pump(self, *, last: bool = False) -> None:
@@ -140,7 +140,7 @@ class Console:
 
     def _show(self, *, last: bool) -> bool:
         """True if there may be more."""
-        lines: list[Line] = []
+        lines: list[ConsoleLine] = []
         copied: list[str] = []
         for tail in self._tails:
             behind = last and tail.behind

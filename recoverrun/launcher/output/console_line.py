@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConsoleLine:
     """One line as a worker wrote it, without its end."""
 
     rank: int

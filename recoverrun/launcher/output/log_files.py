@@ -23,7 +23,7 @@ from string import Template
 
 from recoverrun.config.run_config import Logs, RunConfig
 from recoverrun.errors import RecoverrunError
-from recoverrun.launcher.output.console import LOOK_S, Console, Tail, write_to
+from recoverrun.launcher.output.console import LOOK_S, Console, OutputTail, write_to
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.incarnations import birth_of
@@ -34,7 +34,7 @@ NAMES = {OUT: "stdout", ERR: "stderr"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlet:
+class WorkerLogs:
     """One worker's files; None: the launcher's own stream."""
 
     stdout: Path | None
@@ -104,7 +104,7 @@ class Outlets:
             copies.touch()  # Whoever waits for it finds it from the start, as with torchrun.
         return Console(write_to(stream), copies)
 
-    def open(self, rank: int, local_rank: int, incarnation: int) -> Outlet:
+    def open(self, rank: int, local_rank: int, incarnation: int) -> WorkerLogs:
         """The outlet of this process of `rank`; what is wanted on the console is shown from now on.
 
         Raises OSError if its files cannot be had.
@@ -120,7 +120,7 @@ class Outlets:
         # A file that another run left here would speak for a worker of ours.
         error_file.unlink(missing_ok=True)
         paths = {stream: self._path(stream, rank, local_rank, folder) for stream in (OUT, ERR)}
-        return Outlet(stdout=paths[OUT], stderr=paths[ERR], error_file=error_file)
+        return WorkerLogs(stdout=paths[OUT], stderr=paths[ERR], error_file=error_file)
 
     def _path(self, stream: int, rank: int, local_rank: int, folder: Path | None) -> Path | None:
         shown = self._shown(rank, local_rank)
@@ -135,7 +135,7 @@ class Outlets:
             prefix = f"{self._node}:{rank}│ "
             if self._logs.prefix:
                 prefix = label = self._prefix(rank, local_rank)
-            tail = Tail(path=path, rank=rank, prefix=prefix, label=label, words=words)
+            tail = OutputTail(path=path, rank=rank, prefix=prefix, label=label, words=words)
             self._consoles[stream].watch(tail)
         return path
 

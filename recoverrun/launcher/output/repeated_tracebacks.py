@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recoverrun.launcher.output.console_line import Line
+from recoverrun.launcher.output.console_line import ConsoleLine
 
 LINES_MOST = 3
 """Ranks that are shown with a line of their own for a traceback that was told before."""
@@ -30,14 +30,14 @@ class RepeatedTracebacks:
     """The tracebacks of workers that share one stream of the console."""
 
     def __init__(self) -> None:
-        self._open: dict[int, list[Line]] = {}  # by rank
-        self._told: dict[str, Line] = {}  # the first line of each, as the first rank told it
+        self._open: dict[int, list[ConsoleLine]] = {}  # by rank
+        self._told: dict[str, ConsoleLine] = {}  # the first line of each, as the first rank told it
         self._again: dict[str, int] = {}
         self._left_out: set[int] = set()  # ranks whose last traceback was
 
-    def sift(self, lines: Sequence[Line], *, last: bool) -> list[Line]:
+    def sift(self, lines: Sequence[ConsoleLine], *, last: bool) -> list[ConsoleLine]:
         """The lines to be shown now; `last`: there will be no more."""
-        shown: list[Line] = []
+        shown: list[ConsoleLine] = []
         for line in lines:
             text = _AUTHOR.sub("", line.text)
             block = self._open.get(line.rank)
@@ -54,7 +54,7 @@ class RepeatedTracebacks:
             shown += self._close(rank)
         return shown
 
-    def _close(self, rank: int) -> list[Line]:
+    def _close(self, rank: int) -> list[ConsoleLine]:
         """A traceback has come to its end."""
         block = self._open.pop(rank)
         key = "\n".join(_DIGITS.sub("#", line.text) for line in block)

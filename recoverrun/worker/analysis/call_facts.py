@@ -34,7 +34,7 @@ CallSites = tuple[set[str], set[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectNames:
     """The names by which modules of the project are told from others."""
 
     modules: frozenset[str]  # first parts of their names
@@ -48,7 +48,7 @@ Value = tuple[str, bool]
 class CallFacts:
     """Goes once over a module."""
 
-    def __init__(self, tree: ast.Module, module: str, project: Project | None = None) -> None:
+    def __init__(self, tree: ast.Module, module: str, project: ProjectNames | None = None) -> None:
         self._project = project
         self._attributes: set[str] = set()  # of what may be a module
         self._visits = visits(tree, module)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from recoverrun.worker.analysis.bare_names import BACKWARD
-from recoverrun.worker.analysis.call_facts import CallFacts, CallSites, Project
+from recoverrun.worker.analysis.call_facts import CallFacts, CallSites, ProjectNames
 from recoverrun.worker.analysis.reachability import LayeredSet, Reachability
 from recoverrun.worker.analysis.scoped_names import OF_ANY, OF_OBJECT, words_of
 from recoverrun.worker.analysis.syntax_trees import walk
@@ -31,7 +31,7 @@ class BackwardNames:
     names: frozenset[str]
     functions: frozenset[str]  # passing one of these to a call counts as calling it
     module: str = ""  # the one whose local names are asked for
-    project: Project | None = None
+    project: ProjectNames | None = None
     unknown: bool = False  # no loop was found to lead there: one that calls anything may
 
     def of(self, module: str) -> "BackwardNames":
@@ -74,7 +74,9 @@ class BackwardCalls:
 class CallGraph:
     """The facts of the modules added so far, and the names that lead to a backward by these."""
 
-    def __init__(self, project: Project | None = None, reach: Reachability | None = None) -> None:
+    def __init__(
+        self, project: ProjectNames | None = None, reach: Reachability | None = None
+    ) -> None:
         self._project = project
         self._reach = Reachability() if reach is None else reach
         for name in BACKWARD:
@@ -141,7 +143,7 @@ def build_call_graph(
                 parsed[name] = graph.add(tree, name)
 
 
-def project_of(sources: Iterable[tuple[str, bytes]]) -> Project:
+def project_of(sources: Iterable[tuple[str, bytes]]) -> ProjectNames:
     """Return what tells the modules and functions of these files from others."""
     modules, functions, others = set[str](), set[bytes](), set[bytes]()
     for path, text in sources:
@@ -149,7 +151,7 @@ def project_of(sources: Iterable[tuple[str, bytes]]) -> Project:
         functions.update(_FUNCTION.findall(text))
         others.update(_ASSIGNED.findall(text))
     names = frozenset(name.decode(errors="replace") for name in functions - others)
-    return Project(frozenset(modules), names)
+    return ProjectNames(frozenset(modules), names)
 
 
 _FUNCTION = re.compile(rb"(?m)^(?:async[ \t]+)?def[ \t]+(\w+)")

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from recoverrun.worker.analysis.bare_names import name_of
-from recoverrun.worker.analysis.program_text import ProgramText, Record
+from recoverrun.worker.analysis.program_text import Assignment, ProgramText
 from recoverrun.worker.analysis.rank_flow import (
     ASKED,
     ATTRIBUTE,
@@ -128,7 +128,7 @@ class MovingShares:
         every = [one for kind in kinds for one in self._text.calls.get(kind, ())]
         return self._joined(every) | self._together(later)
 
-    def _together(self, records: Iterable[Record]) -> int:
+    def _together(self, records: Iterable[Assignment]) -> int:
         label = 0
         for record in records:
             label |= self._of_record(record)
@@ -143,7 +143,7 @@ class MovingShares:
     # ------------------------------------------------------------------------- the fixed point
 
     def _follow(self) -> None:
-        todo, readers = dict.fromkeys(self._text.records), dict[Name, dict[Record, None]]()
+        todo, readers = dict.fromkeys(self._text.records), dict[Name, dict[Assignment, None]]()
         while todo:
             record, _ = todo.popitem()
             self._read = set()
@@ -158,7 +158,7 @@ class MovingShares:
                     self._labels[target] = new
                     todo.update(readers.pop(target, {}))
 
-    def _of_record(self, record: Record) -> int:
+    def _of_record(self, record: Assignment) -> int:
         self._turns = record.turns
         label, chosen = self._of(record.scope, record.value), MOVES if record.moves else 0
         for test in record.tests:

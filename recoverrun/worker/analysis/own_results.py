@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from recoverrun.worker.analysis.bare_names import BACKWARD, assigned_names, name_of
 from recoverrun.worker.analysis.induction_variables import InductionVariables
-from recoverrun.worker.analysis.program_text import ProgramText, Record
+from recoverrun.worker.analysis.program_text import Assignment, ProgramText
 from recoverrun.worker.analysis.pure_statements import FUNCTIONS, METHODS
 from recoverrun.worker.analysis.rank_flow import (
     ATTRIBUTE,
@@ -97,7 +97,7 @@ class _OwnFlow:
         self._headers = set[int]()  # identities of what loops go over
         self._together = set[Name]()
         self._computed = set[Name]()  # by more than a factor
-        self._readers: dict[Name, list[Record]] = {}
+        self._readers: dict[Name, list[Assignment]] = {}
         self._begun = set[Name]()
         self._found: dict[frozenset[str], frozenset[str]] = {}
         self._text = ProgramText({}, [])
@@ -147,7 +147,7 @@ class _OwnFlow:
         """
         inner = min(around, key=_length, default=None)
         outside = set[Name]()
-        inside: dict[Name, list[Record]] = {}
+        inside: dict[Name, list[Assignment]] = {}
         for record in self._text.records:
             within = record.scope is scope and (inner is None or _is_within(record.value, inner))
             for name in record.targets:
@@ -269,7 +269,7 @@ def _items(loop: ast.For | ast.AsyncFor) -> Iterator[str]:
                 yield from assigned_names(target)
 
 
-def _entry(name: Name, record: Record) -> Name:
+def _entry(name: Name, record: Assignment) -> Name:
     """The name of what a record writes: an entry by its text is not all of a dict."""
     match record.value:
         case ast.Tuple(elts=[ast.Constant(value=str() as key), _]) as pair:

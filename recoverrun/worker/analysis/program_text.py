@@ -15,7 +15,7 @@ from recoverrun.worker.analysis.rank_flow import (
     RESULT,
     Function,
     Name,
-    Project,
+    ProjectFunctions,
     scoped,
 )
 from recoverrun.worker.analysis.scopes import local_names
@@ -32,7 +32,7 @@ Node = tuple[Function | None, ast.AST]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class Assignment:
     """One value that is written."""
 
     targets: tuple[Name, ...]
@@ -59,13 +59,13 @@ class ProgramText:
 
     modules: Mapping[str, ast.Module]
     regions: Sequence[ast.AST]
-    project: Project = field(default_factory=Project)
+    project: ProjectFunctions = field(default_factory=ProjectFunctions)
     functions: dict[int, Function] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    records: list[Assignment] = field(default_factory=list)
     classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)
-    attributes: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
+    attributes: dict[tuple[str, str], list[Assignment]] = field(default_factory=dict)
     """The records of constructors, by class and attribute."""
-    written_later: dict[str, list[Record]] = field(default_factory=dict)  # by attribute
+    written_later: dict[str, list[Assignment]] = field(default_factory=dict)  # by attribute
     calls: dict[str, list[Node]] = field(default_factory=dict)  # arguments, by name
     stored: set[str] = field(default_factory=set)  # attributes
     _free: dict[int, Free] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class ProgramText:
             case _:
                 pass
 
-    def _stored(self, name: str, record: Record, spot: _Spot) -> None:
+    def _stored(self, name: str, record: Assignment, spot: _Spot) -> None:
         self.stored.add(name)
         within = spot.scope.name if spot.scope is not None else ""
         if spot.owner is not None and within in CONSTRUCTORS - {"__call__"}:
@@ -191,8 +191,8 @@ class ProgramText:
 
     def _write(
         self, targets: Iterable[Name], value: ast.AST, spot: _Spot, *, moves: bool = False
-    ) -> Record:
-        record = Record(tuple(targets), spot.scope, value, spot.tests, spot.turns, moves)
+    ) -> Assignment:
+        record = Assignment(tuple(targets), spot.scope, value, spot.tests, spot.turns, moves)
         self.records.append(record)
         return record
 

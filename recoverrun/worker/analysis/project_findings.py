@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recoverrun.worker.analysis.call_facts import Project
+from recoverrun.worker.analysis.call_facts import ProjectNames
 from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.analysis.rank_conditions import BoundNames, Exports
 
@@ -44,7 +44,7 @@ class Findings:
             names=BackwardNames(
                 frozenset(plain["names"]),
                 frozenset(plain["functions"]),
-                project=None if project is None else Project(*map(frozenset, project)),
+                project=None if project is None else ProjectNames(*map(frozenset, project)),
             ),
             relevant_names=frozenset(plain["relevant"]),
             leading=dict(plain["leading"]),

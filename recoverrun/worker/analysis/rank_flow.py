@@ -44,7 +44,7 @@ class Flow:
 
 
 @dataclass(slots=True)
-class Project:
+class ProjectFunctions:
     """All functions of the script's own modules, by bare name."""
 
     functions: dict[str, list[Function]] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def reaches(
 
     `modules` are the syntax trees of the script's own modules, by file name.
     """
-    project = Project()
+    project = ProjectFunctions()
     for tree in modules.values():
         project.add(tree)
     around, within = find_loop(outer, modules), find_loop(inner, modules)
@@ -165,7 +165,7 @@ def reaches(
 
 
 def called_so(
-    project: Project, homes: Iterable[Function | None], names: Iterable[str]
+    project: ProjectFunctions, homes: Iterable[Function | None], names: Iterable[str]
 ) -> set[Name]:
     """Things that may be called so: variables in `homes` and of modules, attributes."""
     several, local = list(homes), {(owner, name) for name in names for owner in (0, ATTRIBUTE)}
@@ -192,7 +192,9 @@ def find_loop(
     return None
 
 
-def _on_the_way(project: Project, body: list[ast.stmt], scope: Function | None) -> list[Function]:
+def _on_the_way(
+    project: ProjectFunctions, body: list[ast.stmt], scope: Function | None
+) -> list[Function]:
     """The functions that `body` may call, and that may come to `scope`, which is one of them."""
     reached = project.reached(body)
     callers: dict[int, list[Function]] = {}
@@ -209,7 +211,7 @@ def _on_the_way(project: Project, body: list[ast.stmt], scope: Function | None) 
 
 
 def flows_up_to(
-    project: Project, regions: list[tuple[Function | None, list[ast.stmt]]], inner: ast.AST
+    project: ProjectFunctions, regions: list[tuple[Function | None, list[ast.stmt]]], inner: ast.AST
 ) -> list[Flow]:
     """The flows of all regions up to `inner`, and of the functions that they may call."""
     flows, met = list[Flow](), list[ast.AST]()
@@ -269,7 +271,7 @@ def _but(node: ast.AST, inner: ast.AST) -> list[ast.AST]:
     ]
 
 
-def _flow(project: Project, scope: Function | None, node: ast.AST) -> list[Flow]:
+def _flow(project: ProjectFunctions, scope: Function | None, node: ast.AST) -> list[Flow]:
     """The flows of this node alone."""
     match node:
         case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.NamedExpr():
@@ -287,7 +289,7 @@ def _flow(project: Project, scope: Function | None, node: ast.AST) -> list[Flow]
 
 
 def _to(
-    project: Project,
+    project: ProjectFunctions,
     scope: Function | None,
     read: Iterable[ast.AST],
     targets: Iterable[ast.AST],
@@ -296,7 +298,7 @@ def _to(
     return Flow(project.read_by(scope, read), frozenset(written))
 
 
-def _called(project: Project, scope: Function | None, call: ast.Call) -> Flow:
+def _called(project: ProjectFunctions, scope: Function | None, call: ast.Call) -> Flow:
     """A call may write to the parameters of what it calls, or to that of which it is a method."""
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     functions = project.called([call])
@@ -310,7 +312,7 @@ def _called(project: Project, scope: Function | None, call: ast.Call) -> Flow:
     return Flow(project.read_by(scope, arguments), frozenset(entered))
 
 
-def _owner(project: Project, scope: Function | None, node: ast.AST) -> set[Name]:
+def _owner(project: ProjectFunctions, scope: Function | None, node: ast.AST) -> set[Name]:
     match node:
         case ast.Name() if node.id not in project.imported:
             return {project.named(scope, node.id)}
@@ -322,7 +324,9 @@ def _owner(project: Project, scope: Function | None, node: ast.AST) -> set[Name]
             return set()
 
 
-def _written(project: Project, scope: Function | None, nodes: Iterable[ast.AST]) -> set[Name]:
+def _written(
+    project: ProjectFunctions, scope: Function | None, nodes: Iterable[ast.AST]
+) -> set[Name]:
     """The names that these nodes, themselves alone, store to."""
     names = set[Name]()
     for node in nodes:

@@ -14,7 +14,7 @@ from recoverrun.worker.analysis.rank_flow import (
     MOST_FUNCTIONS,
     Flow,
     Function,
-    Project,
+    ProjectFunctions,
     called_so,
     find_loop,
     flows_up_to,
@@ -37,7 +37,7 @@ class Spread:
         self, loops: Iterable[Loop], differing: Iterable[str], modules: Mapping[str, ast.Module]
     ) -> None:
         self._modules = modules
-        self._project = project = Project()
+        self._project = project = ProjectFunctions()
         for tree in modules.values():
             project.add(tree)
         functions = {id(one): one for some in project.functions.values() for one in some}

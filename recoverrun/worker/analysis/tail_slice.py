@@ -35,7 +35,7 @@ LOOP = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class TailSlice:
     """The slice. It is executed with the variable of each path in place of the path."""
 
     code: CodeType
@@ -52,7 +52,7 @@ def tail_behind(
     filename: str,
     names: frozenset[str],
     others: frozenset[str] = frozenset(),
-) -> Tail | None:
+) -> TailSlice | None:
     """The slice of `body` behind the statement at `line`, as far as variables and attributes of
     these `names` need it; None if there is nothing to compute. Code elsewhere may change what is
     called as one of `others`.
@@ -100,7 +100,7 @@ def _needed(
 
 def _compiled(
     kept: Sequence[ast.stmt], written: set[Path], told: set[Path], filename: str
-) -> Tail | None:
+) -> TailSlice | None:
     variables = {path: f"__behind{number}" for number, path in enumerate(sorted(written))}
     names = frozenset(name for one in kept for name in _names(one))
     replaced = _Replaced(variables)
@@ -110,7 +110,7 @@ def _compiled(
     if is_rebound_and_changed(kept):
         return None
     ast.fix_missing_locations(module)
-    return Tail(
+    return TailSlice(
         code=compile(module, filename, "exec"),
         written={path: name for path, name in variables.items() if path in told},
         begins=variables,

@@ -99,7 +99,7 @@ class GeneratorTrials:
             if said is None:
                 raise NotKnownYet(NOT_YET.format(due[0].name))
             failed, why = str(said.get("failed", "")), str(said.get("why", ""))
-        except forked_child.Failed as problem:
+        except forked_child.ChildFailed as problem:
             failed, why = str(problem), ""
         tried, self._under_way = self._under_way, []
         if failed:

@@ -72,7 +72,7 @@ APART = "the group of ranks {ranks} is none of the rank that told where the run 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LearnedRow:
     """One row: plain values for msgpack."""
 
     read: Callable[[PlaceParts], Any]
@@ -159,46 +159,46 @@ def _of_bytes(kind: str, shape: list[int], content: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
 
 
-LEARNED: dict[str, Entry] = {
-    "regions": Entry(
+LEARNED: dict[str, LearnedRow] = {
+    "regions": LearnedRow(
         lambda parts: sorted(parts.worker.runtime.regions),
         lambda parts, said: parts.worker.runtime.regions.update(said),
     ),
-    "trains": Entry(
+    "trains": LearnedRow(
         lambda parts: sorted(parts.worker.runtime.training_loops),
         lambda parts, said: parts.worker.runtime.training_loops.update(said),
     ),
-    "outward": Entry(
+    "outward": LearnedRow(
         lambda parts: parts.worker.runtime.outward,
         lambda parts, said: parts.worker.runtime.outward.update(said),
     ),
-    "told": Entry(
+    "told": LearnedRow(
         lambda parts: dict(parts.worker.runtime.gate.told),
         _put_told,
     ),
-    "promise": Entry(
+    "promise": LearnedRow(
         lambda parts: [parts.worker.guarantee.promise, parts.worker.guarantee.steered], _adopt
     ),
-    "executes": Entry(_executes, _put_executes),
-    "immaterial": Entry(_immaterial, _put_immaterial),
-    "verified": Entry(
+    "executes": LearnedRow(_executes, _put_executes),
+    "immaterial": LearnedRow(_immaterial, _put_immaterial),
+    "verified": LearnedRow(
         lambda parts: parts.verifier.learned(),
         lambda parts, said: parts.verifier.learn(said),
     ),
-    "telling": Entry(
+    "telling": LearnedRow(
         lambda parts: parts.make_up.learned(),
         lambda parts, said: parts.make_up.learn(said),
     ),
-    "driver": Entry(
+    "driver": LearnedRow(
         lambda parts: parts.driver.learned(), lambda parts, said: parts.driver.learn(said)
     ),
-    "heard": Entry(_heard, _put_heard),
-    "proved": Entry(
+    "heard": LearnedRow(_heard, _put_heard),
+    "proved": LearnedRow(
         lambda parts: parts.sources.proved.learned(),
         lambda parts, said: parts.sources.proved.learn(said),
     ),
-    "completed": Entry(_completed, _complete),
-    "generators": Entry(
+    "completed": LearnedRow(_completed, _complete),
+    "generators": LearnedRow(
         lambda parts: REGISTRY.numbers(), lambda parts, said: REGISTRY.renumber(said)
     ),
 }

@@ -24,7 +24,7 @@ class PeerClosed(ConnectionError):
     """The other side has closed the connection."""
 
 
-class Line:
+class TimedSocket:
     """A connected stream socket. Methods raise TimeoutError, PeerClosed and other OSErrors."""
 
     def __init__(self, connection: socket.socket, stall_s: float) -> None:

@@ -36,7 +36,7 @@ Spaces = Sequence[tuple[str, Mapping[str, Any]]]
 Bind = Callable[[str, str, Any], None]
 
 
-class Made:
+class MadePlaces:
     """All that the donor has made: `is_new` tells of a place and a value whether that is there,
     found by that place first, and was nothing like it as the run began.
     """

@@ -37,7 +37,7 @@ from recoverrun.worker.arrival.prologue_record import PrologueRecord
 from recoverrun.worker.arrival.slot_sources import SlotSources
 from recoverrun.worker.arrival.state_source import StateLost
 from recoverrun.worker.arrival.transfer import empty, fetch
-from recoverrun.worker.arrival.winding import Standing, Winding
+from recoverrun.worker.arrival.winding import SurvivorPosition, Winding
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
@@ -156,7 +156,7 @@ class Newcomer:
 
     # --------------------------------------------------------------------------- on the way
 
-    def before(self, loop_id: str) -> Standing:
+    def before(self, loop_id: str) -> SurvivorPosition:
         """Wait until all others stand at the top of a step with us, and fetch what they tell."""
         worker, env = self._parts.worker, self._parts.worker.env
         self._serve()
@@ -177,7 +177,7 @@ class Newcomer:
         self._record.answer_from(manifest["record"], self.layout)
         assert self.winding is not None, "it winds the loop before which this waits"
         self.winding.sources.remade = bool(manifest["drawn"])
-        return Standing.unpack(manifest["standing"])
+        return SurvivorPosition.unpack(manifest["standing"])
 
     def _fetch(self) -> tuple[float, Mapping[str, Any], list[torch.Tensor]]:
         """When the donor's word came, its manifest and tensors. Raises StateLost, DistStoreError.

@@ -15,7 +15,7 @@ import msgpack
 import torch
 
 from recoverrun.worker.arrival.entrance import TokenListener
-from recoverrun.worker.arrival.line import Line, PeerClosed
+from recoverrun.worker.arrival.line import PeerClosed, TimedSocket
 from recoverrun.worker.arrival.packing import unsendable
 from recoverrun.worker.arrival.state_wire import (
     CHANGED,
@@ -77,7 +77,7 @@ class Offer:
         self.trouble = ""  # why a newcomer was left, lately
         self._lock = threading.Lock()
         self._closed = False
-        self._line: Line | None = None
+        self._line: TimedSocket | None = None
         self._server: threading.Thread | None = None
         self._entrance = TokenListener(host)
         self.address = Address(host, self._entrance.port, self._entrance.token)
@@ -102,11 +102,11 @@ class Offer:
         try:
             while (connection := self._entrance.next()) is not None:
                 self._end_service()
-                self._begin_service(Line(connection, self._stall_s))
+                self._begin_service(TimedSocket(connection, self._stall_s))
         except OSError as error:
             self.trouble = f"nobody can be let in any more: {error}"
 
-    def _begin_service(self, line: Line) -> None:
+    def _begin_service(self, line: TimedSocket) -> None:
         with self._lock:
             if self._closed:
                 line.close()
@@ -127,7 +127,7 @@ class Offer:
         if server is not None:
             server.join(END_S)
 
-    def _serve(self, line: Line) -> None:
+    def _serve(self, line: TimedSocket) -> None:
         try:
             line.send(HEAD.pack(MAGIC, len(self._head)), more=True)
             line.send(self._head)
@@ -141,7 +141,7 @@ class Offer:
                     self._line = None
                 line.close()
 
-    def _asked(self, line: Line) -> tuple[int, ...]:
+    def _asked(self, line: TimedSocket) -> tuple[int, ...]:
         """Wait for the numbers of pieces that the newcomer wants next; none if it has left."""
         try:
             (count,) = COUNT.unpack(line.receive(COUNT.size))
@@ -154,7 +154,7 @@ class Offer:
             raise ConnectionError(f"piece {max(asked)} was asked for")
         return asked
 
-    def _send(self, line: Line, asked: tuple[int, ...]) -> None:
+    def _send(self, line: TimedSocket, asked: tuple[int, ...]) -> None:
         before: tuple[int, ...] = ()
         for number in asked:
             self._mark(line, (*before, number), more=True)
@@ -166,7 +166,7 @@ class Offer:
                 self._amid()
         self._mark(line, asked, more=False)
 
-    def _mark(self, line: Line, numbers: tuple[int, ...], *, more: bool) -> None:
+    def _mark(self, line: TimedSocket, numbers: tuple[int, ...], *, more: bool) -> None:
         """Say whether these pieces are what they were when they were offered."""
         for number in numbers:
             if self._tensors[number]._version != self._versions[number]:

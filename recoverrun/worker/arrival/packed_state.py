@@ -53,7 +53,7 @@ from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.holder_places import first_name
-from recoverrun.worker.replay.known_state import State, differing, in_words
+from recoverrun.worker.replay.known_state import KnownState, differing, in_words
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
@@ -250,7 +250,7 @@ def _own_to_ranks(slot: Context | None, here: Context) -> frozenset[Key] | None:
     return None if slot is None else frozenset(differing(slot, here))
 
 
-def _known(parts: PlaceParts, rank: int, loop_frame: LoopFrame) -> State | None:
+def _known(parts: PlaceParts, rank: int, loop_frame: LoopFrame) -> KnownState | None:
     """The state of `rank` as the present iteration began, its header included; None if unknown."""
     lost = parts.executor.lost.get(rank)
     context = loop_frame.top.context if loop_frame.top is not None else None

@@ -12,12 +12,7 @@ from typing import Any
 
 from recoverrun.worker.arrival import frame_variables
 from recoverrun.worker.arrival.frame_variables import names_bound
-from recoverrun.worker.arrival.iterator_places import (
-    HeldIterator,
-    Hold,
-    held_iterator,
-    source_of,
-)
+from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, held_iterator, source_of
 from recoverrun.worker.context.module_data import ModuleData
 from recoverrun.worker.context.namespaces import reachable
 from recoverrun.worker.context.object_members import members, resolve
@@ -28,7 +23,7 @@ from recoverrun.worker.context.values import put as put_member
 from recoverrun.worker.data.samplers import RANK_NAMES
 from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import WeakSource
-from recoverrun.worker.replay.known_state import State, differing
+from recoverrun.worker.replay.known_state import KnownState, differing
 from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.python_frames import find_frame
 
@@ -42,7 +37,7 @@ def told(
     stack: Sequence[LoopFrame],
     start: FrameType,
     own: frozenset[str],
-    slots: Sequence[State | None],
+    slots: Sequence[KnownState | None],
     apart: frozenset[Key] | None,
 ) -> list[Told]:
     """The values of each loop of `stack`, the innermost apart. `start` is below their frames;
@@ -62,7 +57,7 @@ def _told(
     start: FrameType,
     *,
     own: frozenset[str],
-    slot: State | None,
+    slot: KnownState | None,
     now_apart: frozenset[Key] | None,
 ) -> Told:
     frame, top = find_frame(loop_frame.frame_id, start), loop_frame.top

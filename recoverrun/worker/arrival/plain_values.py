@@ -91,7 +91,7 @@ has, or "" for anything else.
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PackedValue:
     """One value, packed."""
 
     place: Place
@@ -145,7 +145,7 @@ def changed(
     of_process: bool = False,
     whole: set[str] | None = None,
     every: bool = False,
-) -> Iterator[Entry]:
+) -> Iterator[PackedValue]:
     """The values that have changed or are new. Left out is what holds one of these parts of `data`:
     those are this rank's. To `whole` are added the paths of lists, and of such dicts, that nobody
     else has to tell.
@@ -168,7 +168,7 @@ def changed(
             yield entry
 
 
-def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
+def pack(entries: Iterable[PackedValue], packing: Packing) -> list[Any]:
     """Plain values for msgpack, and tensors beside them. What a dict holds under the `id` of a
     parameter comes with such dicts (`values_by_parameter`): it would have another key there.
     """
@@ -250,7 +250,7 @@ def _entries(
     of_process: bool,
     data: frozenset[int] = frozenset(),
     before: Mapping[Place, int] | None = None,
-) -> Iterator[Entry]:
+) -> Iterator[PackedValue]:
     """Most plain values are what they were `before`: of these not all are among it."""
     whole: set[str] = set()  # lists, and such dicts, of which all that is in them is told
     for holder in there.holders:
@@ -288,7 +288,7 @@ def _kinds(items: Items) -> Iterator[Any]:
 
 def _kind_of(
     path: str, one: Any, items: Items, data: frozenset[int], before: Mapping[Place, int]
-) -> Iterator[Entry]:
+) -> Iterator[PackedValue]:
     """The kind of a dict, as an empty one. A dict that is told by its values is a plain one."""
     told = any(map(_is_told, _kinds(items)))
     if told and type(one) is dict and (path, None) not in before:
@@ -320,7 +320,7 @@ def _values(
     of_process: bool,
     data: frozenset[int],
     before: Mapping[Place, int],
-) -> Iterator[Entry]:
+) -> Iterator[PackedValue]:
     """`owner` is the class of the object whose attributes this holder is, if it is that."""
     path, holder, named, _ = held
     kind_of_holder: Holder = DICT if type(holder) in DICTS else ""
@@ -375,13 +375,13 @@ def _digest_of(value: Any) -> int:
     return -1 if entry is None else entry.digest
 
 
-def entry_of(place: Place, value: Any, holder: Holder = "") -> Entry | None:
+def entry_of(place: Place, value: Any, holder: Holder = "") -> PackedValue | None:
     """None if it is no plain value, or data."""
     kind = type(value)
     if (kind in WHOLE or kind in DICTS) and len(value) > LONG_CONTAINER:
         return None
     if kind in QUICK or (kind is int and abs(value) < LARGE):  # there are thousands
-        return Entry(place, msgpack.packb(value), (), holder)
+        return PackedValue(place, msgpack.packb(value), (), holder)
     tensors: list[torch.Tensor] = []
     packing = Packing(tensors)
     try:
@@ -392,4 +392,4 @@ def entry_of(place: Place, value: Any, holder: Holder = "") -> Entry | None:
         return None
     size = len(packed) + sum(one.nbytes for one in tensors)
     large = size > MOST_BYTES or not all(map(is_small_tensor, tensors))
-    return None if large else Entry(place, packed, tuple(tensors), holder)
+    return None if large else PackedValue(place, packed, tuple(tensors), holder)

@@ -29,7 +29,7 @@ import torch
 
 from ft_collectives.communicators.c10d import GroupMember, Work
 from ft_collectives.process_group.call_check import ROW, words_of
-from ft_collectives.process_group.call_record import Asked, Group
+from ft_collectives.process_group.call_record import RecordedGroup, RequestedCall
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import bytes_tensor, tensor_bytes
@@ -55,7 +55,7 @@ Plain = tuple[str, tuple[int, ...], bytes]
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class PrologueCall:
     """One call."""
 
     ranks: tuple[int, ...]  # of its group
@@ -69,13 +69,13 @@ class Entry:
         return [list(self.ranks), self.row, self.results]
 
     @staticmethod
-    def unpack(packed: list[Any]) -> "Entry":
+    def unpack(packed: list[Any]) -> "PrologueCall":
         """Raises ValueError if `packed` is not what `pack` makes."""
         ranks, row, results = packed
         if len(row) != ROW or any(type(one) is not int for one in [*ranks, *row]):
             raise ValueError("not a call of a collective")
         kept = None if results is None else [_plain(*one) for one in results]
-        return Entry(tuple(ranks), row, results=kept)
+        return PrologueCall(tuple(ranks), row, results=kept)
 
 
 def _plain(kind: Any, shape: Any, content: Any) -> Plain:
@@ -91,8 +91,8 @@ class PrologueRecord:
         self._runtime = runtime
         self._thread = threading.get_ident()  # others call in no order
         self._trains = ""  # the loop within which nothing is kept
-        self._entries: list[Entry] = []
-        self._told: dict[tuple[int, ...], list[Entry]] | None = None  # in a newcomer
+        self._entries: list[PrologueCall] = []
+        self._told: dict[tuple[int, ...], list[PrologueCall]] | None = None  # in a newcomer
         self._layout: Layout | None = None  # there
         self._answered: dict[tuple[int, ...], int] = {}  # so many of each group
         self._root: int | None = None  # whom a call is from that is made as one who hears it
@@ -114,7 +114,7 @@ class PrologueRecord:
             return False
         return not any(one.loop.id == self._trains for one in around)
 
-    def note(self, group: Group, asked: Asked, work: Work) -> None:
+    def note(self, group: RecordedGroup, asked: RequestedCall, work: Work) -> None:
         entry = self._add(group, asked)
         outputs = asked.outputs
         if (
@@ -134,7 +134,7 @@ class PrologueRecord:
             work.wait()
             _keep(entry, outputs)
 
-    def answers(self, group: Group, asked: Asked) -> bool:
+    def answers(self, group: RecordedGroup, asked: RequestedCall) -> bool:
         told = None if self._told is None else self._told.get(group.ranks)
         if told is None or not self._spans(group.ranks):
             return False
@@ -187,8 +187,8 @@ class PrologueRecord:
         Raises ValueError if `packed` is not what `pack` makes.
         """
         groups, entries = msgpack.unpackb(packed, raw=False)
-        told: dict[tuple[int, ...], list[Entry]] = {tuple(ranks): [] for ranks in groups}
-        for one in map(Entry.unpack, entries):
+        told: dict[tuple[int, ...], list[PrologueCall]] = {tuple(ranks): [] for ranks in groups}
+        for one in map(PrologueCall.unpack, entries):
             told.setdefault(one.ranks, []).append(one)
         self._told, self._layout = told, layout
 
@@ -233,13 +233,13 @@ class PrologueRecord:
 
     # --------------------------------------------------------------------------- the way
 
-    def _add(self, group: Group, asked: Asked) -> Entry | None:
+    def _add(self, group: RecordedGroup, asked: RequestedCall) -> PrologueCall | None:
         if not self._spans(group.ranks):
             return None
         self._look(sys._getframe(1))
         around = self._runtime.loop_stack.around_fetches()
         way = tuple((one.number, one.iteration, one.loop.id) for one in around)
-        entry = Entry(group.ranks, asked.signature.row(), way)
+        entry = PrologueCall(group.ranks, asked.signature.row(), way)
         self._entries.append(entry)
         return entry
 
@@ -274,7 +274,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized
 
 
-def _keep(entry: Entry, outputs: tuple[torch.Tensor, ...]) -> None:
+def _keep(entry: PrologueCall, outputs: tuple[torch.Tensor, ...]) -> None:
     entry.results = [
         (str(one.dtype).removeprefix("torch."), tuple(one.shape), tensor_bytes(one.detach()))
         for one in outputs

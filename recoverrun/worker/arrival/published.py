@@ -2,7 +2,7 @@
 
 | key | holds |
 |---|---|
-| `arrival/path` | how the others train (`Way`) |
+| `arrival/path` | how the others train (`TrainingPlace`) |
 | `arrival/record/SHARD` | results of collectives before these loops (`prologue_record`) |
 | `arrival/values/SHARD` | values that loops which are over have changed (`early_values`) |
 | `arrival/sources/RANK` | the code that this rank runs (`OwnSources`) |
@@ -22,7 +22,7 @@ PATH = "arrival/path"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TrainingPlace:
     """The place at which the others train."""
 
     strategy: str  # its name
@@ -48,7 +48,7 @@ def address_key(generation: int, rank: int) -> str:
     return f"arrival/{generation}/{rank}"
 
 
-def packed(way: Way) -> bytes:
+def packed(way: TrainingPlace) -> bytes:
     told = {
         "strategy": way.strategy,
         "replicas": [list(one) for one in way.layout.replicas],
@@ -59,11 +59,11 @@ def packed(way: Way) -> bytes:
     return bytes(msgpack.packb(told, use_bin_type=True))
 
 
-def unpacked(told: bytes) -> Way:
+def unpacked(told: bytes) -> TrainingPlace:
     known: dict[str, Any] = msgpack.unpackb(told, raw=False)
     layout = Layout(tuple(tuple(one) for one in known["replicas"]))
     passed = tuple(map(PassedLoop.unpack, known["passed"]))
-    return Way(known["strategy"], layout, tuple(known["path"]), known["began"], passed)
+    return TrainingPlace(known["strategy"], layout, tuple(known["path"]), known["began"], passed)
 
 
 def packed_values(values: list[Any]) -> bytes:

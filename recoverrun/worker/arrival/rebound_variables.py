@@ -18,7 +18,7 @@ from recoverrun.worker.arrival import frame_variables
 from recoverrun.worker.arrival.container_contents import WHOLE
 from recoverrun.worker.arrival.loose_values import Key, Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
-from recoverrun.worker.arrival.plain_values import LONG_CONTAINER, Entry, entry_of
+from recoverrun.worker.arrival.plain_values import LONG_CONTAINER, PackedValue, entry_of
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import PLAIN
@@ -107,7 +107,7 @@ def bind_one(
     bind([(space, name, value)], spaces, frames)
 
 
-def _entries(spaces: Spaces, of_process: bool) -> Iterator[tuple[Entry, Any]]:
+def _entries(spaces: Spaces, of_process: bool) -> Iterator[tuple[PackedValue, Any]]:
     for space, variables in spaces:
         for name, value in list(variables.items()):
             if not (type(value) in PLAIN or is_value(type(value))) or name.startswith("__"):

@@ -8,7 +8,7 @@ APART_S = 1.0
 """A clock that is only corrected moves it by less."""
 
 
-class Beginning:
+class RunBeginning:
     """A run that began at `at` by the wall clock, which now shows `wall`; seconds, as `mono`."""
 
     def __init__(self, at: float, *, wall: float, mono: float) -> None:

@@ -22,7 +22,7 @@ from recoverrun.worker.arrival.iterator_places import (
 )
 from recoverrun.worker.arrival.source_places import SourcePlace, loader_iterators
 from recoverrun.worker.data.generator_source import GeneratorSource
-from recoverrun.worker.data.late_items import Found, LateItems, Passing, kind_of, taken
+from recoverrun.worker.data.late_items import Found, LateItems, PassedItems, kind_of, taken
 from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, PASSING_S, LoaderIterator
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReachable
@@ -50,7 +50,7 @@ class SlotSources:
         self._told: dict[int, SourcePlace] = {}
         self._settled = self._own_data = False
         self._making: int | None = None
-        self._passing = Passing(_next.__code__)
+        self._passing = PassedItems(_next.__code__)
         self._moved: set[int] = set()  # numbers of those that have not given what they count
         self._unnamed = 0  # iterators that were made as items were passed: they get numbers below 0
         self.inside: set[str] = set()  # names of generators of random numbers: see `_keep`
@@ -276,7 +276,7 @@ def _may_be(one: LoaderIterator, place: SourcePlace, at_top: bool) -> bool:
 
 
 def _next(items: Iterator[Any]) -> bool:
-    """Pass one item, which nobody looks at; False if there was none (see `Passing`)."""
+    """Pass one item, which nobody looks at; False if there was none (see `PassedItems`)."""
     try:
         next(items)
     except StopIteration:

@@ -27,7 +27,7 @@ from recoverrun.worker.arrival import lost_entries
 from recoverrun.worker.arrival.container_contents import SEQUENCES
 from recoverrun.worker.arrival.iterator_places import items_given
 from recoverrun.worker.arrival.loose_values import Spaces
-from recoverrun.worker.arrival.made_places import Made
+from recoverrun.worker.arrival.made_places import MadePlaces
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.plain_values import (
     HOOKS,
@@ -154,7 +154,7 @@ def made(
             return False
         return variable_of(place) not in bound
 
-    return Made(own, data, is_new).told(_members(*held))
+    return MadePlaces(own, data, is_new).told(_members(*held))
 
 
 def put(said: Sequence[Any], mine: Structure, look: Look, own: frozenset[str], bind: Bind) -> None:

@@ -31,7 +31,7 @@ from recoverrun.worker.arrival.node_address import node_address
 from recoverrun.worker.arrival.offer import Offer
 from recoverrun.worker.arrival.passed_loops import PassedLoop
 from recoverrun.worker.arrival.prologue_record import PrologueRecord
-from recoverrun.worker.arrival.run_beginning import Beginning
+from recoverrun.worker.arrival.run_beginning import RunBeginning
 from recoverrun.worker.arrival.state_wire import Address
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.slot_context import Context
@@ -65,10 +65,10 @@ def _guarded() -> Iterator[None]:
         raise NotReachable(UNTOLD.format(error=repr(error))) from error
 
 
-def _begins_now(at: float | None = None) -> Beginning:
+def _begins_now(at: float | None = None) -> RunBeginning:
     """The beginning of the run, `at` or now: files of the script are younger."""
     wall = time.time()
-    return Beginning(wall if at is None else at, wall=wall, mono=time.monotonic())
+    return RunBeginning(wall if at is None else at, wall=wall, mono=time.monotonic())
 
 
 class Survivor:
@@ -216,7 +216,7 @@ class Survivor:
             store.set(published.values_key(shard), published.packed_values(values))
         if not shard:
             name = worker.protection.strategy.name
-            way = published.Way(name, layout, tuple(path), self._told_at, passed)
+            way = published.TrainingPlace(name, layout, tuple(path), self._told_at, passed)
             store.set(published.PATH, published.packed(way))
 
     def _look(self, top: Top, context: Context) -> None:

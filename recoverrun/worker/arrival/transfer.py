@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.arrival.line import Line
+from recoverrun.worker.arrival.line import TimedSocket
 from recoverrun.worker.arrival.packing import DTYPES
 from recoverrun.worker.arrival.state_source import Piece, StateLost
 from recoverrun.worker.arrival.state_wire import (
@@ -43,7 +43,7 @@ class LivePeer:
             connection = socket.create_connection(address[:2], stall_s)
         except OSError as error:
             raise StateLost(f"{self._where} cannot be reached: {error}") from error
-        self._line = Line(connection, stall_s)
+        self._line = TimedSocket(connection, stall_s)
         try:
             self._say(address.token)
             told = self._head()

@@ -69,7 +69,7 @@ class LoopPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SurvivorPosition:
     """The position of a survivor: at the top of the last one of `loops`, the outermost first."""
 
     loops: tuple[LoopPlace, ...]
@@ -83,10 +83,10 @@ class Standing:
         return [loops, [one.pack() for one in self.sources], self.opened, self.own_data]
 
     @staticmethod
-    def unpack(packed: list[Any]) -> "Standing":
+    def unpack(packed: list[Any]) -> "SurvivorPosition":
         """Raises ValueError if `packed` is not what `pack` makes."""
         loops, sources, opened, own_data = packed
-        return Standing(
+        return SurvivorPosition(
             loops=tuple(LoopPlace.unpack(*one) for one in loops),
             sources=tuple(SourcePlace.unpack(one) for one in sources),
             opened=int(opened),
@@ -97,7 +97,7 @@ class Standing:
 class Arrives(Protocol):
     """The interface that puts in place what a fresh process needs, as it comes there."""
 
-    def before(self, loop_id: str) -> Standing:
+    def before(self, loop_id: str) -> SurvivorPosition:
         """The outermost loop is about to begin: wait for a place, and return it."""
 
     def passes_over(self, trained: TrainedLoop, frame: FrameType) -> None:
@@ -130,7 +130,7 @@ def standing(
     *,
     own_data: bool = False,
     passes: bool = True,
-) -> Standing:
+) -> SurvivorPosition:
     """Tell where this process stands, at the top of the innermost loop that is under way.
     `own_data`: the order of data is not that of the slot, but the fresh process's own. Not `passes`
     if the fresh process may not run the code behind loops that have trained.
@@ -154,7 +154,7 @@ def standing(
         for one, passed in zip(stack, levels, strict=True)
     ]
     sources = told_sources(runtime.sources, stack[-1], origin_of)
-    return Standing(tuple(loops), tuple(sources), runtime.opened, own_data)
+    return SurvivorPosition(tuple(loops), tuple(sources), runtime.opened, own_data)
 
 
 class Winding:
@@ -175,7 +175,7 @@ class Winding:
         self._arrives = arrives
         self._first = passed  # as far as others had come as this process began
         self._over = 0  # loops passed over, since the innermost loop of the path has begun
-        self._standing: Standing | None = None
+        self._standing: SurvivorPosition | None = None
         self._frames: list[LoopFrame] = []  # of the loops of the path that have begun
         self.sources = SlotSources(runtime)
 

@@ -60,7 +60,7 @@ def wait(fd: int, start: Start) -> tuple[list[str], Start]:
     return become(order, streams, copies, start)
 
 
-def prepared() -> list["Copy"]:
+def prepared() -> list["ImportedAlias"]:
     """Import what every worker imports. Returns what `become` has to renew."""
     for name in IMPORTED:
         importlib.import_module(name)
@@ -68,7 +68,7 @@ def prepared() -> list["Copy"]:
 
 
 def become(
-    order: SpareOrder, streams: dict[int, int], copies: list["Copy"], start: Start
+    order: SpareOrder, streams: dict[int, int], copies: list["ImportedAlias"], start: Start
 ) -> tuple[list[str], Start]:
     """Take the streams and the environment of `order`; what `wait` returns.
 
@@ -96,7 +96,7 @@ def _order(line: socket.socket) -> SpareOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ImportedAlias:
     """A function that a module of torch has imported from another one under a name of its own, or
     has as a key of a table.
     """
@@ -117,7 +117,7 @@ class Copy:
             self.holder[self.name] = stand_in
 
 
-def _copies() -> Iterator[Copy]:
+def _copies() -> Iterator[ImportedAlias]:
     """Yield those that a worker's hooks would not find: they take a copy to have its own name.
 
     In a process that was started cold the hooks come first, and the copies are of what they put in
@@ -136,13 +136,13 @@ def _copies() -> Iterator[Copy]:
                         yield from _copy(value, key, key)
 
 
-def _copy(holder: dict[Any, Any], name: object, function: FunctionType) -> Iterator[Copy]:
+def _copy(holder: dict[Any, Any], name: object, function: FunctionType) -> Iterator[ImportedAlias]:
     owner = vars(sys.modules.get(function.__module__, sys))
     if owner.get(function.__name__) is function:
-        yield Copy(holder, name, owner, function)
+        yield ImportedAlias(holder, name, owner, function)
 
 
-def _started(start: Start, environ: Mapping[str, str], copies: list[Copy]) -> Started:
+def _started(start: Start, environ: Mapping[str, str], copies: list[ImportedAlias]) -> Started:
     """Put the hooks in place, and into the copies that were made before them."""
     started = start(environ)
     for copy in copies:

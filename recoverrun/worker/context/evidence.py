@@ -31,7 +31,7 @@ Mark = tuple[int, int]
 """Digests of a microbatch's inputs and of its loss; 0 where there was nothing to digest."""
 
 
-class Evidence:
+class IterationEvidence:
     """The evidence since an iteration began, by the script itself or executed again."""
 
     def __init__(self) -> None:

@@ -281,7 +281,7 @@ class ModuleVariables(MemberView):
         del self.variables[name]
 
 
-class Written(MemberView):
+class WrittenMembers(MemberView):
     """Attributes and buffers of a module that the script has written to."""
 
     def __init__(self, module: Any, names: frozenset[str]) -> None:

@@ -33,7 +33,7 @@ def among(namespaces: Iterable[Mapping[str, Any]]) -> list[nn.Module]:
     return list(dict.fromkeys(module for root in roots for module in root.modules()))
 
 
-class Structure:
+class ModuleStructure:
     """The parts of modules: their submodules, and the names of their parameters.
 
     Code that makes a model deeper has done so in this rank's own microbatch. Executed again it
@@ -70,12 +70,14 @@ def _more(module: nn.Module, names: Set[str]) -> Set[str]:
 
 
 @contextmanager
-def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> Iterator[Structure]:
+def untouched(
+    modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]
+) -> Iterator[ModuleStructure]:
     """Afterwards `modules` and `buffers` are what they were before, also for a backward that is yet
     to come and complains of what was written to them since its forward.
     """
     modules = list(modules)
-    structure = Structure(modules)
+    structure = ModuleStructure(modules)
     inside = [one for module in modules for one in module.buffers(recurse=False)]
     every = {id(one): one for one in (*buffers, *inside) if not one.is_inference()}
     values = [(buffer, buffer.detach().clone()) for buffer in every.values()]

@@ -20,7 +20,7 @@ Content = tuple[list[Any], list[Any]] | bytes | torch.Tensor
 """Keys, if there are any, and values; or what an array holds."""
 
 
-class Kept:
+class KeptContents:
     """The present contents of `held`, and how to restore what has changed."""
 
     def __init__(self, held: Iterable[Any]) -> None:

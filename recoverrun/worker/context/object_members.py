@@ -31,7 +31,7 @@ from recoverrun.worker.context.member_views import (
     Named,
     Shared,
     Slots,
-    Written,
+    WrittenMembers,
     attributes,
 )
 from recoverrun.worker.data.samplers import RANK_NAMES, SAMPLER_NAMES
@@ -139,7 +139,7 @@ def members(owner: Any) -> Members:
     if isinstance(owner, type):
         return Shared(owner)
     if isinstance(owner, nn.Module) and (written := ATTACHED.written(owner)):
-        return Written(owner, written)
+        return WrittenMembers(owner, written)
     if _is_sampler_kind(kind):
         return Named(owner, OF_SAMPLERS)
     slots = slots_of(kind)

@@ -27,9 +27,7 @@ from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_keepers import keepers_of
 from recoverrun.worker.data.loader_opening import RankIterator
 from recoverrun.worker.data.loader_state import LoaderState
-from recoverrun.worker.data.loader_workers import (
-    checked,
-)
+from recoverrun.worker.data.loader_workers import checked
 from recoverrun.worker.data.put_back import Contents
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
@@ -74,7 +72,7 @@ class SlotOpening:
     renewed: bool  # by worker processes that an earlier iterator had begun
 
 
-class Passing:
+class PassedItems:
     """Says that items are being passed, and by which code."""
 
     restated: Mapping[int, Found] = MappingProxyType({})
@@ -116,7 +114,7 @@ def _yields_from(frame: FrameType) -> bool:
 class LateItems:
     """The items of `source`, a loader's iterator of this process."""
 
-    def __init__(self, source: LoaderIterator, passing: Passing) -> None:
+    def __init__(self, source: LoaderIterator, passing: PassedItems) -> None:
         self._source = source
         self._passing = passing
         self._begun: RankIterator | None = None
@@ -219,7 +217,7 @@ def is_looked_at(source: Iterator[Any]) -> bool:
     return False
 
 
-def taken(source: LoaderIterator, told: SlotOpening, passing: Passing) -> LateItems:
+def taken(source: LoaderIterator, told: SlotOpening, passing: PassedItems) -> LateItems:
     """Let `source` be opened as its slot opened it, and return its items.
 
     Raises NotReachable if it is an iterator over other data.

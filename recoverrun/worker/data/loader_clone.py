@@ -8,7 +8,7 @@ from torch import multiprocessing
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
-from recoverrun.worker.data.object_copy import Copier
+from recoverrun.worker.data.object_copy import ObjectCopier
 from recoverrun.worker.data.rank_substitution import (
     RankPair,
     copied_samplers,
@@ -54,7 +54,7 @@ def clone_for(
     data = loader.dataset if snapshot is None else snapshot.restored()
     if theirs:
         data = data if snapshot is not None else shallow_copy(data)
-        parts = Copier(strict=False, seen=seen)
+        parts = ObjectCopier(strict=False, seen=seen)
         vars(data).update({name: parts.of(value) for name, value in theirs.items()})
     vars(clone)["dataset"] = stream_as(data, ranks)
     return with_workers(clone, loader)
@@ -65,7 +65,7 @@ def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Containe
 
     Worker processes are forked (`with_workers`), and so have copies in any case.
     """
-    data, parts = loader.dataset, Copier(strict=False, seen=seen)
+    data, parts = loader.dataset, ObjectCopier(strict=False, seen=seen)
     if isinstance(data, IterableDataset) or loader.num_workers:
         parts.share(data)
     if not loader.num_workers:

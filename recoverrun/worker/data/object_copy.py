@@ -62,7 +62,7 @@ class NotCopyable(Exception):
 def copied(owner: Any) -> Any:
     """Return a deep copy of `owner`. Raises NotCopyable."""
     try:
-        return Copier(strict=True).of(owner)
+        return ObjectCopier(strict=True).of(owner)
     except RecursionError as error:
         raise NotCopyable("objects within objects, too deep to be copied") from error
 
@@ -101,7 +101,7 @@ def position_digest(owner: Any) -> bytes:
     return digest.digest()
 
 
-class Copier:
+class ObjectCopier:
     """Copies several objects, which share in the copy what they share in the original.
 
     What may change and cannot be copied raises NotCopyable if `strict` is true; otherwise it is
@@ -211,7 +211,7 @@ class Copier:
         self._made[id(value)] = clone
         return clone
 
-    _CONTAINERS: dict[type, Callable[["Copier", Any], Any]] = {
+    _CONTAINERS: dict[type, Callable[["ObjectCopier", Any], Any]] = {
         list: _list,
         collections.deque: _list,
         dict: _dict,

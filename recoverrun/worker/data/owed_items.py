@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from recoverrun.worker.data.generator_wrapper import Make
-from recoverrun.worker.data.object_copy import Copier
+from recoverrun.worker.data.object_copy import ObjectCopier
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 
@@ -66,7 +66,7 @@ class OwedItems:
             raise StopIteration
         at = min(at, len(self._unread) - 1)
         self._next_ahead = count + at + 1
-        return Copier(strict=False).of(self._unread[at])
+        return ObjectCopier(strict=False).of(self._unread[at])
 
     def close(self) -> None:
         """The script is owed nothing any more."""

@@ -16,7 +16,7 @@ import torch
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import crc_of, crc_of_streams
-from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.make_up.noted_evidence import own_mismatch
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.worker_state import WorkerState
@@ -43,7 +43,7 @@ Report = list[int]
 """Digests of an execution; 0 where there is nothing that two processes have to have in common."""
 
 
-Witness = Callable[[Identity, int], Made]
+Witness = Callable[[Identity, int], MadeMicrobatch]
 """Executes a microbatch of a lost rank once more, for it to be compared."""
 
 
@@ -76,7 +76,7 @@ class Audits:
         self,
         generation: int,
         executors: Mapping[tuple[int, int], int],
-        made: Mapping[Identity, Made],
+        made: Mapping[Identity, MadeMicrobatch],
         execute: Witness,
         guessed: Callable[[], str],
     ) -> tuple[set[Identity], str]:
@@ -114,7 +114,7 @@ class Audits:
         )
 
 
-def report_of(worker: WorkerState, made: Made | None) -> Report:
+def report_of(worker: WorkerState, made: MadeMicrobatch | None) -> Report:
     """The report of one survivor on its execution; empty if there was none."""
     layout, strategy = worker.protection.layout, worker.protection.strategy
     if made is None or made.executed is None or made.executed.after is None:

@@ -20,7 +20,7 @@ from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.slot_context import Key, last
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
-from recoverrun.worker.make_up.made_microbatch import Apart, Made
+from recoverrun.worker.make_up.made_microbatch import Apart, MadeMicrobatch
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import TALKS
 from recoverrun.worker.replay.executor import Executor
@@ -94,7 +94,7 @@ class Doubts:
         if self._shown[rank]:
             raise NotReplayable(self._shown[rank])
 
-    def check_collectives(self, made: Made, microbatch: Microbatch) -> None:
+    def check_collectives(self, made: MadeMicrobatch, microbatch: Microbatch) -> None:
         if not self._executor.answered:
             return
 
@@ -110,7 +110,7 @@ class Doubts:
             raise NotReplayable(TALKS)
         self._executor.talked = True
 
-    def check_unknown(self, made: Made, microbatch: Microbatch) -> None:
+    def check_unknown(self, made: MadeMicrobatch, microbatch: Microbatch) -> None:
         """Shard mates need not lack the same values: they ask together, with audits alone."""
         layout = self._worker.protection.layout
         unknown = self._unknown(made, microbatch)
@@ -121,7 +121,7 @@ class Doubts:
         if why:
             raise NotReplayable(why)
 
-    def guessed(self, made: Made, microbatch: Microbatch) -> str:
+    def guessed(self, made: MadeMicrobatch, microbatch: Microbatch) -> str:
         """The reason why `made` is only a guess, or "": an unknown value of the rank matters after
         all.
         """
@@ -136,7 +136,9 @@ class Doubts:
             each = [key for key in unknown if not self._is_alike(made, microbatch, {key})]
         return parted(sorted(each or unknown, key=str), "between steps")
 
-    def _is_alike(self, made: Made, microbatch: Microbatch, keys: Collection[Key]) -> bool:
+    def _is_alike(
+        self, made: MadeMicrobatch, microbatch: Microbatch, keys: Collection[Key]
+    ) -> bool:
         """True if it comes out the same with our own values in the place of these.
 
         Raises GivenUp.
@@ -157,7 +159,7 @@ class Doubts:
             return False
         return (again.mark, again.door) == (made.executed.mark, made.executed.door)
 
-    def _unknown(self, made: Made, microbatch: Microbatch) -> frozenset[Key]:
+    def _unknown(self, made: MadeMicrobatch, microbatch: Microbatch) -> frozenset[Key]:
         """Values that are not known of the rank, and of which this rank has its own."""
         ours = microbatch.top.context.values if microbatch.top.context is not None else {}
         unknown = made.start.unknown if made.start is not None else frozenset()

@@ -7,7 +7,7 @@ the one with the first of them executes the others once more, for the buffers al
 
 from collections.abc import Callable, Mapping
 
-from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.step.worker_state import WorkerState
@@ -18,17 +18,17 @@ class FollowedBuffers:
     """The buffers of lost ranks that this rank follows, and who follows others."""
 
     def __init__(
-        self, worker: WorkerState, aside: Callable[[Identity, int, Buffers], Made]
+        self, worker: WorkerState, aside: Callable[[Identity, int, Buffers], MadeMicrobatch]
     ) -> None:
         """`aside` executes a microbatch of a lost rank, and leaves it at that."""
         self._worker = worker
         self._aside = aside
         # In this transaction, each with what it went on from: that may be executed again.
-        self._asides: dict[Identity, tuple[Executed, Made]] = {}
+        self._asides: dict[Identity, tuple[Executed, MadeMicrobatch]] = {}
         self._held: Buffers = ()  # those that this rank has, by module
         self._holders: dict[int, int] = {}  # by module
 
-    def before(self, made: Mapping[Identity, Made], identity: Identity) -> Buffers:
+    def before(self, made: Mapping[Identity, MadeMicrobatch], identity: Identity) -> Buffers:
         """The end of the microbatch before this one: it goes on from there. Nothing if that is not
         known, or is in the same iteration, which is executed from its top.
         """
@@ -38,7 +38,7 @@ class FollowedBuffers:
             return ()
         return earlier.executed.buffers
 
-    def told(self, made: Mapping[Identity, Made]) -> list[int]:
+    def told(self, made: Mapping[Identity, MadeMicrobatch]) -> list[int]:
         """The modules of which this rank has a lost rank's buffers as the transaction ends."""
         self._held = ()
         for (slot, index), first in sorted(made.items()):
@@ -46,7 +46,7 @@ class FollowedBuffers:
                 self._held = self._end(made, slot, first.rank)
         return [number for number, one in enumerate(self._held) if one is not None]
 
-    def _end(self, made: Mapping[Identity, Made], slot: int, rank: int) -> Buffers:
+    def _end(self, made: Mapping[Identity, MadeMicrobatch], slot: int, rank: int) -> Buffers:
         """The buffers of lost `rank` at the end of all its microbatches, of which this one has the
         first.
         """

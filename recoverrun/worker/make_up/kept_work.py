@@ -16,7 +16,7 @@ from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import State, lacking
+from recoverrun.worker.replay.known_state import KnownState, lacking
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.views import Identity
@@ -81,7 +81,7 @@ class KeptWork:
         self._maker.learn(rank, executed.after, lacking(start, executed.after), assumed=False)
         return True
 
-    def _execute(self, rank: int, step: int, microbatch: Microbatch) -> tuple[State, Executed]:
+    def _execute(self, rank: int, step: int, microbatch: Microbatch) -> tuple[KnownState, Executed]:
         """The start of the microbatch, and what came of it. Raises NotReplayable."""
         with self._worker.timing.measure("redo"), Apart(self._worker):
             start = self._left.state_of(rank, microbatch)

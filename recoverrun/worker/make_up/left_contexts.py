@@ -11,7 +11,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.deadly_microbatches import DeadlyMicrobatches
 from recoverrun.worker.make_up.own_moves import OwnMoves
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.replay.lost_rank import LostRank, lost_rank
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -171,7 +171,7 @@ class LeftContexts:
         else:
             self.own_moves.forget()
 
-    def state_of(self, rank: int, microbatch: Microbatch) -> State:
+    def state_of(self, rank: int, microbatch: Microbatch) -> KnownState:
         """The state of lost `rank` as this microbatch's iteration began. Raises NotReplayable."""
         self.absorb()
         lost, top = self._executor.lost.get(rank), microbatch.top.context

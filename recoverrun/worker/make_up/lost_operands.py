@@ -21,7 +21,7 @@ from ft_collectives.communicators.script_modes import is_mode_asked
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.step.worker_state import WorkerState
 
 LARGEST = 64
@@ -118,7 +118,9 @@ class Guess(NamedTuple):
     flags: bool  # see `LostInputs`
 
 
-def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers) -> Guess | None:
+def _as_given(
+    tensor: torch.Tensor, mine: Context, state: KnownState, began: Numbers
+) -> Guess | None:
     """The input of the rank at `state` where this one, at `mine`, gives `tensor`; `began` are our
     own values at the beginning of the transaction.
     """
@@ -162,7 +164,7 @@ def _rests(before: torch.Tensor | None, now: torch.Tensor) -> bool:
 
 
 def _whole(
-    tensor: torch.Tensor, own: Numbers, theirs: Numbers, state: State
+    tensor: torch.Tensor, own: Numbers, theirs: Numbers, state: KnownState
 ) -> torch.Tensor | None:
     """The lost rank's input for `tensor`, by one variable or element by element."""
     flat = _flat(tensor)
@@ -175,7 +177,7 @@ def _whole(
 
 
 def _told(
-    flat: torch.Tensor, dtype: torch.dtype, own: Numbers, theirs: Numbers, state: State
+    flat: torch.Tensor, dtype: torch.dtype, own: Numbers, theirs: Numbers, state: KnownState
 ) -> torch.Tensor | None:
     """Their values of the variables that are `flat` here, if those are one and the same."""
     keys = [

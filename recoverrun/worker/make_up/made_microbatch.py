@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.views import Identity
 
 
 @dataclass(slots=True)
-class Made:
+class MadeMicrobatch:
     """One microbatch of a lost slot that this rank has made up."""
 
     identity: Identity
     rank: int
     pieces: list[tuple[Reducer, Piece]]
-    start: State | None = None  # where the lost rank stood; None: made up with fresh data
+    start: KnownState | None = None  # where the lost rank stood; None: made up with fresh data
     executed: Executed | None = None
     failed: str = ""  # why it is to be made up with fresh data
     fresh: bool = False  # its pieces are of other data

@@ -16,11 +16,11 @@ from recoverrun.worker.make_up.deadly_microbatches import KILLS, microbatch_id_o
 from recoverrun.worker.make_up.doubts import IMPOSSIBLE, Doubts
 from recoverrun.worker.make_up.followed_buffers import FollowedBuffers
 from recoverrun.worker.make_up.left_contexts import LeftContexts
-from recoverrun.worker.make_up.made_microbatch import Apart, Made
+from recoverrun.worker.make_up.made_microbatch import Apart, MadeMicrobatch
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import Lacking, State, lacking
+from recoverrun.worker.replay.known_state import KnownState, Lacking, lacking
 from recoverrun.worker.replay.taken_items import TakenForGood
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.step.interfaces import Rehearses
@@ -50,7 +50,7 @@ class MicrobatchMaker:
         self._executor = executor
         self._left = left
         self._rehearsal = rehearsal
-        self.made: dict[Identity, Made] = {}
+        self.made: dict[Identity, MadeMicrobatch] = {}
         self.doubts = Doubts(worker, executor)
         self.buffers = FollowedBuffers(worker, self.aside)
         self.telling = True  # all members are exact, as far as all know
@@ -60,14 +60,14 @@ class MicrobatchMaker:
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
         worker, layout = self._worker, self._worker.protection.layout
         rank = layout.replicas[identity[0]][layout.place(worker.env.rank)[1]]
-        made = Made(identity, rank, [])
+        made = MadeMicrobatch(identity, rank, [])
         if self.may_execute(made):
             self.execute(made)
         if made.executed is None and (layout.shards > 1 or not self._left.exact):
             self.freshly(made)  # shard mates execute it, and their forward pass needs us
         self.made[identity] = made
 
-    def may_execute(self, made: Made) -> bool:
+    def may_execute(self, made: MadeMicrobatch) -> bool:
         """True if all shard mates can begin the lost microbatch exactly: their forward passes need
         each other, so one that knows that it cannot has all of them take fresh data at once.
 
@@ -89,7 +89,7 @@ class MicrobatchMaker:
         self.doubts.agree(rank, min(one["committed"] for one in heard.values()))
         return not any(objections)
 
-    def _objection(self, made: Made) -> str:
+    def _objection(self, made: MadeMicrobatch) -> str:
         """The reason why this rank cannot begin the lost microbatch exactly, or ""."""
         if not self._left.exact:
             return self._worker.guarantee.weakened or NO_MORE
@@ -109,7 +109,7 @@ class MicrobatchMaker:
     def own(self, index: int) -> Microbatch:
         return self._worker.runtime.microbatches[index]
 
-    def execute(self, made: Made) -> None:
+    def execute(self, made: MadeMicrobatch) -> None:
         """Execute as the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self.own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
@@ -138,7 +138,7 @@ class MicrobatchMaker:
         if not start.assumed:
             made.failed = self.disproved(made, step)
 
-    def _attempt(self, made: Made, microbatch: Microbatch) -> tuple[State, Executed]:
+    def _attempt(self, made: MadeMicrobatch, microbatch: Microbatch) -> tuple[KnownState, Executed]:
         """Execute, and doubt what came of it: the start, and what did. Raises NotReplayable."""
         step = self._worker.step
         made.start = self._left.state_of(made.rank, microbatch)
@@ -153,9 +153,9 @@ class MicrobatchMaker:
         self.doubts.check_unknown(made, microbatch)
         return made.start, made.executed
 
-    def _rehearse(self, made: Made, microbatch: Microbatch) -> None:
+    def _rehearse(self, made: MadeMicrobatch, microbatch: Microbatch) -> None:
         """Attempt it in a copy of this process first. Raises NotReplayable."""
-        copy = Made(made.identity, made.rank, [])
+        copy = MadeMicrobatch(made.identity, made.rank, [])
 
         def attempt() -> None:
             try:
@@ -169,19 +169,19 @@ class MicrobatchMaker:
         if why:
             raise GivenUp(self._killing(made, microbatch, why))
 
-    def _killing(self, made: Made, microbatch: Microbatch, why: str) -> str:
+    def _killing(self, made: MadeMicrobatch, microbatch: Microbatch, why: str) -> str:
         words = KILLS.format(
             rank=made.rank, index=made.identity[1], step=self._worker.step, why=why
         )
         return f"{microbatch.top.loop.id}: {words}"
 
-    def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
+    def _require_harmless(self, made: MadeMicrobatch, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
         why = self._left.deaths.objection(microbatch_id_of(self._worker.step, made.identity))
         if why:
             raise NotReplayable(self._killing(made, microbatch, why))
 
-    def disproved(self, made: Made, step: int) -> str:
+    def disproved(self, made: MadeMicrobatch, step: int) -> str:
         """The reason why the executed microbatch is not the lost rank's, or "", by its own mark."""
         known = self._left.marks.get(made.rank, {}).get((step, made.identity[1]))
         return noted_evidence.unlike(made, known, step) if known is not None else ""
@@ -192,7 +192,7 @@ class MicrobatchMaker:
         if mine is not None and rank in self._executor.lost:
             self._executor.lost[rank].learn(after, mine, assumed=assumed, lacking=unknown)
 
-    def freshly(self, made: Made) -> None:
+    def freshly(self, made: MadeMicrobatch) -> None:
         carried = not made.identity[1]
         try:
             with Apart(self._worker) as apart:
@@ -218,7 +218,7 @@ class MicrobatchMaker:
         if worker.protection.layout.shards == 1 or own.top.context is None:
             return []
         with suppress(NotReplayable), Apart(worker) as apart:
-            self._executor.execute(worker.env.rank, State(own.top.context), worker.step, own)
+            self._executor.execute(worker.env.rank, KnownState(own.top.context), worker.step, own)
             return apart.pieces(carried=not index)
         return []
 
@@ -227,12 +227,12 @@ class MicrobatchMaker:
         count, strategy = len(self.own_all), self._worker.protection.strategy
         return [(one, one.share(count, carried)) for one in strategy.reducers()]
 
-    def aside(self, identity: Identity, rank: int, before: Buffers = ()) -> Made:
+    def aside(self, identity: Identity, rank: int, before: Buffers = ()) -> MadeMicrobatch:
         """Execute a microbatch that another survivor makes up, for it to be compared.
 
         Nothing is learned of it: where the lost rank stands after later ones has been told.
         """
-        worker, made = self._worker, Made(identity, rank, [])
+        worker, made = self._worker, MadeMicrobatch(identity, rank, [])
         step, microbatch = worker.step, self.own(identity[1])
         worker.context_buffer.enters(microbatch_id_of(step, identity))
         with worker.timing.measure("redo"), suppress(NotReplayable):

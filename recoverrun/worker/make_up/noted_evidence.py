@@ -15,9 +15,9 @@ import torch
 from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.slot_context import AFTER
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
 
@@ -55,7 +55,7 @@ def own_mismatch(worker: WorkerState, executor: Executor) -> str:
         return ""
     kept = strategy.set_aside()
     try:
-        done = executor.execute(worker.env.rank, State(top), step, microbatch)
+        done = executor.execute(worker.env.rank, KnownState(top), step, microbatch)
     except NotReplayable:
         return ""  # nor could a lost rank's: that is judged by itself
     finally:
@@ -113,7 +113,7 @@ def disproved(
     return "" if inputs == theirs else COMMITTED.format(rank=rank, index=index, step=step)
 
 
-def unlike(made: Made, known: Mark, step: int) -> str:
+def unlike(made: MadeMicrobatch, known: Mark, step: int) -> str:
     """The difference between this microbatch and the one of which the lost rank has noted `known`,
     or "".
     """

@@ -24,7 +24,7 @@ from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import AFTER, Context, Key, last, owners_of
 from recoverrun.worker.context.values import same
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import ABSENT, State, differing, named
+from recoverrun.worker.replay.known_state import ABSENT, KnownState, differing, named
 from recoverrun.worker.replay.lost_rank import LostRank
 
 OWN = (
@@ -69,7 +69,7 @@ class OwnMoves:
                 return OWN.format(name=named(key), rank=one.rank)
         return ""
 
-    def _parted(self, here: Context, state: State, lost: LostRank) -> Key | None:
+    def _parted(self, here: Context, state: KnownState, lost: LostRank) -> Key | None:
         """One of the values that are taken for common, have moved since the last backward, and are
         a rank's own by the text.
         """

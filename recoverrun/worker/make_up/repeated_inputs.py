@@ -25,7 +25,7 @@ STAYED = (
 )
 
 
-class Told(NamedTuple):
+class ToldInputs(NamedTuple):
     """The inputs of one rank's microbatch of that index and kind, and of the one before."""
 
     step: int
@@ -45,7 +45,7 @@ class RepeatedInputs:
     """The knowledge of one rank about the inputs of all, from step to step."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[Kind, int, int], Told] = {}  # of rank and index
+        self._told: dict[tuple[Kind, int, int], ToldInputs] = {}  # of rank and index
         self._went_on: Counter[Kind] = Counter()  # votes
         self._stayed: set[Kind] = set()
 
@@ -80,8 +80,8 @@ class RepeatedInputs:
         expected = kind not in self._stayed and self._went_on[kind] >= LEAST
         return expected and theirs.stays and bool(own) and all(one.goes_on for one in own)
 
-    def _hear(self, step: int, kind: Kind, rank: int, index: int, digest: int) -> Told:
-        known = self._told.get((kind, rank, index), Told(step, 0, 0))
+    def _hear(self, step: int, kind: Kind, rank: int, index: int, digest: int) -> ToldInputs:
+        known = self._told.get((kind, rank, index), ToldInputs(step, 0, 0))
         before = known.inputs if known.step < step else known.before
-        told = self._told[kind, rank, index] = Told(step, digest & INPUTS_MASK, before)
+        told = self._told[kind, rank, index] = ToldInputs(step, digest & INPUTS_MASK, before)
         return told

@@ -4,7 +4,7 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.context.values import same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
-from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
     ABSENT,
@@ -69,7 +69,7 @@ class ToldPositions:
                 news.add(rank)
         return news
 
-    def end_of(self, made: Made) -> End | None:
+    def end_of(self, made: MadeMicrobatch) -> End | None:
         """The end of a microbatch that was executed exactly, as far as this rank knows."""
         if made.executed is None or made.executed.after is None or made.start is None:
             return None

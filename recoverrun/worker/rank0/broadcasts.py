@@ -77,7 +77,7 @@ class Broadcasts:
                     tensor.detach().copy_(usual)
                 return fits
 
-            call = Call(original.__name__, group, root, tensor, speak, put)
+            call = Broadcast(original.__name__, group, root, tensor, speak, put)
             result = self._within(call, caller, CallSite)
             return completed([tensor]) if result is None and kwargs.get("async_op") else result
 
@@ -108,7 +108,7 @@ class Broadcasts:
                     said[:] = usual
                 return fits
 
-            call = Call(original.__name__, group, root, said, speak, put)
+            call = Broadcast(original.__name__, group, root, said, speak, put)
             return self._within(call, caller, ObjectCallSite)
 
         return wrapper
@@ -118,7 +118,7 @@ class Broadcasts:
         """True if this process is on its way to a lost rank's place: nobody is met."""
         return self._worker.runtime.winds is not None
 
-    def _within(self, call: "Call", caller: FrameType, kind: type[CallSite]) -> Any:
+    def _within(self, call: "Broadcast", caller: FrameType, kind: type[CallSite]) -> Any:
         group, root = call.group, call.root
         if is_torch_itself(caller):
             group.require(root, call.name)
@@ -200,7 +200,7 @@ class Broadcasts:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Broadcast:
     """A broadcast of the script."""
 
     name: str

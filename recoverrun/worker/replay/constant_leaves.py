@@ -28,7 +28,7 @@ from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import FIXED, bits, is_simple
-from recoverrun.worker.replay.holder_places import Asked, has_moved, names_of
+from recoverrun.worker.replay.holder_places import RequestedValues, has_moved, names_of
 from recoverrun.worker.replay.local_shards import size_of, travels
 
 MOST_BYTES = 16 << 20
@@ -87,7 +87,7 @@ class Leaf:
         long = type(self.key) is int and len(self.holder) > FEW
         return (LONG_MOVED if long else MOVED).format(name=self.spelt, place=place, most=FEW)
 
-    def missed(self, asked: Asked, rests: bool) -> bool:
+    def missed(self, asked: RequestedValues, rests: bool) -> bool:
         """True if it is not what it was, or not where it was found, and is `asked` for."""
         moved = not (rests or self.strict) or has_moved(self.place, self.owner, asked.variables)
         return moved and bool(self.place) and asked.wants(self.names, self.place)

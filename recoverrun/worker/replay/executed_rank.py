@@ -22,7 +22,7 @@ from recoverrun.worker.instrumentation import WITHOUT_EFFECT, Loop
 from recoverrun.worker.tracking.microbatches import Top
 
 
-class Call(NamedTuple):
+class ScriptCall(NamedTuple):
     """A function of the script, not wrapped, and what it is given."""
 
     function: Any
@@ -51,7 +51,7 @@ class ExecutedRank:
         self.apart: frozenset[Key] = frozenset()  # differs between us and the rank
         self.unknown: frozenset[Key] = frozenset()  # of the rank, where it begins
         self._loop: Loop | None = None
-        self._own: Call | None = None  # in its header
+        self._own: ScriptCall | None = None  # in its header
         self._names: dict[str, Any] = {}
 
     def begins(
@@ -77,7 +77,7 @@ class ExecutedRank:
         if mine is None or loop is None or not isinstance(own, partial):
             return None
         assert loop.header_code is not None, "it gave our call"
-        given = Call(own.func, own.args, own.keywords)
+        given = ScriptCall(own.func, own.args, own.keywords)
         if not _alike(mine, given):
             return None
         theirs = _call(loop.header_code, self._names)
@@ -99,7 +99,7 @@ def _tells_a_place(name: str) -> bool:
     return belongs_to_process(name) and not any(word in name.lower() for word in HARDWARE)
 
 
-def _call(code: CodeType, names: dict[str, Any]) -> Call | None:
+def _call(code: CodeType, names: dict[str, Any]) -> ScriptCall | None:
     """The call as the script's own header makes it with these names; None if it does not."""
     try:
         function, arguments, keywords = FunctionType(code, names)()
@@ -109,10 +109,10 @@ def _call(code: CodeType, names: dict[str, Any]) -> Call | None:
     if isinstance(function, MethodType):
         bound: Any = function
         function, arguments = bound.__func__, (bound.__self__, *arguments)
-    return Call(getattr(function, "__wrapped__", function), arguments, keywords)
+    return ScriptCall(getattr(function, "__wrapped__", function), arguments, keywords)
 
 
-def _alike(one: Call, other: Call) -> bool:
+def _alike(one: ScriptCall, other: ScriptCall) -> bool:
     if one.function is not other.function or one.keywords.keys() != other.keywords.keys():
         return False
     pairs = [*zip(one.arguments, other.arguments, strict=False)]

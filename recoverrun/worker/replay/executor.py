@@ -20,10 +20,10 @@ import torch
 
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
 from recoverrun.worker.context import undo_log
-from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, digest_of_losses
-from recoverrun.worker.context.module_state import Structure
+from recoverrun.worker.context.evidence import IterationEvidence, digest_of_inputs, digest_of_losses
+from recoverrun.worker.context.module_state import ModuleStructure
 from recoverrun.worker.context.namespaces import hold
-from recoverrun.worker.context.object_contents import Kept
+from recoverrun.worker.context.object_contents import KeptContents
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.data.own_data_sets import contents_of
 from recoverrun.worker.errors import NotReplayable, Unwind
@@ -44,11 +44,11 @@ from recoverrun.worker.replay.executed import (
 )
 from recoverrun.worker.replay.executed_rank import ExecutedRank
 from recoverrun.worker.replay.influence import Influence
-from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing, require
+from recoverrun.worker.replay.known_state import UNTOLD, KnownState, StreamMoves, differing, require
 from recoverrun.worker.replay.local_shards import LocalShards
 from recoverrun.worker.replay.loop_items import LoopItems
 from recoverrun.worker.replay.lost_rank import LostRank
-from recoverrun.worker.replay.passing import Passing
+from recoverrun.worker.replay.passing import PassingClock
 from recoverrun.worker.replay.poison import LOW, poisoned
 from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
@@ -83,7 +83,7 @@ class Executor:
         self.containment = Containment(runtime, leave, others_wait_s)
         self.look_at_the_clock = self.containment.timer.look
         self.earlier = EarlierTransactions(runtime.regions)
-        self.moved: list[Any] = []  # what proofs found changed; `Kept` puts it back
+        self.moved: list[Any] = []  # what proofs found changed; `KeptContents` puts it back
         self.executed = ExecutedRank(self.influence)
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # parameters that this execution may change
@@ -93,7 +93,7 @@ class Executor:
         self.talked = False  # a proof has met a collective of the script
         self.answer = LOW  # the false result of collectives in a proof
         self.answered = False  # a collective that no proof has met was called in this execution
-        self.items, self.passing = LoopItems(), Passing(runtime)
+        self.items, self.passing = LoopItems(), PassingClock(runtime)
         self.fresh = False  # executing as ourselves, on fresh data
         self.only_inputs = False  # the execution ends where data enter the model
         self.proving = True  # gradients of first microbatches are compared
@@ -103,9 +103,9 @@ class Executor:
         self._skip = 0  # backwards still to be passed over
         self._top: Top | None = None  # the iteration that is executed
         self._passed = 0  # its backwards that were passed over
-        self._structure = Structure(())
+        self._structure = ModuleStructure(())
         self._end = EndContext()
-        self._shown = Evidence()  # of what is executed
+        self._shown = IterationEvidence()  # of what is executed
 
     def serve(self, strategy: Strategy) -> None:
         """Gradients are those of `strategy` from now on."""
@@ -139,7 +139,7 @@ class Executor:
         """The backward of one of our own microbatches has ended."""
         self.longest_s = max(self.longest_s, time.monotonic() - self._began_at)
         self.runtime.regions.add(microbatch.top.loop.id)
-        noted = [place.top.evidence or Evidence() for place in microbatch.places]
+        noted = [place.top.evidence or IterationEvidence() for place in microbatch.places]
         microbatch.noted = tuple((evidence.mark, evidence) for evidence in noted)
         microbatch.inputs = noted[0].latest
         if strategy is not None:
@@ -162,7 +162,7 @@ class Executor:
     # --------------------------------------------------------------------------- as another rank
 
     def execute(
-        self, rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+        self, rank: int, state: KnownState, step: int, microbatch: Microbatch, before: Buffers = ()
     ) -> Executed:
         """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began, with
         the buffers of `before`, where these were not taken over then.
@@ -178,13 +178,13 @@ class Executor:
             raise NotReplayable(CROWDED)
         mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))
         assert mine is not None and after is not None, "captured as they were"
-        moved, self.influence.top = Moved.between(mine, after, top.seeded), top
+        moved, self.influence.top = StreamMoves.between(mine, after, top.seeded), top
         require(state, mine, moved, self.influence.matters_to(rank))
         self._substitution.require_copies(top)
         self.executed.begins(top, contents_of(self.runtime.sources), state.unknown)
         theirs = state.context
         untold = theirs.streams if state.torch_unknown and moved.torch else None
-        kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())
+        kept, undo = KeptContents(self.moved), UndoRecord(read_streams(), REGISTRY.states())
         self._skip = microbatch.place.skip
         try:
             try:
@@ -263,7 +263,7 @@ class Executor:
     def _run(
         self, top: Top, names: dict[str, Any], item: Any, microbatch: Microbatch, step: int
     ) -> Executed:
-        region, shown = top.loop, Evidence()
+        region, shown = top.loop, IterationEvidence()
         assert region.body_code, f"{region.id} was refused: {region.refusal}"
         self.answered, self._top, self._passed = False, top, 0
         self.runtime.spoiled, self._shown = "", shown
@@ -377,7 +377,7 @@ class Executor:
         for evidence in self._evidence():
             evidence.ends(digest)
 
-    def _evidence(self) -> list[Evidence]:
+    def _evidence(self) -> list[IterationEvidence]:
         if self.runtime.acting_rank is not None:
             return [self._shown]
         return [top.evidence for top in self.runtime.tops_around() if top.evidence is not None]

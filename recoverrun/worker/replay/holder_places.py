@@ -27,7 +27,7 @@ UNKNOWN = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedValues:
     """The part of what ranks told each other that must still be where it was found."""
 
     variables: Mapping[str, Any]  # those that no context holds
@@ -47,7 +47,7 @@ class Asked:
         return not over and self.written.isdisjoint((root, names[-1]))
 
 
-NOTHING_ASKED = Asked(MappingProxyType({}), frozenset(), frozenset(), frozenset())
+NOTHING_ASKED = RequestedValues(MappingProxyType({}), frozenset(), frozenset(), frozenset())
 
 
 def has_moved(path: str, owner: int, names: Mapping[str, Any]) -> bool:

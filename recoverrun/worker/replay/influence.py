@@ -20,19 +20,14 @@ from recoverrun.worker.analysis.program_slice import (
 )
 from recoverrun.worker.analysis.rank0_names import rank0_names
 from recoverrun.worker.analysis.rank_spread import Spread
-from recoverrun.worker.analysis.tail_slice import Tail, changed_elsewhere, tail_behind
+from recoverrun.worker.analysis.tail_slice import TailSlice, changed_elsewhere, tail_behind
 from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.object_members import (
-    identifier,
-    is_framework,
-    is_sampler,
-    resolve,
-)
+from recoverrun.worker.context.object_members import identifier, is_framework, is_sampler, resolve
 from recoverrun.worker.context.passed_over import PassedOver
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.context.values import is_numpy, same
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.replay.holder_places import Asked
+from recoverrun.worker.replay.holder_places import RequestedValues
 from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
@@ -64,7 +59,9 @@ class Influence:
         self._moving: dict[
             tuple[tuple[str, ...], frozenset[str], frozenset[str]], MovingShares
         ] = {}
-        self._tails: dict[tuple[str, int], Tail | None] = {}  # by loop, and line of the backward
+        self._tails: dict[
+            tuple[str, int], TailSlice | None
+        ] = {}  # by loop, and line of the backward
         self._rank0s = [PassedOver(), PassedOver()]
         self.read: frozenset[str] | None = None  # names that any microbatch may read, if known
         self.top: Top | None = None  # the present one
@@ -95,7 +92,7 @@ class Influence:
         """A proof has shown that these change no gradient of that loop."""
         self.immaterial[loop] = self.immaterial.get(loop, frozenset()).union(keys)
 
-    def behind(self, loop: Loop, line: int) -> Tail | None:
+    def behind(self, loop: Loop, line: int) -> TailSlice | None:
         """The statements in the body of `loop` behind a backward at `line` that compute variables
         from others; None if they make nothing that a microbatch reads.
         """
@@ -111,7 +108,7 @@ class Influence:
             self._tails[asked] = tail
         return self._tails[asked]
 
-    def asked(self, top: Top) -> Asked:
+    def asked(self, top: Top) -> RequestedValues:
         """The names that a microbatch which begins there reads, and the variables they hang on."""
         reads = self._reads_of(top.loop)
         held = top.context.names if top.context is not None else {}
@@ -119,8 +116,10 @@ class Influence:
         loose = {name: value for name, value in names.items() if name not in held}
         if reads is None:
             written = written_first(body_of(top.loop, self._texts))
-            return Asked(loose, None, written, frozenset())
-        return Asked(loose, reads.attributes | reads.variables, reads.written, reads.gone_over)
+            return RequestedValues(loose, None, written, frozenset())
+        return RequestedValues(
+            loose, reads.attributes | reads.variables, reads.written, reads.gone_over
+        )
 
     def flows(self, outer: Loop, inner: Loop, differing: Iterable[Key]) -> bool:
         """True if what `inner` reads may be computed, from the top of `outer` on, from these."""

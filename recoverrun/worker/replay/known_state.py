@@ -8,12 +8,8 @@ from typing import Any
 import torch
 
 from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.member_views import (
-    ORDER,
-)
-from recoverrun.worker.context.object_members import (
-    spelt,
-)
+from recoverrun.worker.context.member_views import ORDER
+from recoverrun.worker.context.object_members import spelt
 from recoverrun.worker.context.slot_context import (
     Context,
     Key,
@@ -49,7 +45,7 @@ OTHER = "other data"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class KnownState:
     """The known state of a rank at one of our points."""
 
     context: Context
@@ -59,13 +55,13 @@ class State:
 
 
 Lacking = tuple[frozenset[Key], str]
-"""The unknown parts of a state: `State.unknown` and `State.torch_unknown`."""
+"""The unknown parts of a state: `KnownState.unknown` and `KnownState.torch_unknown`."""
 
 
 NONE: Lacking = frozenset(), ""
 
 
-def lacking(start: State, after: Context) -> Lacking:
+def lacking(start: KnownState, after: Context) -> Lacking:
     """The unknown parts of `start` that are still unknown `after` the microbatch that began there:
     what it makes of unknown values is not known either.
     """
@@ -226,7 +222,7 @@ def _is_new(key: Key, ours: Mapping[Key, Any]) -> bool:
 
 
 def require(
-    state: State, mine: Context, moved: "Moved", matters: Callable[[Key, Any], bool]
+    state: KnownState, mine: Context, moved: "StreamMoves", matters: Callable[[Key, Any], bool]
 ) -> None:
     """Raises NotReplayable if a microbatch that begins at `state` may need what is not known.
 
@@ -256,7 +252,7 @@ def require(
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class StreamMoves:
     """The streams that a microbatch of ours drew from, up to its backward."""
 
     torch: bool
@@ -265,9 +261,9 @@ class Moved:
     generators: tuple[str, ...]
 
     @staticmethod
-    def between(top: Context, after: Context, seeded: bool) -> "Moved":
+    def between(top: Context, after: Context, seeded: bool) -> "StreamMoves":
         began, ended = top.streams, after.streams
-        return Moved(
+        return StreamMoves(
             torch=(began.torch_cpu, began.torch_cuda) != (ended.torch_cpu, ended.torch_cuda),
             seeded=seeded,
             hosts=tuple(

@@ -26,8 +26,8 @@ from recoverrun.worker.replay.known_state import (
     ABSENT,
     NONE,
     UNTOLD,
+    KnownState,
     Lacking,
-    State,
     differing,
     generator_key,
     is_nothing,
@@ -56,7 +56,7 @@ class LostRank:
 
     rank: int
     apart: bool  # it or this rank draws in code for one rank alone, which the other does not run
-    states: dict[Point, State] = field(default_factory=dict)
+    states: dict[Point, KnownState] = field(default_factory=dict)
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds otherwise
     pairs: OriginPairs = field(default_factory=OriginPairs)
     resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
@@ -81,7 +81,7 @@ class LostRank:
         tells.
         """
         self.states = {p: s for p, s in self.states.items() if p < theirs.point}
-        self.states[theirs.point] = State(theirs, *lacking, assumed)
+        self.states[theirs.point] = KnownState(theirs, *lacking, assumed)
         self.loops.add(theirs.loop)
         self.pairs.learn(theirs.loaders, mine.loaders)
         if theirs.kind == "top":
@@ -102,7 +102,7 @@ class LostRank:
         """An iteration begins here at `point`: what had that number or a later one is over."""
         self.states = {p: s for p, s in self.states.items() if p < point}
 
-    def at(self, point: Point, own: Sequence[Context]) -> State:
+    def at(self, point: Point, own: Sequence[Context]) -> KnownState:
         """Its state at our own `point`; `own` are our points, oldest first.
 
         Raises NotReplayable if it cannot be followed to that point.
@@ -112,7 +112,7 @@ class LostRank:
             raise NotReplayable(ELSEWHERE.format(rank=self.rank, loop=state.context.loop))
         return state
 
-    def _reached(self, point: Point, own: Sequence[Context]) -> State:
+    def _reached(self, point: Point, own: Sequence[Context]) -> KnownState:
         """The rank's state at a point that it was not followed to yet. Raises NotReplayable."""
         before = [one for one in own if one.point in self.states and one.point < point]
         if not before:
@@ -139,7 +139,7 @@ class LostRank:
         kept = {p: s for p, s in self.states.items() if p >= before or p == last or p in begun}
         self.states = kept
 
-    def _followed(self, state: State, before: Context, after: Context) -> State:
+    def _followed(self, state: KnownState, before: Context, after: Context) -> KnownState:
         theirs = state.context
         within = after.kind == "after"  # a microbatch lies between
         streams, why = self._streams(state, before, after, within)
@@ -185,7 +185,7 @@ class LostRank:
         if not within and after.kind == "top":
             known = {k: v for k, v in values.items() if k not in unknown}
             self._reset_to(known, after.values)
-        return State(context, unknown, why, state.assumed or within)
+        return KnownState(context, unknown, why, state.assumed or within)
 
     def _reset_to(self, theirs: Mapping[Key, Any], mine: Mapping[Key, Any]) -> None:
         """Note what all have at a top. A counter may be zero again only several tops later."""
@@ -199,7 +199,7 @@ class LostRank:
 
     def _streams(
         self,
-        state: State,
+        state: KnownState,
         before: Context,
         after: Context,
         within: bool,
@@ -252,7 +252,7 @@ class LostRank:
         moved = {host(name) for name, now in after.streams.hosts.items() if now != hosts[name]}
         return found | (moved & self.alone)
 
-    def created(self, own: Origin, state: State, mine: Context) -> Origin:
+    def created(self, own: Origin, state: KnownState, mine: Context) -> Origin:
         """The rank's state as it would have made an iterator that we made at `own`."""
         streams = None
         if own.streams is not None and not state.torch_unknown:

@@ -21,7 +21,7 @@ PASSES = (
 )
 
 
-class Passing:
+class PassingClock:
     """The clock of one executor."""
 
     def __init__(self, runtime: ScriptRuntime) -> None:

@@ -36,7 +36,7 @@ from recoverrun.worker.replay.constant_leaves import (
     holder_of,
     leaves_of,
 )
-from recoverrun.worker.replay.holder_places import NOTHING_ASKED, Asked
+from recoverrun.worker.replay.holder_places import NOTHING_ASKED, RequestedValues
 from recoverrun.worker.replay.local_shards import size_of, travels
 
 BUCKETS = 4_096
@@ -158,7 +158,7 @@ class RankConstants:
         return not owners.isdisjoint(itertools.islice(_identities(item, NESTED), LOOKED_INTO))
 
     @contextmanager
-    def of(self, rank: int, asked: Asked = NOTHING_ASKED) -> Iterator[None]:
+    def of(self, rank: int, asked: RequestedValues = NOTHING_ASKED) -> Iterator[None]:
         """Hold in this process what `rank` holds. Raises NotReplayable, also if what is `asked` for
         is no more what it was, or where it was found.
         """

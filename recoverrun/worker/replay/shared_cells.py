@@ -88,7 +88,7 @@ def settled(local: MutableMapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledCell:
     """One cell that was filled."""
 
     name: str
@@ -108,11 +108,11 @@ class Filled:
         _put(self.cell, self.before)
 
 
-def fill(top: Top, names: dict[str, Any], own_modules: frozenset[str]) -> list[Filled]:
+def fill(top: Top, names: dict[str, Any], own_modules: frozenset[str]) -> list[FilledCell]:
     """Fill the cells around an iteration with these `names`, where they have a value there."""
     done = []
     for name, cell in cells_of(top, own_modules).items():
-        done.append(Filled(name, cell, _content(cell), names.get(name, EMPTY)))
+        done.append(FilledCell(name, cell, _content(cell), names.get(name, EMPTY)))
         if name in names:
             _put(cell, names[name])
     return done

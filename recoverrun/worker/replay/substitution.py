@@ -18,17 +18,9 @@ from recoverrun.worker.context.attached_state import CONTAINERS as FOLLOWED
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
-from recoverrun.worker.context.member_views import (
-    ORDER,
-)
+from recoverrun.worker.context.member_views import ORDER
 from recoverrun.worker.context.namespaces import held, hold, put_back
-from recoverrun.worker.context.object_members import (
-    contents,
-    is_framework,
-    members,
-    resolve,
-    spelt,
-)
+from recoverrun.worker.context.object_members import contents, is_framework, members, resolve, spelt
 from recoverrun.worker.context.slot_context import (
     Context,
     Key,
@@ -44,7 +36,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Influence, Modules
 from recoverrun.worker.replay.known_state import UNTOLD, named
 from recoverrun.worker.replay.local_shards import LocalShards
-from recoverrun.worker.replay.shared_cells import Filled, fill
+from recoverrun.worker.replay.shared_cells import FilledCell, fill
 from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
@@ -64,7 +56,7 @@ class UndoRecord:
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     filled: list[tuple[Any, Any]] = field(default_factory=list)
     written: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
-    cells: list[Filled] = field(default_factory=list)
+    cells: list[FilledCell] = field(default_factory=list)
     owners: set[int] = field(default_factory=set)  # whose attributes are noted, by identity
 
     def note_owner(self, owner: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.context import module_state, undo_log
-from recoverrun.worker.context.module_state import Structure
+from recoverrun.worker.context.module_state import ModuleStructure
 from recoverrun.worker.context.namespaces import modules_in
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.step import switches
@@ -23,7 +23,7 @@ def unchanged(
     own_modules: frozenset[str],
     optimizers: Collection[torch.optim.Optimizer],
     strategy: Strategy | None,
-) -> Iterator[Structure]:
+) -> Iterator[ModuleStructure]:
     """Afterwards modules, objects, variables, optimizers and buffers are what they were."""
     modules = modules_in({**top.globals, **top.names}, own_modules)
     spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]

@@ -18,14 +18,10 @@ import torch
 
 from ft_collectives.communicators.script_modes import aside
 from recoverrun.worker.analysis.pure_statements import Path
-from recoverrun.worker.analysis.tail_slice import Tail
+from recoverrun.worker.analysis.tail_slice import TailSlice
 from recoverrun.worker.context.member_views import attributes
 from recoverrun.worker.context.object_members import DICTS, identifier
-from recoverrun.worker.context.slot_context import (
-    ATTRIBUTE_TENSOR_BYTES,
-    CARRIED_TENSOR_BYTES,
-    Key,
-)
+from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, CARRIED_TENSOR_BYTES, Key
 from recoverrun.worker.context.values import is_kept, is_simple, is_small_tensor
 from recoverrun.worker.replay.influence import Influence
 from recoverrun.worker.tracking.microbatches import Place
@@ -64,7 +60,7 @@ class Tails:
         return found
 
 
-def _executed(tail: Tail, module: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+def _executed(tail: TailSlice, module: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
     """The variables after the slice was executed; none if it cannot be."""
     made: dict[str, Any] = {}
     there = {**module, **names}
@@ -87,7 +83,7 @@ def _executed(tail: Tail, module: dict[str, Any], names: Mapping[str, Any]) -> d
     return made
 
 
-def _is_harmless(tail: Tail, names: Mapping[str, Any]) -> bool:
+def _is_harmless(tail: TailSlice, names: Mapping[str, Any]) -> bool:
     """True if no code of the script runs in the slice: all that it reads are plain values, and no
     property gives them.
     """

@@ -7,16 +7,11 @@ from dataclasses import dataclass, field
 import torch
 
 from recoverrun.worker.arrival.tensor_memory import Departures
-from recoverrun.worker.snapshots.copier import Copy, address_of, copy_all
+from recoverrun.worker.snapshots.copier import MemoryCopy, address_of, copy_all
 from recoverrun.worker.snapshots.piece_layout import PieceLayout
 from recoverrun.worker.snapshots.piece_table import PROOF_BYTES, RankImage
-from recoverrun.worker.snapshots.unchanged_tensors import (
-    EXPECTED,
-    lies_as_it_is,
-    sample_of,
-    sum_of,
-)
-from rendezvous.bays.client import Bay, KeeperClient
+from recoverrun.worker.snapshots.unchanged_tensors import EXPECTED, lies_as_it_is, sample_of, sum_of
+from rendezvous.bays.client import KeeperClient, MappedBay
 
 MOST_APART = 16 << 20
 """Bytes: of more the memory is asked for at once, and the keeper is waited for."""
@@ -43,10 +38,10 @@ class BegunSnapshot:
     _waiting: list[torch.Tensor] = field(default_factory=list)  # copied by the thread
     _marks: list[tuple[int, int, int]] = field(default_factory=list)
     """The address of each of these, its count of changes, and the sum of a sample."""
-    _bay: Bay | None = None
+    _bay: MappedBay | None = None
 
     @property
-    def bay(self) -> Bay:
+    def bay(self) -> MappedBay:
         """The memory; there once the thread has copied."""
         assert self._bay is not None, f"the snapshot of step {self.step} has no memory yet"
         return self._bay
@@ -73,7 +68,7 @@ class BegunSnapshot:
         begin = address_of(self.bay.memory)
         places = (self.layout.places[number] for number in self.layout.later)
         pairs = zip(self._waiting, places, strict=True)
-        copy_all([Copy(one, begin + place.offset) for one, place in pairs], on_half)
+        copy_all([MemoryCopy(one, begin + place.offset) for one, place in pairs], on_half)
 
     def _reserve(self, client: KeeperClient, opened: int | None = None) -> memoryview:
         self.told = self.image.packed()

@@ -19,7 +19,7 @@ Task = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class MemoryCopy:
     """`nbytes` from `source`, a contiguous tensor on the CPU, to the address `target`."""
 
     source: torch.Tensor
@@ -30,7 +30,7 @@ class Copy:
         return self.source.nbytes
 
 
-class Copier:
+class CopyThread:
     """The thread begins with the first task, and ends with the process."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Copier:
             self.worked_s = time.thread_time()
 
 
-def copy_all(copies: Sequence[Copy], on_half: Callable[[], None] = lambda: None) -> None:
+def copy_all(copies: Sequence[MemoryCopy], on_half: Callable[[], None] = lambda: None) -> None:
     """`on_half` hears when half of the parts are there."""
     parts = [(one, begin) for one in copies for begin in range(0, max(1, one.nbytes), PART_BYTES)]
     for number, (one, begin) in enumerate(parts):

@@ -64,5 +64,5 @@ class LastingWorkers:
 
         try:
             return bool(forked_child.run(work, WITHIN_S).get("draws"))
-        except forked_child.Failed:
+        except forked_child.ChildFailed:
             return False

@@ -95,7 +95,7 @@ class LoaderTrials:
                 raise NotKnownYet(NOT_YET.format(name_of(due[0])))
             failed, why = str(said.get("failed", "")), str(said.get("why", ""))
             keep = said.get("keep")
-        except forked_child.Failed as problem:
+        except forked_child.ChildFailed as problem:
             failed, why, keep = str(problem), "", None
         counts, self._under_way = dict(self._under_way), []
         if failed:

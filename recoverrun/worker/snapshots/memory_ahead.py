@@ -6,14 +6,14 @@ is not there when the copier needs it is waited for at the fence.
 
 from contextlib import suppress
 
-from recoverrun.worker.snapshots.copier import Copier
+from recoverrun.worker.snapshots.copier import CopyThread
 from rendezvous.bays.client import ANSWER_S, KeeperClient, SnapshotMissed
 
 
 class MemoryAhead:
     """The bays of one worker, of which each is made ready once."""
 
-    def __init__(self, client: KeeperClient, copier: Copier) -> None:
+    def __init__(self, client: KeeperClient, copier: CopyThread) -> None:
         self._client = client
         self._copier = copier
         self.ready = True  # no memory is being made for the first one

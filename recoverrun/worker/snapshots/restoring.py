@@ -34,7 +34,7 @@ from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
 from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.arrival.state_source import StateLost
-from recoverrun.worker.arrival.winding import Standing, Winding
+from recoverrun.worker.arrival.winding import SurvivorPosition, Winding
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.namespaces import reachable
 from recoverrun.worker.context.object_graph import Holdings
@@ -95,13 +95,13 @@ class Restoring:
         self._first_lines: ValuesAtStart | None = None  # what these have made
         failpoints = parts.worker.failpoints
         self._reading = Reading(snapshot, lambda: failpoints.strike(snapshot.id.step, "restore"))
-        self.standing = Standing.unpack(self._told["standing"])
+        self.standing = SurvivorPosition.unpack(self._told["standing"])
         self.winding = Winding(parts.worker.runtime, self.standing.loops[0].loop_id, self)
         self.winding.sources.remade = True
         found = loader_states.found_by(self._told["loaders"], self._reading.tensors)
         self.winding.sources.restates(found)
 
-    def before(self, loop_id: str) -> Standing:
+    def before(self, loop_id: str) -> SurvivorPosition:
         return self.standing
 
     def passes_over(self, trained: TrainedLoop, frame: FrameType) -> None:

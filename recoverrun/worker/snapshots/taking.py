@@ -21,7 +21,7 @@ from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.errors import NotKnownYet, NotReachable
 from recoverrun.worker.snapshots import loader_way_back, rank_image
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
-from recoverrun.worker.snapshots.copier import Copier
+from recoverrun.worker.snapshots.copier import CopyThread
 from recoverrun.worker.snapshots.earlier_values import UNTOLD, EarlierValues
 from recoverrun.worker.snapshots.failures import fail
 from recoverrun.worker.snapshots.lasting_workers import LastingWorkers
@@ -37,12 +37,7 @@ from recoverrun.worker.snapshots.values_at_start import ValuesAtStart
 from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.verification.held_trials import HOLD_S
-from rendezvous.bays.client import (
-    ANSWER_S,
-    KeeperClient,
-    SnapshotMissed,
-    TooLittleMemory,
-)
+from rendezvous.bays.client import ANSWER_S, KeeperClient, SnapshotMissed, TooLittleMemory
 from rendezvous.protocol.worker_env import UNASKED
 from rendezvous.snapshots.identity import NONE, SnapshotId
 
@@ -106,7 +101,7 @@ class Taker:
         self._earlier_values = earlier_values
         self._unchanged = UnchangedTensors()
         self._layouts, self._states = Layouts(), PackedStates()
-        self._copier = Copier()
+        self._copier = CopyThread()
         self._lasting = LastingWorkers(parts.worker)
         self._trials = GeneratorTrials(parts.worker, HOLD_S)
         self._loaders = LoaderTrials(parts.worker, loader_way_back.tried, HOLD_S)

@@ -22,7 +22,7 @@ from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.reducer import Reducer
 from ft_collectives.step.step_events import Accumulated, Discarded, Ended, Settled
 from ft_collectives.step.vote import VoteGroup
-from recoverrun.worker.context.evidence import Evidence
+from recoverrun.worker.context.evidence import IterationEvidence
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, switches, take_over
 from recoverrun.worker.step.control_thread import Control
@@ -158,7 +158,7 @@ class Driver:
         worker.progress.at(Phase.MICROBATCH if region else Phase.BETWEEN)
         if not self._watches:
             return
-        top.evidence, top.switches = Evidence(), switches.now(worker.strategy)
+        top.evidence, top.switches = IterationEvidence(), switches.now(worker.strategy)
         top.synced = () if worker.strategy is None else worker.strategy.forward_sync.counts()
         index = len(worker.runtime.microbatches)
         if worker.protected and not index and region:

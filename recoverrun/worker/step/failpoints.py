@@ -19,9 +19,9 @@ from rendezvous.protocol.fault_schedule import (
     NO_STEP,
     OF_SNAPSHOTS,
     PHASES,
-    Kill,
     Phase,
     ReturnPhase,
+    ScheduledKill,
     WelcomePhase,
     pace_ms,
     parse,
@@ -37,7 +37,7 @@ class Failpoints:
         """`before` is the last thing that this process does. `birth`: of this process, > 0 if its
         rank was lost before; what is meant for a member's first process is not for later ones.
         """
-        self._kills: tuple[Kill, ...] = tuple(
+        self._kills: tuple[ScheduledKill, ...] = tuple(
             kill
             for kill in parse(schedule)
             if kill.rank in (rank, ALL)
@@ -64,7 +64,7 @@ class Failpoints:
             if kill.step == step and kill.phase == phase and here:
                 self._end(kill)
 
-    def _end(self, kill: Kill) -> None:
+    def _end(self, kill: ScheduledKill) -> None:
         if kill.keeper:
             self._kills = tuple(one for one in self._kills if one is not kill)
             end_keeper(getppid())
@@ -101,7 +101,7 @@ class Failpoints:
             for kill in self._kills
         )
 
-    def _is_now(self, kill: Kill) -> bool:
+    def _is_now(self, kill: ScheduledKill) -> bool:
         now = kill.when == "return" or (kill.when == "welcome" and kill.nth == self._welcomes)
         return now and kill.step == NO_STEP
 

@@ -62,7 +62,7 @@ def next_step(over_s: float, *, interruptible: bool, for_mates: bool) -> Step:
 
 
 @dataclass(slots=True)
-class Watch:
+class LimitedExecution:
     """One execution."""
 
     thread: int
@@ -80,7 +80,7 @@ class ExecutionTimer:
         self._let_go = let_go
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._watch: Watch | None = None
+        self._watch: LimitedExecution | None = None
         self._interrupted: Callable[[FrameType | None, float], None] | None = None
         self._signal = 0  # of ours, once it is needed
 
@@ -97,7 +97,7 @@ class ExecutionTimer:
             return
         thread = threading.get_ident()
         heard = thread == threading.main_thread().ident and self._can_interrupt()
-        watch = Watch(thread, time.monotonic(), limit_s, heard)
+        watch = LimitedExecution(thread, time.monotonic(), limit_s, heard)
         try:
             with self._lock:
                 self._watch = watch

@@ -16,7 +16,11 @@ from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups import device_support
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients
-from recoverrun.worker.strategies.ddp_reducer_bypass import Arrivals, Still, why_never_still
+from recoverrun.worker.strategies.ddp_reducer_bypass import (
+    BucketArrivals,
+    BypassedGradients,
+    why_never_still,
+)
 
 
 class Division:
@@ -30,8 +34,8 @@ class Division:
         self.carried: dict[int, torch.Tensor] = {}  # before the transaction, by parameter
         self.views: frozenset[int] = frozenset()  # see `Gradients`
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
-        self._still = Still(host)
-        self._arrivals: Arrivals | None = None
+        self._still = BypassedGradients(host)
+        self._arrivals: BucketArrivals | None = None
 
     # --------------------------------------------------------------------------- a transaction
 
@@ -121,7 +125,7 @@ class Division:
         assert self.reducer is not None, "protected"
         parts = self._still.gradients = list(self._gradients.values())
         if not (self._still.whole or self.counts):
-            self._arrivals = Arrivals(self._host, self.reducer, dict(self._gradients))
+            self._arrivals = BucketArrivals(self._host, self.reducer, dict(self._gradients))
             return
         if self._host.worker.failpoints.armed:
             for param in (one for part in parts for one in part.params):  # some may be unused

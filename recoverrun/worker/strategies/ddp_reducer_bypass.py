@@ -33,7 +33,7 @@ MIXED = "DDP trains in mixed precision of its own, and casts gradients as it red
 DELAYED = "DDP reduces some of the gradients by itself (delay_all_reduce_named_params)"
 
 
-class Still:
+class BypassedGradients:
     """The gradients that DDP has no part in, from the step after it has settled its buckets."""
 
     def __init__(self, host: StrategyHost) -> None:
@@ -82,7 +82,7 @@ class Still:
         return all(part.counts or not part.lacking for part in self.gradients)
 
 
-class Arrivals:
+class BucketArrivals:
     """Offers each bucket once all of its gradients have arrived in a synchronising backward.
 
     Without `find_unused_parameters` and `static_graph` every parameter gets one gradient in a

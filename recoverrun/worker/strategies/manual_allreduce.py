@@ -28,7 +28,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.step.strategy import DividesOnce, nothing_switched
 from recoverrun.worker.strategies import grad_accumulators
-from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
+from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, ObservedStep
 from recoverrun.worker.strategies.manual_matching import Factor, Reduction
 from recoverrun.worker.strategies.manual_modules import every_module, holders_of
 from recoverrun.worker.strategies.manual_totals import LATER, UNLIKE, Sums
@@ -51,7 +51,7 @@ class ManualAllReduce(DividesOnce):
     def __init__(self, host: StrategyHost) -> None:
         self._host = host
         self._optimizers: list[Any] = []
-        self._watch: Watch | None = None
+        self._watch: ObservedStep | None = None
         self._sums = Sums([], [], factor=Factor(), world_size=1)
         self._reducer: Reducer | None = None
         self._open = False  # a backward is over, and its gradients are not reduced yet
@@ -104,7 +104,7 @@ class ManualAllReduce(DividesOnce):
                 self._sums.begin()
         elif self._may_serve() and self._optimizers:
             plain_ones = [param for param in self._all() if _is_plain(param.grad)]
-            self._watch = Watch(plain_ones, dist.get_world_size(), self._watch)
+            self._watch = ObservedStep(plain_ones, dist.get_world_size(), self._watch)
 
     def read(self) -> None:
         """Something but an all-reduce reads gradients: a clipping, a scaler."""
@@ -161,7 +161,7 @@ class ManualAllReduce(DividesOnce):
         param = self._places.get(tensor.data_ptr())
         return param if param is not None and param.numel() == tensor.numel() > 0 else None
 
-    def _conclude(self, watch: Watch) -> None:
+    def _conclude(self, watch: ObservedStep) -> None:
         """All of a step's reductions were seen: serve the next one, or refuse."""
         host = self._host
         params = self._all()

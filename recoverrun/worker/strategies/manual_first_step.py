@@ -32,11 +32,11 @@ ROUNDED = (
 )
 
 
-class Watch:
+class ObservedStep:
     """An optimizer step, from a backward on. What was reduced `before` that makes it unclean."""
 
     def __init__(
-        self, params: Sequence[torch.Tensor], world_size: int, before: "Watch | None" = None
+        self, params: Sequence[torch.Tensor], world_size: int, before: "ObservedStep | None" = None
     ) -> None:
         self._world_size = world_size
         self._likely = (1.0, 1 / world_size)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from torch.optim import Optimizer
 
     from ft_collectives.communicators.script_modes import Modes
-    from recoverrun.worker.context.evidence import Evidence, Mark
+    from recoverrun.worker.context.evidence import IterationEvidence, Mark
     from recoverrun.worker.context.slot_context import Context, Key, Path
     from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
@@ -53,7 +53,7 @@ class Top:
     switches: "Switches | None" = None  # see `step.switches`
     context: "Context | None" = None  # of this rank, captured as the iteration began
     made: Counter[str] = field(default_factory=Counter)  # generators so far, by place in the code
-    evidence: "Evidence | None" = None  # collected while the iteration runs
+    evidence: "IterationEvidence | None" = None  # collected while the iteration runs
     synced: tuple[int, ...] = ()  # see `ForwardSync.counts`
     iterator_lists: "list[tuple[list[Any], list[Any]]]" = field(default_factory=list)
     """Lists that hold iterators over loaders, and what they held."""
@@ -120,7 +120,7 @@ class Microbatch:
     index: int
     places: tuple[Place, ...]  # the innermost iteration first
     chosen: int = 0  # index in `places` of the iteration that is executed again for it
-    noted: "tuple[tuple[Mark, Evidence], ...]" = ()  # by place: mark and evidence as it ended
+    noted: "tuple[tuple[Mark, IterationEvidence], ...]" = ()  # as each place ended
     inputs: int = 0  # digest of what entered the model since the backward before
     gradient: int = 0
     reduces: bool | None = None  # `Strategy.asked_to_reduce` as it ended

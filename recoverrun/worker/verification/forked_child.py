@@ -57,11 +57,11 @@ PR_SET_PDEATHSIG = 1
 NO_CUDA = "a copy of this process, in which it would be tried, cannot use CUDA"
 
 
-class Failed(Exception):
+class ChildFailed(Exception):
     """Nothing came of the child; the text says why."""
 
 
-class Late(Failed):
+class ChildLate(ChildFailed):
     """The child did not come to its end in time."""
 
 
@@ -71,7 +71,7 @@ def hindrance() -> str:
 
 
 def run(work: Callable[[], Plain], within_s: float) -> Plain:
-    """The result of `work` in a child, as plain values. Raises Failed."""
+    """The result of `work` in a child, as plain values. Raises ChildFailed."""
     return run_asking(lambda _: work(), within_s, _refusing)
 
 
@@ -95,7 +95,7 @@ def _run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) -
 
 def forked(work: Callable[[Ask], Plain]) -> tuple[int, socket.socket]:
     """The pid of a child that does this work, and the line on which it says what comes of it.
-    Raises Failed.
+    Raises ChildFailed.
     """
     streams, parent = read_streams(), os.getpid()
     with ExitStack() as ends:
@@ -105,7 +105,7 @@ def forked(work: Callable[[Ask], Plain]) -> tuple[int, socket.socket]:
                 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
                 pid = os.fork()
         except OSError as problem:  # no memory, no descriptor, no more processes
-            raise Failed(f"no process could be forked ({problem.strerror})") from None
+            raise ChildFailed(f"no process could be forked ({problem.strerror})") from None
         ends.pop_all()
     if not pid:
         _work(work, its.fileno(), parent, streams)
@@ -114,11 +114,11 @@ def forked(work: Callable[[Ask], Plain]) -> tuple[int, socket.socket]:
 
 
 def _refusing(_: Plain) -> Plain:
-    raise Failed("a copy of this process asked for what nobody gives it")
+    raise ChildFailed("a copy of this process asked for what nobody gives it")
 
 
 def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
-    """The answer of the child, whoever else still holds its end. Raises Failed."""
+    """The answer of the child, whoever else still holds its end. Raises ChildFailed."""
     until = time.monotonic() + within_s
     poll = select.poll()
     poll.register(reader, select.POLLIN | select.POLLHUP)
@@ -126,7 +126,7 @@ def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
     def awaited() -> None:
         left = until - time.monotonic()
         if left <= 0 or not poll.poll(1000 * left):
-            raise Late(LATE.format(within_s))
+            raise ChildLate(LATE.format(within_s))
 
     while True:
         try:
@@ -134,14 +134,14 @@ def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
         except ConnectionError:  # it was ended before it heard the answer
             said = None
         if said is None:
-            raise Failed(ENDED)
+            raise ChildFailed(ENDED)
         if ASKED not in said:
             return said
         answer = answering(said[ASKED])
         try:
             _say(reader, answer)
         except ConnectionError:
-            raise Failed(ENDED) from None
+            raise ChildFailed(ENDED) from None
 
 
 def heard(reader: int, awaited: Callable[[], None] = lambda: None) -> Plain | None:
@@ -194,7 +194,7 @@ def _work(
         _alone(writer, parent)
         restore_streams(streams)  # Python's `random` seeds itself anew in a child
         _say(writer, work(functools.partial(_ask, writer)))
-    except Failed as problem:
+    except ChildFailed as problem:
         _say(writer, {"failed": str(problem)})
     except BaseException as problem:
         # Nothing may come out of here: above are the script's frames, of which this is a copy.
@@ -213,7 +213,7 @@ def _ask(line: int, what: Plain) -> Plain:
 
 
 def _alone(writer: int, parent: int) -> None:
-    """Part with everything that the parent or anybody else could notice. Raises Failed."""
+    """Part with everything that the parent or anybody else could notice. Raises ChildFailed."""
     os.setpgid(0, 0)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -279,7 +279,7 @@ def _shared_writable() -> list[tuple[int, int]]:
     """Memory that this process shares with others and may write to: (start, end). What is kept out
     of children, as snapshots are, is not there: so a child has to look for itself.
 
-    Raises Failed if there is too much to be copied.
+    Raises ChildFailed if there is too much to be copied.
     """
     found = []
     with open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
@@ -290,7 +290,7 @@ def _shared_writable() -> list[tuple[int, int]]:
                 found.append((start, end))
     total = sum(end - start for start, end in found)
     if total > MOST_SHARED_BYTES:
-        raise Failed(f"the process shares {total >> 20} MiB of writable memory with others")
+        raise ChildFailed(f"the process shares {total >> 20} MiB of writable memory with others")
     return found
 
 

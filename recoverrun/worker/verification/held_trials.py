@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from recoverrun.worker.verification import forked_child
-from recoverrun.worker.verification.forked_child import ENDED, LATE, Failed, Late, Plain
+from recoverrun.worker.verification.forked_child import ENDED, LATE, ChildFailed, ChildLate, Plain
 
 HOLD_S = 1.0
 LOADERS = "torch.utils.data._utils.signal_handling"
@@ -31,7 +31,7 @@ class HeldTrials:
 
     def run(self, work: Callable[[], Plain], within_s: float) -> Plain | None:
         """The result of `work`, which may take so long; None if that is not known yet: `answer`
-        tells later. Raises Failed.
+        tells later. Raises ChildFailed.
         """
         if self._hold_s is None or _script_hears_of_ends():
             return forked_child.run(work, within_s)
@@ -41,7 +41,7 @@ class HeldTrials:
         return self.answer(self._hold_s)
 
     def answer(self, wait_s: float = 0.0) -> Plain | None:
-        """The result of the work under way; None if it goes on. Raises Failed."""
+        """The result of the work under way; None if it goes on. Raises ChildFailed."""
         assert self._child is not None, "a trial is under way"
         pid, line = self._child
         poll = select.poll()
@@ -58,9 +58,9 @@ class HeldTrials:
             forked_child.end(pid)
             line.close()
         if said is None and time.monotonic() < self._until:
-            raise Failed(ENDED)
+            raise ChildFailed(ENDED)
         if said is None:
-            raise Late(LATE.format(self._within_s))
+            raise ChildLate(LATE.format(self._within_s))
         return said
 
     def _require_time(self) -> None:
@@ -69,7 +69,7 @@ class HeldTrials:
         poll = select.poll()
         poll.register(self._child[1], select.POLLIN | select.POLLHUP)
         if not poll.poll(1000 * max(0.0, self._until - time.monotonic())):
-            raise Late(LATE.format(self._within_s))
+            raise ChildLate(LATE.format(self._within_s))
 
 
 def _script_hears_of_ends() -> bool:

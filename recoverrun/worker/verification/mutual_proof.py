@@ -21,14 +21,14 @@ from recoverrun.worker.context.slot_context import AFTER, Context, key_of, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import Moved, differing, parted
+from recoverrun.worker.replay.known_state import StreamMoves, differing, parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.partners import blamed, partner_of
-from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
+from recoverrun.worker.verification.replay_trial import EMPTY, ReplayTrial, bulk_of
 from rendezvous.protocol.messages import Promise
 
 WITHIN_S, LONGER = 10.0, 20
@@ -102,7 +102,7 @@ class MutualProof:
         in_use = worker.runtime.outward.get(microbatch.places[0].top.loop.id, 0)
         known = {"generation": generation, "in_use": in_use, "anew": least}
         outward = self._outward(step, microbatch, tops, **known)
-        trial = Trial(
+        trial = ReplayTrial(
             worker,
             self._executor,
             self._sources,
@@ -175,7 +175,11 @@ class MutualProof:
         """The generators from which this rank's own microbatch drew."""
         top = microbatch.top.context
         after = self._executor.captures.at((step, microbatch.index, AFTER, 0))
-        return () if top is None or after is None else Moved.between(top, after, False).generators
+        return (
+            ()
+            if top is None or after is None
+            else StreamMoves.between(top, after, False).generators
+        )
 
     def _part(self, tried: Mapping[int, tuple[bool, bool]], reason: str) -> None:
         """If only ranks that came back cannot execute others' microbatches, they leave, and the
@@ -190,7 +194,7 @@ class MutualProof:
         if odd:
             raise Superseded
 
-    def _conclude(self, trial: Trial, found: Words, level: int) -> Proved:
+    def _conclude(self, trial: ReplayTrial, found: Words, level: int) -> Proved:
         """All ranks have executed the right microbatch from that loop."""
         microbatch = trial.microbatch
         outward, loop = self._worker.runtime.outward, microbatch.places[0].top.loop.id
@@ -204,7 +208,7 @@ class MutualProof:
         return Proved("exact-samples", praise, anew=True, elsewhere=elsewhere)
 
     def _found(
-        self, trial: Trial, tops: list[list[bytes]], step: int, generation: int, tell: Tell
+        self, trial: ReplayTrial, tops: list[list[bytes]], step: int, generation: int, tell: Tell
     ) -> tuple[Words, int | None]:
         """The report of this rank's child, and the loop that all ranks found to be right."""
         worker = self._worker
@@ -243,7 +247,9 @@ class MutualProof:
         constants.exchange(there, own, seen, tell)
         self._sources.shares.learn(worker.runtime.sources, constants.apart, own)
 
-    def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
+    def _together(
+        self, trial: ReplayTrial, found: Words, level: int, step: int, generation: int
+    ) -> str:
         """The reason why what lies behind the door is wrong, or "". All ranks enter."""
         worker = self._worker
         if not worker.protection.vote_group.least(generation, int(trial.has_mates)):
@@ -269,7 +275,7 @@ class MutualProof:
         return not self._worker.protection.vote_group.least(generation, int(not this_rank))
 
     def _found_together(
-        self, trial: Trial, found: Words, tops: list[list[bytes]], step: int, generation: int
+        self, trial: ReplayTrial, found: Words, tops: list[list[bytes]], step: int, generation: int
     ) -> int | None:
         """The same where a child that is alone does not come to the door: its code talks to the
         other shards before (an evaluation, a target network).
@@ -283,7 +289,7 @@ class MutualProof:
                 return level
         return None
 
-    def _met(self, trial: Trial, level: int, generation: int, place: str) -> Words:
+    def _met(self, trial: ReplayTrial, level: int, generation: int, place: str) -> Words:
         """The result of children that meet at `place`. One that is late makes the others fail."""
         within_s = self._within_s()
         work = partial(trial.work_together, level, place, within_s / 2)
@@ -330,15 +336,15 @@ class MutualProof:
             after = self._executor.captures.present(step, microbatch.index, place)
         return after.pack() if after is not None and after.loop == place.top.loop.id else b""
 
-    def _tried(self, trial: Trial) -> Words:
+    def _tried(self, trial: ReplayTrial) -> Words:
         return self._done(trial, lambda: forked_child.run(trial.work, self._within_s()))
 
-    def _done(self, trial: Trial, work: Callable[[], Words]) -> Words:
+    def _done(self, trial: ReplayTrial, work: Callable[[], Words]) -> Words:
         """The words of the child; if it fails, the reason."""
         try:
             found, late = work(), False
-        except forked_child.Failed as problem:
-            found, late = {"failed": str(problem)}, isinstance(problem, forked_child.Late)
+        except forked_child.ChildFailed as problem:
+            found, late = {"failed": str(problem)}, isinstance(problem, forked_child.ChildLate)
         why = found.get("failed")
         if why:
             loop = trial.microbatch.places[0].top.loop.id
@@ -368,7 +374,7 @@ class MutualProof:
         found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]
         return min(common, default=None)
 
-    def _shared(self, trial: Trial, found: Words, tell: Any) -> bool:
+    def _shared(self, trial: ReplayTrial, found: Words, tell: Any) -> bool:
         """True if all ranks now know what others hold otherwise: one more try is worth it."""
         different = {key_of(key) for key in found["different"]}
         heard = tell({"different": [told(key) for key in sorted(different, key=str)]})

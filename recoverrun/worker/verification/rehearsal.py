@@ -82,7 +82,7 @@ class Rehearsal:
         store = replica_children.relaying(worker.store(WHOLE_JOB).call)
         try:
             said = forked_child.run_asking(work, within_s, store)
-        except forked_child.Failed as problem:
+        except forked_child.ChildFailed as problem:
             return str(problem)
         if "given up" in said:
             raise GivenUp(said["given up"])

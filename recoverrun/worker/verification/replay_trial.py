@@ -14,15 +14,9 @@ import torch
 from ft_collectives.communicators.gather_objects import Words
 from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.fingerprints import is_mark, marks
-from recoverrun.worker.context.object_contents import Kept
+from recoverrun.worker.context.object_contents import KeptContents
 from recoverrun.worker.context.object_graph import Holdings
-from recoverrun.worker.context.slot_context import (
-    ATTRIBUTE_TENSOR_BYTES,
-    Context,
-    Key,
-    last,
-    told,
-)
+from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, last, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
@@ -30,7 +24,7 @@ from recoverrun.worker.replay.earlier_transactions import Weights, trained
 from recoverrun.worker.replay.executed import TALKS, Executed, Misled
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
-    State,
+    KnownState,
     differing,
     ended_otherwise,
     named,
@@ -65,7 +59,7 @@ EMPTY: Words = {
 }  # fmt: skip
 
 
-class Trial:
+class ReplayTrial:
     """The execution of one microbatch of `partner`, by what that rank has `said` of it."""
 
     def __init__(
@@ -131,7 +125,7 @@ class Trial:
         if not self._whole:
             replica_children.part(self._mates)
         found = {**EMPTY, "exact": [], "immaterial": []}
-        kept = Kept(self._held)
+        kept = KeptContents(self._held)
         parameters = parameter_checksum.of(self._strategy)
         for level, place in enumerate(self.microbatch.places[:LEVELS]):
             self.microbatch.chosen = level
@@ -183,7 +177,7 @@ class Trial:
             place=place,
             within_s=within_s,
         )
-        kept = Kept(self._held)
+        kept = KeptContents(self._held)
         parameters, known = parameter_checksum.of(self._strategy), executor.rewrites
         why, unknown = self._try(level)
         rewrites = parameter_checksum.of(self._strategy) != parameters
@@ -201,7 +195,7 @@ class Trial:
             "moved": self._put_back(kept),
         }
 
-    def _put_back(self, kept: Kept) -> list[int]:
+    def _put_back(self, kept: KeptContents) -> list[int]:
         """The objects of this process that an execution has left changed; no more does it."""
         moved = kept.changed()
         kept.put_back()
@@ -249,7 +243,7 @@ class Trial:
             self._strategy.put_back(kept)
             executor.proves = executor.only_inputs = False
 
-    def _otherwise(self, state: State, level: int) -> str:
+    def _otherwise(self, state: KnownState, level: int) -> str:
         """The difference from the partner's microbatch, whatever the ranks tell each other, or "".
 
         What takes no NaN for a result (`if not isfinite(loss): sys.exit(1)`) is judged by others
@@ -329,7 +323,7 @@ class Trial:
         keys = ended_otherwise(after, *theirs, matters, talked=executor.talked)
         return OTHER_END.format(", ".join(map(named, keys[:3]))) if keys else ""
 
-    def _hears(self, state: State) -> bool:
+    def _hears(self, state: KnownState) -> bool:
         """True if the microbatch depends on what the ranks tell each other, so that other answers
         make it another one. Mates, who would have to try that together, take it for granted.
         """

@@ -11,7 +11,7 @@ from zlib import crc32
 from rendezvous.protocol.exchange_messages import Bytes, Described, Request
 from rendezvous.protocol.snapshot_messages import Circle, Exchanging, Holding
 from rendezvous.snapshots.exchange import Exchange
-from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, Kept, ShareId, Tell
+from rendezvous.snapshots.exchange_work import Answer, Ask, Effect, KeptSnapshot, ShareId, Tell
 from rendezvous.snapshots.member_stream import Extents
 from rendezvous.snapshots.parity_code import ROWS, Part, padded, xor_of_integers
 from rendezvous.snapshots.parity_groups import Member
@@ -50,10 +50,10 @@ class NodeShares:
         self._made: dict[ShareId, Share] = {}
         self._handed: set[ShareId] = set()
         self._keeper = 0
-        self._bays: dict[tuple[Kept, int], bytearray] = {}
+        self._bays: dict[tuple[KeptSnapshot, int], bytearray] = {}
         self.short = False  # of memory for parity
 
-    def _memory(self, of: Kept, rank: int) -> Memory | None:
+    def _memory(self, of: KeptSnapshot, rank: int) -> Memory | None:
         return next(
             (
                 one
@@ -63,7 +63,7 @@ class NodeShares:
             None,
         )
 
-    def extents(self, of: Kept, member: Member) -> Extents:
+    def extents(self, of: KeptSnapshot, member: Member) -> Extents:
         first, many = member
         here = {held[3] for held in self._node.holding.held if held[:3] == of}
         found = []
@@ -74,7 +74,7 @@ class NodeShares:
             found.append((rank, SIZE, len(packed(memory))))
         return tuple(found)
 
-    def read(self, of: Kept, rank: int, offset: int, nbytes: int) -> bytes | None:
+    def read(self, of: KeptSnapshot, rank: int, offset: int, nbytes: int) -> bytes | None:
         memory = self._memory(of, rank)
         return None if memory is None else packed(memory)[offset : offset + nbytes]
 
@@ -116,15 +116,15 @@ class NodeShares:
     def drop_share(self, share: ShareId) -> None:
         self._made.pop(share, None)
 
-    def begin_bays(self, of: Kept, extents: Extents) -> str:
+    def begin_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         for rank, _, used in extents:
             self._bays[of, rank] = bytearray(used)
         return ""
 
-    def write_bay(self, of: Kept, rank: int, offset: int, data: Part) -> None:
+    def write_bay(self, of: KeptSnapshot, rank: int, offset: int, data: Part) -> None:
         self._bays[of, rank][offset : offset + len(data)] = data
 
-    def end_bays(self, of: Kept, extents: Extents) -> str:
+    def end_bays(self, of: KeptSnapshot, extents: Extents) -> str:
         made = []
         for rank, _, _ in extents:
             memory = self._numbers.make(rank, -1)
@@ -136,7 +136,7 @@ class NodeShares:
             self._node.take_bay(memory)
         return ""
 
-    def drop_bays(self, of: Kept, ranks: Iterable[int]) -> None:
+    def drop_bays(self, of: KeptSnapshot, ranks: Iterable[int]) -> None:
         for rank in ranks:
             self._bays.pop((of, rank), None)
 

@@ -29,20 +29,20 @@ BUGS = (
         "return []", "SNAP-L", 1,
     ),
     Mutant(
-        "any bay is written over", holdings, "Holdings._is_free",
+        "any bay is written over", holdings, "KeeperHoldings._is_free",
         "bay.content in self.order[2:] or", "", "SNAP-1", 13,
     ),
     Mutant(
-        "the one that is to be next is written over", holdings, "Holdings._is_free",
+        "the one that is to be next is written over", holdings, "KeeperHoldings._is_free",
         "self.order[2:]", "self.order[2:3]", "SNAP-1", 1,
     ),
     Mutant(
         "the older one is written over when the newer is to be next", holdings,
-        "Holdings._is_free", "self.order[2:]", "self.order[3:]", "SNAP-1", 10,
+        "KeeperHoldings._is_free", "self.order[2:]", "self.order[3:]", "SNAP-1", 10,
     ),
     Mutant(
-        "late orders are obeyed", holdings, "Holdings.keep", "max(self.order, order)", "order",
-        "SNAP-1", 1,
+        "late orders are obeyed", holdings, "KeeperHoldings.keep",
+        "max(self.order, order)", "order", "SNAP-1", 1,
     ),
     Mutant(
         "ranks of different steps", restore_plan, "missing",
@@ -50,10 +50,10 @@ BUGS = (
     ),
     Mutant(
         "memory that a process may still write to is given to the next", holdings,
-        "Holdings._fits", "bay.owner in (None, incarnation) and", "", "SNAP-1", 1068,
+        "KeeperHoldings._fits", "bay.owner in (None, incarnation) and", "", "SNAP-1", 1068,
     ),
     Mutant(
-        "ranks give up at different turns", holdings, "Holdings.reserve",
+        "ranks give up at different turns", holdings, "KeeperHoldings.reserve",
         "if turn % self._grid(rank).every:", "if False:", "SNAP-L", 13,
     ),
     Mutant(
@@ -69,7 +69,7 @@ BUGS = (
         "SNAP-1", 14,
     ),
     Mutant(
-        "parity is rotated by one too many", parity_groups, "Group.kept_at",
+        "parity is rotated by one too many", parity_groups, "ParityGroup.kept_at",
         "(slot - column)", "(slot - column + 1)", "assert", 0,
     ),
     Mutant(
@@ -120,7 +120,7 @@ OF_REPLICAS = (
         "if not all(self._obeyed(name) for name in self._ranks):", "if False:", "SNAP-1", 12,
     ),
     Mutant(
-        "any bay is written over", holdings, "Holdings._is_free",
+        "any bay is written over", holdings, "KeeperHoldings._is_free",
         "bay.content in self.order[2:] or", "", "SNAP-1", 2,
     ),
 )  # fmt: skip
@@ -128,8 +128,8 @@ OF_REPLICAS = (
 
 OF_RETURNS = (
     Mutant(
-        "turns go on where a process that came back counts anew", holdings, "Holdings.reserve",
-        "if turn <= self._grid(rank).turn:", "if False:", "SNAP-L", 39,
+        "turns go on where a process that came back counts anew", holdings,
+        "KeeperHoldings.reserve", "if turn <= self._grid(rank).turn:", "if False:", "SNAP-L", 39,
     ),
     Mutant(
         "what a lost node had is waited for", snapshots, "SnapshotBook.set_ranks",

@@ -6,7 +6,7 @@ What travels between processes of one node comes in order, once, unless one of t
 from collections.abc import Callable
 
 from rendezvous.protocol.snapshot_messages import Circle, Exchanging, Holding, Order
-from rendezvous.snapshots.holdings import Bay, Holdings, is_settled, order_of_start
+from rendezvous.snapshots.holdings import Bay, KeeperHoldings, is_settled, order_of_start
 from rendezvous.snapshots.identity import NO_ORDER, SnapshotId
 from rendezvous.snapshots.kept_shares import KeptShares
 from tests.sim.engine import Engine
@@ -27,7 +27,7 @@ class Keeper:
     def __init__(self, number: int) -> None:
         self.number = number
         self.serial = 0
-        self.machine = Holdings()
+        self.machine = KeeperHoldings()
         self.memory: dict[int, Memory] = {}
         self.shares = KeptShares()
         self.stalled_until = 0.0

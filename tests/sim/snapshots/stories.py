@@ -43,7 +43,7 @@ STORIES = (
     # snapshots of step 12 then.
     Story(
         Mutant(
-            "a keeper finds a snapshot by its step alone", holdings, "Holdings.find",
+            "a keeper finds a snapshot by its step alone", holdings, "KeeperHoldings.find",
             "bay.content == wanted",
             "bay.content is not None and bay.content.step == wanted.step", "SNAP-3", 0,
         ),

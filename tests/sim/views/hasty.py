@@ -10,7 +10,7 @@ from unittest import mock
 
 from rendezvous.consensus import timeouts
 from rendezvous.protocol import heartbeat
-from rendezvous.protocol.heartbeat import Heartbeat
+from rendezvous.protocol.heartbeat import HeartbeatTimes
 
 SILENT_S, STAND_LEAST_S, DEAF_S = 2.0, 1.2, 1.2
 UNOPPOSED_S = (timeouts.LEASE_S + STAND_LEAST_S) * (1 - timeouts.MARGIN)
@@ -19,7 +19,7 @@ UNOPPOSED_S = (timeouts.LEASE_S + STAND_LEAST_S) * (1 - timeouts.MARGIN)
 @contextmanager
 def hasty() -> Iterator[None]:
     with (
-        mock.patch.object(heartbeat, "QUICK", Heartbeat(beat_s=0.5, silent_s=SILENT_S)),
+        mock.patch.object(heartbeat, "QUICK", HeartbeatTimes(beat_s=0.5, silent_s=SILENT_S)),
         mock.patch.object(timeouts, "CONTACT_S", SILENT_S * (1 - timeouts.MARGIN)),
         mock.patch.object(timeouts, "STAND_LEAST_S", STAND_LEAST_S),
         mock.patch.object(timeouts, "CONTACT_LEADING_S", STAND_LEAST_S * (1 - timeouts.MARGIN)),

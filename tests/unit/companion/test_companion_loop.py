@@ -9,7 +9,7 @@ import pytest
 
 from recoverrun.companion.companion_loop import FINISH_S, follow
 from recoverrun.companion.companion_order import CompanionOrder, to_json
-from recoverrun.companion.outlets import Outlet
+from recoverrun.companion.outlets import EventOutlet
 from tests.unit.journals import Story
 from tests.unit.otlp_receiver import receiving
 
@@ -75,7 +75,7 @@ def test_all_outlets_that_hang_together_take_no_longer_than_one(
         passed.append(within_s)
         return False
 
-    monkeypatch.setattr(Outlet, "finish", finish)
+    monkeypatch.setattr(EventOutlet, "finish", finish)
     monkeypatch.setattr("time.monotonic", lambda: sum(passed))
     order = CompanionOrder(classes=("loss",), command="true", notify_url="http://127.0.0.1:9")
     say(writer, to_json(order), str(tmp_path))

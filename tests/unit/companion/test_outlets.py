@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from recoverrun.companion import outlets
-from recoverrun.companion.outlets import WAITING_MOST, CommandOutlet, Outlet, PostOutlet
-from recoverrun.companion.told_events import Told
+from recoverrun.companion.outlets import WAITING_MOST, CommandOutlet, EventOutlet, PostOutlet
+from recoverrun.companion.told_events import ToldEvent
 from tests.e2e.launching import await_death
 
-LOSS = Told("loss", "train.py: loss", {"id": "job/n/7", "ranks": [1]})
+LOSS = ToldEvent("loss", "train.py: loss", {"id": "job/n/7", "ranks": [1]})
 PATIENCE_S = 60.0
 
 
@@ -44,7 +44,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(
 def test_a_command_that_reads_nothing_or_fails_is_no_trouble(tmp_path: Path) -> None:
     outlet = CommandOutlet("exec <&-; exit 3", tmp_path / "log")
 
-    outlet.deliver(Told("loss", "x" * 1_000_000, {"id": "1"}))
+    outlet.deliver(ToldEvent("loss", "x" * 1_000_000, {"id": "1"}))
 
 
 @pytest.fixture
@@ -96,16 +96,16 @@ def test_events_wait_in_order_and_those_beyond_are_counted() -> None:
     began, go_on = threading.Event(), threading.Event()
     got: list[str] = []
 
-    def slow(told: Told) -> None:
+    def slow(told: ToldEvent) -> None:
         began.set()
         go_on.wait(PATIENCE_S)
         got.append(told.text)
 
-    outlet = Outlet("slow", slow)
+    outlet = EventOutlet("slow", slow)
     outlet.put(LOSS)
     assert began.wait(PATIENCE_S)
     for number in range(WAITING_MOST + 3):
-        outlet.put(Told("loss", str(number), {}))
+        outlet.put(ToldEvent("loss", str(number), {}))
     assert outlet.dropped == 3
     assert not outlet.finish(0.01)
 

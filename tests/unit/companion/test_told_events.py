@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.companion.told_events import TellingNode, Told
+from recoverrun.companion.told_events import TellingNode, ToldEvent
 from rendezvous.journal.reader import read_run
 from tests.unit.journals import Story
 
@@ -24,7 +24,7 @@ def story(tmp_path: Path) -> Story:
     return story
 
 
-def told(tmp_path: Path, node: str) -> list[Told]:
+def told(tmp_path: Path, node: str) -> list[ToldEvent]:
     return list(TellingNode(PIDS[node]).events(read_run(tmp_path).entries))
 
 

@@ -11,7 +11,7 @@ from recoverrun.config.option_values import Endpoint
 from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.errors import RecoverrunError
-from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
+from recoverrun.launcher.node.environment import WorkerSettings, worker_command, worker_environ
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.worker_env import WorkerEnv
 
@@ -211,8 +211,8 @@ def _start() -> Start:
     )
 
 
-def _place(**more: Any) -> Place:
-    return Place(
+def _place(**more: Any) -> WorkerSettings:
+    return WorkerSettings(
         local_rank=1,
         incarnation=0,
         endpoint="ipc:///s",

@@ -8,9 +8,9 @@ import pytest
 from recoverrun.doctor.clock_rate import Rate
 from recoverrun.doctor.fleet_gathering import (
     WAIT_S,
-    Gathering,
-    Standing,
-    Verdict,
+    FleetGathering,
+    FleetVerdict,
+    NodeStanding,
     answered,
     standing,
 )
@@ -23,14 +23,14 @@ EVEN = Rate(0.999, 1.001)
 
 
 @pytest.fixture
-def book() -> Gathering:
-    book = Gathering(wanted=3, began_at=0.0, mark=MARK)
+def book() -> FleetGathering:
+    book = FleetGathering(wanted=3, began_at=0.0, mark=MARK)
     book.add_first("a", node("gpu-01"), ("10.0.0.1", 5001))
     return book
 
 
 def say(
-    book: Gathering,
+    book: FleetGathering,
     name: str,
     *,
     calls: dict[str, str] | None = None,
@@ -39,9 +39,9 @@ def say(
     rate: Rate | None = EVEN,
     shares: bool | None = True,
     has_table: bool = False,
-) -> Verdict | None:
+) -> FleetVerdict | None:
     """A node says where it stands; the table that it is answered."""
-    said = Standing(
+    said = NodeStanding(
         host=host, port=6000, wall_s=WALL, said_s=7.5, calls=calls, rate=rate, shares=shares,
         has_table=has_table,
     )  # fmt: skip
@@ -52,11 +52,11 @@ def say(
     return answer.verdict
 
 
-def peers(book: Gathering) -> dict[str, tuple[str, int]] | None:
+def peers(book: FleetGathering) -> dict[str, tuple[str, int]] | None:
     return answered(book.answer()).peers
 
 
-def test_nobody_is_told_of_others_before_all_are_there(book: Gathering) -> None:
+def test_nobody_is_told_of_others_before_all_are_there(book: FleetGathering) -> None:
     say(book, "2")
     assert peers(book) is None
 
@@ -65,7 +65,7 @@ def test_nobody_is_told_of_others_before_all_are_there(book: Gathering) -> None:
     assert peers(book) == {"a": ("10.0.0.1", 5001), "2": ("10.0.0.2", 6000), "3": ("ib-3", 6000)}
 
 
-def test_the_table_is_there_once_all_have_called_and_all_are_told_it(book: Gathering) -> None:
+def test_the_table_is_there_once_all_have_called_and_all_are_told_it(book: FleetGathering) -> None:
     say(book, "2")
     say(book, "3")
     book.take_calls("a", {"2": "", "3": ""})
@@ -86,7 +86,7 @@ def test_the_table_is_there_once_all_have_called_and_all_are_told_it(book: Gathe
 
 @pytest.mark.parametrize("missing", [{"rate": None}, {"shares": None}])
 def test_the_table_waits_for_all_that_nodes_have_to_tell(
-    book: Gathering, missing: dict[str, Any]
+    book: FleetGathering, missing: dict[str, Any]
 ) -> None:
     book.take_calls("a", {})
     for name in ("2", "3"):
@@ -97,7 +97,9 @@ def test_the_table_waits_for_all_that_nodes_have_to_tell(
     assert say(book, "3") is not None
 
 
-def test_a_clock_that_goes_wrong_and_a_run_directory_of_its_own_are_told(book: Gathering) -> None:
+def test_a_clock_that_goes_wrong_and_a_run_directory_of_its_own_are_told(
+    book: FleetGathering,
+) -> None:
     book.take_calls("a", {})
     say(book, "2", calls={}, rate=Rate(1.019, 1.021))
     verdict = say(book, "3", calls={}, shares=False)
@@ -109,7 +111,7 @@ def test_a_clock_that_goes_wrong_and_a_run_directory_of_its_own_are_told(book: G
     assert "gpu-3 do not see the run directory of the first node" in verdict.text
 
 
-def test_words_that_come_twice_change_nothing(book: Gathering) -> None:
+def test_words_that_come_twice_change_nothing(book: FleetGathering) -> None:
     for _ in range(2):
         say(book, "2")
         say(book, "3")
@@ -121,7 +123,7 @@ def test_words_that_come_twice_change_nothing(book: Gathering) -> None:
     assert say(book, "3", calls={"a": "silent", "2": ""}) == first
 
 
-def test_whoever_does_not_come_is_not_waited_for_for_ever(book: Gathering) -> None:
+def test_whoever_does_not_come_is_not_waited_for_for_ever(book: FleetGathering) -> None:
     say(book, "2")
     book.tick(WAIT_S)
     assert peers(book) is not None
@@ -134,7 +136,7 @@ def test_whoever_does_not_come_is_not_waited_for_for_ever(book: Gathering) -> No
     assert "2 of 3 nodes came" in verdict.text
 
 
-def test_whoever_does_not_call_is_not_waited_for_for_ever(book: Gathering) -> None:
+def test_whoever_does_not_call_is_not_waited_for_for_ever(book: FleetGathering) -> None:
     say(book, "2")
     say(book, "3")
 
@@ -144,9 +146,9 @@ def test_whoever_does_not_call_is_not_waited_for_for_ever(book: Gathering) -> No
 
 
 def test_two_nodes_may_call_themselves_alike() -> None:
-    book = Gathering(wanted=2, began_at=0.0)
+    book = FleetGathering(wanted=2, began_at=0.0)
     book.add_first("a", node("vm"), ("h", 1))
-    said = Standing(host="", port=2, wall_s=WALL, said_s=0.0, rate=EVEN, shares=False)
+    said = NodeStanding(host="", port=2, wall_s=WALL, said_s=0.0, rate=EVEN, shares=False)
     book.hear("b", "h", standing(node("vm"), said), WALL, 1.0)
     book.take_calls("a", {"b": ""})
 
@@ -172,7 +174,7 @@ def test_two_nodes_may_call_themselves_alike() -> None:
         b"\xff" * 100,
     ],
 )
-def test_what_is_no_standing_is_refused(book: Gathering, text: bytes) -> None:
+def test_what_is_no_standing_is_refused(book: FleetGathering, text: bytes) -> None:
     with pytest.raises(ValueError):
         book.hear("x", "10.0.0.9", text, WALL, 1.0)
 

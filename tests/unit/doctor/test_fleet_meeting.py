@@ -9,7 +9,7 @@ import pytest
 
 from recoverrun.config.given_options import Options
 from recoverrun.config.run_config import RunConfig, parse_options
-from recoverrun.doctor.fleet_gathering import Verdict
+from recoverrun.doctor.fleet_gathering import FleetVerdict
 from recoverrun.doctor.fleet_meeting import meet
 from recoverrun.doctor.node_examination import examined
 from recoverrun.doctor.node_probe import node_facts
@@ -40,13 +40,13 @@ def configs(count: int, run_dir: Path, *, numbered: bool = True) -> list[RunConf
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_all_nodes_print_one_table(tmp_path: Path, numbered: bool) -> None:
-    def take_part(config: RunConfig) -> Verdict | str:
+    def take_part(config: RunConfig) -> FleetVerdict | str:
         return meet(config, KEYRING, node(f"gpu-0{config.node_rank}"))
 
     with ThreadPoolExecutor(3) as pool:
         tables = list(pool.map(take_part, configs(3, tmp_path / "runs", numbered=numbered)))
 
-    assert isinstance(tables[0], Verdict)
+    assert isinstance(tables[0], FleetVerdict)
     assert len(set(tables)) == 1
     assert tables[0].exit_code == 0
     assert "all 3 came" in tables[0].text

@@ -9,7 +9,11 @@ from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations, settle_disagreement
+from ft_collectives.process_group.two_phase import (
+    TwoPhaseOperations,
+    UnconfirmedResult,
+    settle_disagreement,
+)
 from rendezvous.protocol.views import View
 
 RANKS = (0, 1, 2)
@@ -86,7 +90,7 @@ def test_an_operation_waits_as_long_as_the_script_waits_in_its_group() -> None:
 
 def settled(held_in: int, *aligned: Totals) -> bool:
     operations = operations_of_rank_0()
-    held = Held(5, [], Communicator(held_in, (0, 1, 2), None))
+    held = UnconfirmedResult(5, [], Communicator(held_in, (0, 1, 2), None))
     return operations._settled(held, Communicator(9, (0, 1), None, aligned))
 
 

@@ -1,9 +1,9 @@
 """A launcher without a place asks elsewhere once nobody answers where it waits."""
 
 from recoverrun.launcher.leadership.coordinator_search import SOUGHT_MOST, CoordinatorSearch
-from rendezvous.protocol.heartbeat import Heartbeat
+from rendezvous.protocol.heartbeat import HeartbeatTimes
 
-BEAT = Heartbeat(beat_s=1.0, silent_s=6.0)
+BEAT = HeartbeatTimes(beat_s=1.0, silent_s=6.0)
 ENDPOINT, ELSEWHERE = ("endpoint", 1), ("elsewhere", 2)
 
 

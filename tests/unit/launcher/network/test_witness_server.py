@@ -10,7 +10,7 @@ from recoverrun.launcher.network.witness_files import NAME, Unusable, WitnessFil
 from recoverrun.launcher.network.witness_server import WitnessServer
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.register_events import RegisterMessage
-from rendezvous.consensus.witness import Damaged, Witness
+from rendezvous.consensus.witness import DamagedVote, Witness
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.register_messages import (
@@ -105,7 +105,7 @@ def test_what_is_kept_of_it_is_all_of_it() -> None:
      '"accepted": [3, 1, [], ""]}', Witness().kept()[:-20]],
 )  # fmt: skip
 def test_a_damaged_memory_is_refused(text: str) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedVote):
         Witness.restored(text)
 
 

@@ -7,7 +7,12 @@ import pytest
 from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
 from recoverrun.errors import RecoverrunError
-from recoverrun.launcher.node.environment import CONNECT_WITHIN, WATCHDOG, Place, worker_environ
+from recoverrun.launcher.node.environment import (
+    CONNECT_WITHIN,
+    WATCHDOG,
+    WorkerSettings,
+    worker_environ,
+)
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.worker_env import CUDA
 
@@ -17,7 +22,7 @@ def environ(asked: str, *options: str, **inherited: str) -> dict[str, str]:
         generation=1, node_rank=0, nnodes=1, first_rank=0, nproc=1, world_size=1,
         master_addr="h:1", nodes=("a",),
     )  # fmt: skip
-    place = Place(
+    place = WorkerSettings(
         local_rank=0, incarnation=0, endpoint="ipc:///s", run_dir="/r", context="/c",
         error_file="/e",
     )  # fmt: skip

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from recoverrun.launcher.output.console import Console, Tail, folded, printable
-from recoverrun.launcher.output.console_line import Line
+from recoverrun.launcher.output.console import Console, OutputTail, folded, printable
+from recoverrun.launcher.output.console_line import ConsoleLine
 
 
-def _lines(*texts: str) -> list[Line]:
-    return [Line(rank, f"n:{rank}│ ", text) for rank, text in enumerate(texts)]
+def _lines(*texts: str) -> list[ConsoleLine]:
+    return [ConsoleLine(rank, f"n:{rank}│ ", text) for rank, text in enumerate(texts)]
 
 
 def test_what_many_ranks_say_at_once_is_said_once() -> None:
@@ -22,7 +22,7 @@ def test_a_few_ranks_keep_their_lines_and_so_do_empty_ones() -> None:
 
 
 def test_one_rank_that_repeats_itself_is_not_many() -> None:
-    lines = [Line(0, "n:0│ ", "again")] * 5
+    lines = [ConsoleLine(0, "n:0│ ", "again")] * 5
 
     assert folded(lines) == ["n:0│ again"] * 5
 
@@ -38,7 +38,7 @@ def test_a_tail_shows_whole_lines_and_at_the_end_the_rest(tmp_path: Path) -> Non
     shown: list[bytes] = []
     console = Console(shown.append, tmp_path / "copies")
     path = tmp_path / "stdout.log"
-    console.watch(Tail(path=path, rank=0, prefix="p ", label="[r0]:", words=("two",)))
+    console.watch(OutputTail(path=path, rank=0, prefix="p ", label="[r0]:", words=("two",)))
 
     console.pump()
     path.write_bytes(b"one\ntw")

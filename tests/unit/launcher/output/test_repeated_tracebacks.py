@@ -1,20 +1,20 @@
 """Tracebacks of many ranks on one console."""
 
-from recoverrun.launcher.output.console_line import Line
+from recoverrun.launcher.output.console_line import ConsoleLine
 from recoverrun.launcher.output.repeated_tracebacks import LINES_MOST, RepeatedTracebacks
 
 HEAD = "Traceback (most recent call last):"
 
 
-def _lines(rank: int, *texts: str) -> list[Line]:
-    return [Line(rank, f"n:{rank}│ ", text) for text in texts]
+def _lines(rank: int, *texts: str) -> list[ConsoleLine]:
+    return [ConsoleLine(rank, f"n:{rank}│ ", text) for text in texts]
 
 
-def _traceback(rank: int, error: str = "ValueError: bad") -> list[Line]:
+def _traceback(rank: int, error: str = "ValueError: bad") -> list[ConsoleLine]:
     return _lines(rank, HEAD, '  File "train.py", line 3, in <module>', "    load()", error)
 
 
-def _texts(lines: list[Line]) -> list[str]:
+def _texts(lines: list[ConsoleLine]) -> list[str]:
     return [line.text for line in lines]
 
 
@@ -67,7 +67,7 @@ def test_errors_that_led_to_others_are_folded_with_what_stands_between() -> None
     sieve = RepeatedTracebacks()
     between = ["", "During handling of the above exception, another exception occurred:", ""]
 
-    def chained(rank: int) -> list[Line]:
+    def chained(rank: int) -> list[ConsoleLine]:
         second = _traceback(rank, "RuntimeError: worse")
         return [*_traceback(rank), *_lines(rank, *between), *second, *_lines(rank, "bye")]
 

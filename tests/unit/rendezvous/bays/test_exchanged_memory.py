@@ -15,7 +15,7 @@ from rendezvous.bays.exchanged_memory import KeeperMemory
 from rendezvous.bays.share_memory import SharePlan
 from rendezvous.protocol.keeper_messages import BayMade
 from rendezvous.protocol.snapshot_messages import Holding, Keep
-from rendezvous.snapshots.exchange_work import Kept, ShareId
+from rendezvous.snapshots.exchange_work import KeptSnapshot, ShareId
 from rendezvous.snapshots.identity import NONE
 from rendezvous.snapshots.member_stream import stream_bytes
 from rendezvous.snapshots.parity_code import PART_BYTES
@@ -24,7 +24,7 @@ from tests.unit.keepers import KeeperProcess, listening
 pytestmark = pytest.mark.rest
 
 MIB = 1 << 20
-OF = Kept(0, 3, 2)
+OF = KeptSnapshot(0, 3, 2)
 SHARE = ShareId(*OF, 1, 0, ((0, 1), (1, 1)))
 CONTENT = os.urandom(MIB)
 

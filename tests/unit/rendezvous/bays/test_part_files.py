@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from rendezvous.bays import memory, part_files
-from rendezvous.bays.part_files import Damaged
+from rendezvous.bays.part_files import DamagedFile
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import PAGE, PART, BayHeader
 from rendezvous.snapshots.identity import SnapshotId
@@ -94,7 +94,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path, bays: dict[int, int], at: int) -
         file.seek(at)
         file.write(bytes([byte ^ 1]))
 
-    with pytest.raises(Damaged, match="is damaged: "):
+    with pytest.raises(DamagedFile, match="is damaged: "):
         part_files.load(path, BEGUN)
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_was_cut_off_is_no_part(tmp_path: Path, bays: dict[int, int]
     [found] = part_files.found(tmp_path)
 
     assert found.parts.keys() == {1}
-    with pytest.raises(Damaged, match="has no header"):
+    with pytest.raises(DamagedFile, match="has no header"):
         part_files.load(path, BEGUN)
 
 

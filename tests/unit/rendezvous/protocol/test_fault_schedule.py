@@ -10,7 +10,7 @@ from rendezvous.protocol.fault_schedule import (
     NO_STEP,
     OF,
     OF_SNAPSHOTS,
-    Kill,
+    ScheduledKill,
     ScheduleError,
     expand,
     expand_random,
@@ -23,7 +23,7 @@ from rendezvous.protocol.fault_schedule import (
 
 PLACES = st.sampled_from([(when, phase) for when, phases in OF.items() for phase in phases])
 KILLS = st.builds(
-    lambda rank, place, number, bucket, who: Kill(
+    lambda rank, place, number, bucket, who: ScheduledKill(
         rank=rank,
         when=place[0],
         step=number if place[0] == "step" else NO_STEP,
@@ -43,19 +43,19 @@ KILLS = st.builds(
 
 def test_what_snapshots_have_may_end_as_well() -> None:
     assert parse("r3@step:12:snapshot, r3@step:12:parity, r3@step:12:restore") == tuple(
-        Kill(rank=3, step=12, phase=phase) for phase in OF_SNAPSHOTS
+        ScheduledKill(rank=3, step=12, phase=phase) for phase in OF_SNAPSHOTS
     )
     assert parse("keeper@step:12, keeper3@step:12:restore") == (
-        Kill(rank=0, step=12, phase="snapshot", keeper=True),
-        Kill(rank=3, step=12, phase="restore", keeper=True),
+        ScheduledKill(rank=0, step=12, phase="snapshot", keeper=True),
+        ScheduledKill(rank=3, step=12, phase="restore", keeper=True),
     )
     assert parse("node@step:12, node3@step:12:parity") == (
-        Kill(rank=0, step=12, phase="snapshot", node=True),
-        Kill(rank=3, step=12, phase="parity", node=True),
+        ScheduledKill(rank=0, step=12, phase="snapshot", node=True),
+        ScheduledKill(rank=3, step=12, phase="parity", node=True),
     )
     assert parse("all@step:12, all@step:12:restore") == (
-        Kill(rank=ALL, step=12, phase="backward"),
-        Kill(rank=ALL, step=12, phase="restore"),
+        ScheduledKill(rank=ALL, step=12, phase="backward"),
+        ScheduledKill(rank=ALL, step=12, phase="restore"),
     )
     assert render(parse("all@step:12")) == "all@step:12:backward"
     assert expand("all@step:2", world=3, steps=9) == parse("all@step:2")
@@ -78,22 +78,22 @@ def test_what_only_snapshots_have_is_refused_without() -> None:
 
 
 @given(st.lists(KILLS, max_size=5))
-def test_a_schedule_reads_as_it_was_written(kills: list[Kill]) -> None:
+def test_a_schedule_reads_as_it_was_written(kills: list[ScheduledKill]) -> None:
     assert parse(render(kills)) == tuple(kills)
 
 
 def test_points_within_a_return_have_names_of_their_own() -> None:
     assert parse("r1@return:prologue, r1@return:2:forward") == (
-        Kill(rank=1, when="return", phase="prologue"),
-        Kill(rank=1, when="return", nth=2, phase="forward"),
+        ScheduledKill(rank=1, when="return", phase="prologue"),
+        ScheduledKill(rank=1, when="return", nth=2, phase="forward"),
     )
     assert parse("r0@welcome:3:reduce:2:node") == (
-        Kill(rank=0, when="welcome", nth=3, phase="reduce", bucket=2, node=True),
+        ScheduledKill(rank=0, when="welcome", nth=3, phase="reduce", bucket=2, node=True),
     )
 
 
 def test_a_pace_is_no_kill() -> None:
-    text = render((Kill(rank=1, step=2, phase="vote"),), pace=250)
+    text = render((ScheduledKill(rank=1, step=2, phase="vote"),), pace=250)
 
     assert text == "r1@step:2:vote,pace:250"
     assert (pace_ms(text), pace_ms("r1@step:2:vote")) == (250, 0)
@@ -101,10 +101,10 @@ def test_a_pace_is_no_kill() -> None:
 
 
 def test_the_grammar_of_the_manual() -> None:
-    assert parse("r3@step:12:reduce") == (Kill(rank=3, step=12, phase="reduce"),)
+    assert parse("r3@step:12:reduce") == (ScheduledKill(rank=3, step=12, phase="reduce"),)
     assert parse("r0@step:1:reduce:2, r1@step:2:vote") == (
-        Kill(rank=0, step=1, phase="reduce", bucket=2),
-        Kill(rank=1, step=2, phase="vote"),
+        ScheduledKill(rank=0, step=1, phase="reduce", bucket=2),
+        ScheduledKill(rank=1, step=2, phase="vote"),
     )
     assert parse("") == parse("  ") == ()
 

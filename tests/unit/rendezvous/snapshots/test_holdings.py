@@ -1,13 +1,13 @@
 """The bay that is written to next, and those that are never written over."""
 
 from rendezvous.protocol.incarnations import attempt_of, incarnation
-from rendezvous.snapshots.holdings import Bay, Holdings, Room, with_slack
+from rendezvous.snapshots.holdings import Bay, KeeperHoldings, WritableBay, with_slack
 from rendezvous.snapshots.identity import NONE, SnapshotId
 
 FIRST, NEXT = incarnation(0, 0), incarnation(1, 0)
 
 
-class Keeper(Holdings):
+class Keeper(KeeperHoldings):
     """Of rank 0; memory is numbered as it is made."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Keeper(Holdings):
         assert room is not None
         return self.take(room, who, nbytes)
 
-    def take(self, room: Room, who: int, nbytes: int = 100) -> int:
+    def take(self, room: WritableBay, who: int, nbytes: int = 100) -> int:
         if room.number is not None:
             return room.number
         self.made_bays += 1

@@ -4,10 +4,16 @@ from itertools import combinations
 
 import pytest
 
-from rendezvous.snapshots.parity_groups import GROUP_MOST, Group, chunk_bytes, dealt, groups_of
+from rendezvous.snapshots.parity_groups import (
+    GROUP_MOST,
+    ParityGroup,
+    chunk_bytes,
+    dealt,
+    groups_of,
+)
 
 GROUPS = [
-    Group(level, tuple((slot, 1) for slot in range(size)))
+    ParityGroup(level, tuple((slot, 1) for slot in range(size)))
     for size in range(2, GROUP_MOST + 1)
     for level in (1, 2)
     if level < size
@@ -31,7 +37,7 @@ def test_neighbours_are_in_different_groups() -> None:
 def test_a_single_node_has_no_group_and_two_survive_the_loss_of_one() -> None:
     assert groups_of([4], 1) == []
     assert groups_of([4, 4], 0) == []
-    assert groups_of([4, 2], 2) == [((0, 1), Group(1, ((0, 4), (4, 2))))]
+    assert groups_of([4, 2], 2) == [((0, 1), ParityGroup(1, ((0, 4), (4, 2))))]
 
 
 def test_the_example_of_the_docstring() -> None:
@@ -43,7 +49,7 @@ def test_the_example_of_the_docstring() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)
-def test_parity_lies_where_there_is_no_chunk_of_the_stripe(group: Group) -> None:
+def test_parity_lies_where_there_is_no_chunk_of_the_stripe(group: ParityGroup) -> None:
     for slot in range(group.size):
         assert len(group.stripes_of(slot)) == group.data_columns
         for kind, stripe in enumerate(group.kept_at(slot)):
@@ -53,7 +59,7 @@ def test_parity_lies_where_there_is_no_chunk_of_the_stripe(group: Group) -> None
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)
 @pytest.mark.parametrize("length", [0, 1, 7, 100, 1001])
-def test_chunks_are_the_whole_stream(group: Group, length: int) -> None:
+def test_chunks_are_the_whole_stream(group: ParityGroup, length: int) -> None:
     for slot in range(group.size):
         chunks = [group.chunk(slot, stripe, length) for stripe in group.stripes_of(slot)]
 
@@ -63,7 +69,7 @@ def test_chunks_are_the_whole_stream(group: Group, length: int) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)
-def test_as_many_may_be_lost_as_the_level_says(group: Group) -> None:
+def test_as_many_may_be_lost_as_the_level_says(group: ParityGroup) -> None:
     slots = set(range(group.size))
     for many in range(group.size):
         for lost in combinations(slots, many):

@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from recoverrun.worker.analysis.program_text import ProgramText, Record
+from recoverrun.worker.analysis.program_text import Assignment, ProgramText
 from recoverrun.worker.analysis.rank_flow import ATTRIBUTE, RESULT
 
 FILE = "train.py"
@@ -89,7 +89,7 @@ def test_a_library_is_not_written_to() -> None:
     assert targets == [((ATTRIBUTE, "seed"),), (), ((ATTRIBUTE, "rows"),)]
 
 
-def record(text: ProgramText, name: str) -> Record:
+def record(text: ProgramText, name: str) -> Assignment:
     return next(one for one in text.records if any(name == of for _, of in one.targets))
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.analysis.tail_slice import Tail, changed_elsewhere, tail_behind
+from recoverrun.worker.analysis.tail_slice import TailSlice, changed_elsewhere, tail_behind
 
 EVERY = frozenset({"state", "mean", "STATS", "bank", "at", "queue", "center", "history", "x", "y"})
 
 
-def tail(text: str, names: frozenset[str] = EVERY) -> Tail | None:
+def tail(text: str, names: frozenset[str] = EVERY) -> TailSlice | None:
     """The slice of a body behind its first line."""
     return tail_behind(ast.parse(textwrap.dedent(text)).body, 2, "train.py", names)
 

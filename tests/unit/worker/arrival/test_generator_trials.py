@@ -140,9 +140,9 @@ class Source:
         self.count = count
 
 
-Answer = dict[str, Any] | forked_child.Failed
+Answer = dict[str, Any] | forked_child.ChildFailed
 
-LATE = forked_child.Late("it did not end")
+LATE = forked_child.ChildLate("it did not end")
 
 
 class Children:
@@ -154,7 +154,7 @@ class Children:
     def run(self, work: Callable[[], Any], within_s: float) -> dict[str, Any]:
         self.made += 1
         answer = self.answers.pop(0)
-        if isinstance(answer, forked_child.Failed):
+        if isinstance(answer, forked_child.ChildFailed):
             raise answer
         return answer
 

@@ -6,7 +6,9 @@ from rendezvous.protocol.layout import Layout
 
 
 def test_how_the_others_train_comes_back() -> None:
-    way = published.Way("ddp", Layout(((0, 1), (2, 3))), ("train.py:4", "train.py:9"), 17.5)
+    way = published.TrainingPlace(
+        "ddp", Layout(((0, 1), (2, 3))), ("train.py:4", "train.py:9"), 17.5
+    )
 
     assert published.unpacked(published.packed(way)) == way
 

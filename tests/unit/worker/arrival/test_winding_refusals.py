@@ -9,7 +9,7 @@ import pytest
 
 from recoverrun.worker.arrival import slot_sources
 from recoverrun.worker.arrival.iterator_places import HeldIterator
-from recoverrun.worker.arrival.winding import LoopPlace, Standing, standing
+from recoverrun.worker.arrival.winding import LoopPlace, SurvivorPosition, standing
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from tests.unit.arrivals import Newcomer, Process
@@ -41,7 +41,7 @@ def reason(
     there: str,
     here: str = "",
     number: int = 3,
-    change: Callable[[Standing], Standing] | None = None,
+    change: Callable[[SurvivorPosition], SurvivorPosition] | None = None,
 ) -> str:
     """Why a process that runs `here` cannot come to top `number` of the loop that is held `there`.
 
@@ -95,7 +95,7 @@ def test_an_iterator_that_ends_early() -> None:
 
 
 def test_another_loop_than_theirs() -> None:
-    def elsewhere(told: Standing) -> Standing:
+    def elsewhere(told: SurvivorPosition) -> SurvivorPosition:
         return replace(told, loops=(replace(told.loops[0], loop_id="s.py:77"),))
 
     there = "for step in range(9):  # held\n    train(step)\n"
@@ -103,7 +103,7 @@ def test_another_loop_than_theirs() -> None:
     survivor.run()
 
     class Late(Newcomer):
-        def before(self, loop_id: str) -> Standing:
+        def before(self, loop_id: str) -> SurvivorPosition:
             return elsewhere(self.place.standing)
 
     with pytest.raises(NotReachable, match="is at the loop at s.py:1, while others train in the"):
@@ -233,7 +233,7 @@ for x in zip(loader, DataLoader(Numbers(), 2)):  # held
     )
     here = there.replace("zip(loader, DataLoader(Numbers(), 2))", "loader")
 
-    def more(told: Standing) -> Standing:
+    def more(told: SurvivorPosition) -> SurvivorPosition:
         first, *others = told.sources
         return replace(told, sources=(replace(first, count=first.count + 1), *others))
 
@@ -259,9 +259,9 @@ def test_places_travel_as_plain_values() -> None:
     survivor.run()
     told = survivor.told.standing
 
-    assert Standing.unpack(told.pack()) == told
+    assert SurvivorPosition.unpack(told.pack()) == told
     assert told.loops == (LoopPlace(f"s.py:{held(READS)}", 3, 3, 1),)
     assert [(one.number, one.before, one.count) for one in told.sources] == [(0, 3, 3)]
     for wrong in ([], [[], [], "x"], [[["a", "b", 0, 0]], [], 0]):
         with pytest.raises((ValueError, TypeError)):
-            Standing.unpack(wrong)
+            SurvivorPosition.unpack(wrong)

@@ -7,7 +7,7 @@ import torch
 
 from recoverrun.worker.context.evidence import (
     WHOLE_BYTES,
-    Evidence,
+    IterationEvidence,
     crc_of,
     crc_of_gradient,
     crc_of_streams,
@@ -23,9 +23,9 @@ def inputs(*values: Any) -> int:
     return digest_of_inputs(values)
 
 
-def entered(*digests: int) -> Evidence:
+def entered(*digests: int) -> IterationEvidence:
     """Let inputs with these digests enter the model, one forward after the other."""
-    evidence = Evidence()
+    evidence = IterationEvidence()
     for digest in digests:
         evidence.enters(digest, None)
     return evidence
@@ -105,7 +105,7 @@ def test_nothing_in_an_input_is_looked_at_for_ever() -> None:
 
 
 def test_what_cannot_be_looked_into_counts_by_its_kind() -> None:
-    assert inputs(object()) == inputs(object()) != inputs(Evidence())
+    assert inputs(object()) == inputs(object()) != inputs(IterationEvidence())
     assert inputs(torch.eye(2).to_sparse()) != inputs(torch.eye(3).to_sparse())
     assert inputs("\udc80") != 0, "it cannot be encoded"
 
@@ -137,7 +137,7 @@ def test_the_order_of_forwards_counts() -> None:
 
 def test_something_has_entered_even_if_it_was_nothing() -> None:
     """0 says that no forward began."""
-    assert Evidence().mark == (0, 0)
+    assert IterationEvidence().mark == (0, 0)
     assert entered(0).inputs != 0
 
 
@@ -157,7 +157,7 @@ def test_a_loss_is_that_of_the_last_microbatch() -> None:
 @pytest.mark.parametrize("backward", [lambda one: one.ends(9), lambda one: one.passes()])
 def test_the_latest_inputs_are_those_since_the_last_backward(backward: Any) -> None:
     """Whatever came before them: two ranks with the same batch now had others before."""
-    first, second, alone = Evidence(), Evidence(), Evidence()
+    first, second, alone = IterationEvidence(), IterationEvidence(), IterationEvidence()
     for evidence, before in ((first, 1), (second, 2)):
         evidence.enters(before, None)
         backward(evidence)
@@ -172,14 +172,14 @@ def test_the_latest_inputs_are_those_since_the_last_backward(backward: Any) -> N
 
 
 def test_the_door_is_the_first_forward_and_where_the_streams_stood_there() -> None:
-    evidence, streams = Evidence(), read_streams()
+    evidence, streams = IterationEvidence(), read_streams()
     evidence.enters(1, streams)
     door = evidence.door
     torch.rand(1)
-    moved = Evidence()
+    moved = IterationEvidence()
     moved.enters(1, read_streams())
 
-    late = Evidence()
+    late = IterationEvidence()
     late.enters(1, streams)
     late.enters(2, None)
     evidence.enters(2, read_streams())

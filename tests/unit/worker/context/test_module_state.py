@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.context.module_state import FEW, Structure, among, untouched
+from recoverrun.worker.context.module_state import FEW, ModuleStructure, among, untouched
 
 
 class Stateful(nn.Module):
@@ -202,7 +202,7 @@ def test_modules_that_are_given_other_parts_are_told_and_have_their_own_again(ch
 
 def test_parameters_that_a_wrapper_takes_away_for_a_pass_are_no_change() -> None:
     model = nn.Linear(4, 4)
-    structure = Structure([model])
+    structure = ModuleStructure([model])
 
     weight = model._parameters.pop("weight")
 

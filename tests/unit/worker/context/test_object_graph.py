@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.context.object_contents import Kept
+from recoverrun.worker.context.object_contents import KeptContents
 from recoverrun.worker.context.object_graph import LONG, holdings
 
 MODULE = "counting_script"
@@ -143,7 +143,7 @@ COUNTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("place", COUNTS)
 def test_what_was_counted_is_found_and_put_back(place: str, script: Any) -> None:
     read, count = COUNTS[place]
-    before, kept = read(script), Kept(held())
+    before, kept = read(script), KeptContents(held())
     before = before.copy() if isinstance(before, list | set | dict) else before
 
     count(script)
@@ -156,7 +156,7 @@ def test_what_was_counted_is_found_and_put_back(place: str, script: Any) -> None
 
 def test_one_element_of_a_column_is_put_back() -> None:
     column = torch.arange(3.0).view(1, 3)[:, 1]
-    kept = Kept([column])
+    kept = KeptContents([column])
 
     column += 1
     assert kept.changed() == [0]
@@ -166,7 +166,7 @@ def test_one_element_of_a_column_is_put_back() -> None:
 
 
 def test_what_is_the_same_again_has_not_changed(script: Any) -> None:
-    kept = Kept(held())
+    kept = KeptContents(held())
 
     script.plain[0], script.space.seen = 5 - 5, int("0")
     script.ordered["a"] = 0
@@ -175,7 +175,7 @@ def test_what_is_the_same_again_has_not_changed(script: Any) -> None:
 
 
 def test_what_was_put_in_the_place_of_something_else_goes_again(script: Any) -> None:
-    mine, kept = script.layer.inner, Kept(held())
+    mine, kept = script.layer.inner, KeptContents(held())
 
     script.layer.inner, script.layer.more = [], 1
     del script.space.seen

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from recoverrun.worker.arrival.source_places import told_opening
 from recoverrun.worker.data.begun_iterators import begun
-from recoverrun.worker.data.late_items import Passing, is_looked_at, taken
+from recoverrun.worker.data.late_items import PassedItems, is_looked_at, taken
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import end_workers
@@ -73,7 +73,7 @@ def test_the_rest_is_that_of_the_slot(name: str, held: int, index: int) -> None:
     slot = Slot(ALL[name], held, index)
     seed(OWN)
     loader = ALL[name](Numbers(), OWN)
-    passing = Passing(sys._getframe().f_code)
+    passing = PassedItems(sys._getframe().f_code)
 
     one = opened(loader, held, late=lambda source: taken(source, slot.opening, passing))
     one.own.move(index)  # type: ignore[attr-defined]
@@ -116,9 +116,9 @@ def first_items(items: Any, count: int) -> list[Any]:
     return found
 
 
-def late(slot: Slot, name: str) -> tuple[LoaderIterator, Passing]:
+def late(slot: Slot, name: str) -> tuple[LoaderIterator, PassedItems]:
     seed(OWN)
-    passing = Passing(first_items.__code__)
+    passing = PassedItems(first_items.__code__)
     loader = LOADERS[name](Numbers(), OWN)
     one = opened(loader, 0, late=lambda source: taken(source, slot.opening, passing))
     restore_streams(slot.state.streams)
@@ -183,7 +183,7 @@ def test_begun_puts_streams_and_generators_back() -> None:
     slot = Slot(LOADERS["shuffled by the loader's generator"], 0, 2)
     seed(OWN)
     loader = LOADERS["shuffled by the loader's generator"](Numbers(), OWN)
-    passing = Passing(sys._getframe().f_code)
+    passing = PassedItems(sys._getframe().f_code)
     one = opened(loader, 0, late=lambda source: taken(source, slot.opening, passing))
     before = read_streams(), _states(loader)
 
@@ -195,7 +195,7 @@ def test_begun_puts_streams_and_generators_back() -> None:
 def test_another_loader_is_refused() -> None:
     slot = Slot(LOADERS["shuffled"], 0, 0)
     loader = LOADERS["distributed"](Numbers(), OWN)
-    passing = Passing(sys._getframe().f_code)
+    passing = PassedItems(sys._getframe().f_code)
 
     with pytest.raises(NotReachable) as reason:
         opened(loader, 0, late=lambda source: taken(source, slot.opening, passing))

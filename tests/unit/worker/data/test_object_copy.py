@@ -18,8 +18,8 @@ import torch
 from recoverrun.worker.data.object_copy import (
     ARRAY_BYTES,
     MAX_ITEMS,
-    Copier,
     NotCopyable,
+    ObjectCopier,
     copied,
     position_digest,
 )
@@ -133,7 +133,7 @@ def test_rows_are_shared_and_their_list_is_not() -> None:
 
 def test_those_that_others_put_back_are_shared() -> None:
     owner = Holder(reader=Reader())
-    clone = Copier(strict=False, seen={id(owner.reader)}).of(owner)
+    clone = ObjectCopier(strict=False, seen={id(owner.reader)}).of(owner)
 
     assert clone is not owner
     assert clone.reader is owner.reader
@@ -152,7 +152,7 @@ def test_what_cannot_be_copied_is_said_or_shared(make: Callable[[], Any]) -> Non
 
     with pytest.raises(NotCopyable):
         copied(owner)
-    assert Copier(strict=False).of(owner).held is owner.held
+    assert ObjectCopier(strict=False).of(owner).held is owner.held
 
 
 @pytest.mark.parametrize("mode", ["r", "rb"])

@@ -9,14 +9,8 @@ import torch
 
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.make_up import audits as audits_module
-from recoverrun.worker.make_up.audits import (
-    EVERY,
-    WHAT,
-    Audits,
-    difference,
-    report_of,
-)
-from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.audits import EVERY, WHAT, Audits, difference, report_of
+from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.replay.executed import Executed
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.views import Identity
@@ -47,9 +41,9 @@ class Rank:
     def run(self, executors: dict[tuple[int, int], int]) -> tuple[set[Identity], str]:
         return self.audits.run(GENERATION, executors, {}, self._execute, self._guessed)
 
-    def _execute(self, identity: Identity, rank: int) -> Made:
+    def _execute(self, identity: Identity, rank: int) -> MadeMicrobatch:
         self.executed.append((identity, rank))
-        return Made(identity, rank, [])
+        return MadeMicrobatch(identity, rank, [])
 
     def _guessed(self) -> str:
         self.guesses += 1
@@ -228,15 +222,17 @@ def test_reports_that_do_not_differ_say_nothing(reports: list[list[int]]) -> Non
 GRADIENT = torch.arange(4.0)
 
 
-def made(gradient: torch.Tensor = GRADIENT, **different: Any) -> Made:
+def made(gradient: torch.Tensor = GRADIENT, **different: Any) -> MadeMicrobatch:
     """A microbatch that was made up, with this gradient."""
     usual: dict[str, Any] = {"mark": (11, 12), "entered": frozenset(), "door": 0, "after": at(STEP)}
     reducer: Any = object()
     executed = Executed(**{**usual, **different})
-    return Made((LOST, 0), LOST, [(reducer, {"weights": gradient})], executed=executed)
+    return MadeMicrobatch((LOST, 0), LOST, [(reducer, {"weights": gradient})], executed=executed)
 
 
-def report(one: Made | None, *, whole: bool = True, shards: int = 1, threads: int = 1) -> list[int]:
+def report(
+    one: MadeMicrobatch | None, *, whole: bool = True, shards: int = 1, threads: int = 1
+) -> list[int]:
     session: Any = Rank(layout=Layout(tuple(tuple(range(n, n + shards)) for n in (0, shards))))
     session.strategy.alone = whole
     with pytest.MonkeyPatch.context() as patch:
@@ -259,7 +255,9 @@ def later() -> Context:
     ],
     ids=WHAT,
 )
-def test_each_number_of_a_report_tells_of_one_thing(place: int, other: Callable[[], Made]) -> None:
+def test_each_number_of_a_report_tells_of_one_thing(
+    place: int, other: Callable[[], MadeMicrobatch]
+) -> None:
     before = report(made())
 
     after = report(other())
@@ -290,8 +288,8 @@ def test_on_an_accelerator_neither_loss_nor_gradient_is_told(
 
 @pytest.mark.parametrize(
     "one",
-    [None, Made((LOST, 0), LOST, []), made(after=None)],
+    [None, MadeMicrobatch((LOST, 0), LOST, []), made(after=None)],
     ids=["made up elsewhere", "of fresh data", "only to the model's door"],
 )
-def test_who_has_executed_nothing_has_nothing_to_tell(one: Made | None) -> None:
+def test_who_has_executed_nothing_has_nothing_to_tell(one: MadeMicrobatch | None) -> None:
     assert report(one) == []

@@ -13,9 +13,9 @@ from recoverrun.worker.context.slot_context import Key, last
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.audits import NOT_ITSELF
 from recoverrun.worker.make_up.doubts import GUESSED
-from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
@@ -70,7 +70,7 @@ class Tries:
         survivor.executor.execute = self
 
     def __call__(
-        self, rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+        self, rank: int, state: KnownState, step: int, microbatch: Microbatch, before: Buffers = ()
     ) -> Executed:
         done: Executed = self._execute(rank, state, step, microbatch)
         if rank == self._own:
@@ -191,13 +191,13 @@ class One:
         self.microbatch.top.context.attributes |= {COUNT: 4}
         self.doubts = self.survivor.make_up.maker.doubts
 
-    def made(self, *unknown: Key, rank: int = LOST) -> Made:
+    def made(self, *unknown: Key, rank: int = LOST) -> MadeMicrobatch:
         names, attributes = {**THEIRS, MARK: "theirs"}, {COUNT: 9}
-        start = State(at(STEP, names=names, attributes=attributes), frozenset(unknown))
+        start = KnownState(at(STEP, names=names, attributes=attributes), frozenset(unknown))
         self.survivor.present.clear()
         executed = self.tries(rank, start, STEP, self.microbatch)
         self.tries.taken()
-        return Made((LOST, 0), rank, [], start, executed)
+        return MadeMicrobatch((LOST, 0), rank, [], start, executed)
 
     def asks(self, *unknown: Key, rank: int = LOST, differs: Differs = never) -> list[str]:
         """The executions for it before the microbatch counts."""
@@ -290,7 +290,7 @@ def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int
     team.makes_up(((0, 1), ()))
     make_up, other = (survivor.make_up for survivor in team.survivors)
 
-    def guessed(made: Made, microbatch: Microbatch) -> str:
+    def guessed(made: MadeMicrobatch, microbatch: Microbatch) -> str:
         assert made.identity == (LOST, microbatch.index)
         asked.append(microbatch.index)
         return "a guess" if microbatch.index == index else ""

@@ -5,7 +5,7 @@ import pytest
 from recoverrun.worker.context.slot_context import Key, host
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.tracking.microbatches import Microbatch
 from tests.unit.survivors import LOST
 from tests.unit.worker.make_up.test_doubts import (
@@ -32,7 +32,7 @@ def _differ_in_the_second(tries: Tries) -> None:
     """`y` matters only in the second microbatch."""
     execute = tries._execute
 
-    def executes(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+    def executes(rank: int, state: KnownState, step: int, microbatch: Microbatch) -> Executed:
         tries.differs = with_y if microbatch.index == 1 else never
         return execute(rank, state, step, microbatch)
 

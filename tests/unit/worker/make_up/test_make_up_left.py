@@ -10,23 +10,14 @@ import torch
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.make_up.left_contexts import CONTEXTS_WAIT_S
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.replay.lost_rank import BEHIND
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.messages import LostContexts
 from tests.unit.contexts import at
-from tests.unit.survivors import (
-    LOST,
-    MADE,
-    STEP,
-    Exchange,
-    Survivor,
-    Team,
-    executed,
-    left_at_top,
-)
+from tests.unit.survivors import LOST, MADE, STEP, Exchange, Survivor, Team, executed, left_at_top
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
@@ -265,7 +256,7 @@ _one_at_a_time = threading.Lock()
 
 def _drawing(survivor: Survivor, started: list[Streams]) -> Any:
     def execute(
-        rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+        rank: int, state: KnownState, step: int, microbatch: Microbatch, before: Buffers = ()
     ) -> Executed:
         if rank == survivor.env.rank:
             return survivor.execute_own(step, microbatch)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.context.evidence import Evidence, Mark
+from recoverrun.worker.context.evidence import IterationEvidence, Mark
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.noted_evidence import COMMITTED, own_mismatch
@@ -33,7 +33,9 @@ def went_before(survivor: Survivor, *entered: int, mark: int = 10) -> None:
     survivor.executor.captures.points[:0] = points
     evidence = SimpleNamespace(entered=list(entered or (10,)))
     top: Any = SimpleNamespace(context=points[0], evidence=evidence)
-    survivor.runtime.previous = Microbatch(0, (Place(top, 0),), noted=(((mark, 12), Evidence()),))
+    survivor.runtime.previous = Microbatch(
+        0, (Place(top, 0),), noted=(((mark, 12), IterationEvidence()),)
+    )
 
 
 def team_after(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.replay.known_state import State
+from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.rng.streams import Streams, read_streams
 from recoverrun.worker.step.forward_sync import Buffers
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -38,7 +38,7 @@ def watch(team: Team) -> Started:
         execute = survivor.executor.execute
 
         def executes(
-            rank: int, state: State, step: int, microbatch: Microbatch, before: Buffers = ()
+            rank: int, state: KnownState, step: int, microbatch: Microbatch, before: Buffers = ()
         ) -> Executed:
             if rank == LOST:
                 started.append((survivor.env.rank, microbatch.index, state.context.streams))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.context.evidence import Evidence
+from recoverrun.worker.context.evidence import IterationEvidence
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay import passing
@@ -54,7 +54,7 @@ class Rank(Play):
 
     def _top(self, top: Top) -> None:
         self.tops.append(top)
-        top.evidence = Evidence()
+        top.evidence = IterationEvidence()
         index = len(self.runtime.microbatches)
         self.executor.capture_top(self.step, index, len(self.tops), top, wanted=self.wanted)
 

@@ -11,7 +11,13 @@ import torch
 
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.constant_leaves import Leaf
-from recoverrun.worker.replay.holder_places import Asked, first_name, has_moved, last_name, names_of
+from recoverrun.worker.replay.holder_places import (
+    RequestedValues,
+    first_name,
+    has_moved,
+    last_name,
+    names_of,
+)
 from recoverrun.worker.replay.rank_constants import RankConstants
 
 OLD, NEW = [torch.zeros(2)], [torch.ones(2)]
@@ -110,8 +116,8 @@ def _asked(
     reads: tuple[str, ...] = ("rows",),
     written: tuple[str, ...] = (),
     gone_over: tuple[str, ...] = (),
-) -> Asked:
-    return Asked(variables, set(reads), set(written), set(gone_over))
+) -> RequestedValues:
+    return RequestedValues(variables, set(reads), set(written), set(gone_over))
 
 
 def _differing(place: str) -> RankConstants:
@@ -144,7 +150,9 @@ def test_a_list_that_was_made_anew_is_no_constant_of_a_rank() -> None:
         _asked({"feed": None}, gone_over=("feed.rows",)),
     ],
 )
-def test_what_contexts_hold_or_nobody_reads_or_a_microbatch_makes_may_move(asked: Asked) -> None:
+def test_what_contexts_hold_or_nobody_reads_or_a_microbatch_makes_may_move(
+    asked: RequestedValues,
+) -> None:
     with _differing("feed.rows").of(1, asked):
         pass
 
@@ -156,7 +164,7 @@ def test_a_dict_of_a_module_that_was_made_anew_is_no_constant_of_a_rank() -> Non
 
     with (
         pytest.raises(NotReplayable, match="util.at differs between ranks"),
-        constants.of(1, Asked({"util": {}}, None, set(), set())),
+        constants.of(1, RequestedValues({"util": {}}, None, set(), set())),
     ):
         pass
 

@@ -10,8 +10,8 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.known_state import (
     NUMBERS_MOVE,
-    Moved,
-    State,
+    KnownState,
+    StreamMoves,
     digest_of,
     lacking,
     require,
@@ -35,12 +35,12 @@ def nothing(key: Any, value: Any) -> bool:
 # --------------------------------------------------------------------------- what is needed
 
 
-NO_DRAWS = Moved(torch=False, seeded=False, hosts=(), generators=())
+NO_DRAWS = StreamMoves(torch=False, seeded=False, hosts=(), generators=())
 
 
 def test_what_is_not_known_is_needed_only_if_it_bears_on_the_gradient() -> None:
     here = at(4, names={"seen": 1})
-    state = State(here, unknown=frozenset({"seen", "gone"}))
+    state = KnownState(here, unknown=frozenset({"seen", "gone"}))
 
     require(state, here, NO_DRAWS, nothing)
     with pytest.raises(NotReplayable, match="^seen differs between ranks and moves between steps"):
@@ -50,8 +50,8 @@ def test_what_is_not_known_is_needed_only_if_it_bears_on_the_gradient() -> None:
 @pytest.mark.parametrize("drawn", [False, True])
 def test_the_stream_of_python_is_needed_only_by_who_draws_from_it(drawn: bool) -> None:
     here = at(4)
-    state = State(here, unknown=frozenset({host("python")}))
-    moved = Moved(torch=False, seeded=False, hosts=(host("python"),) * drawn, generators=())
+    state = KnownState(here, unknown=frozenset({host("python")}))
+    moved = StreamMoves(torch=False, seeded=False, hosts=(host("python"),) * drawn, generators=())
 
     if drawn:
         with pytest.raises(NotReplayable, match=NUMBERS_MOVE):
@@ -67,8 +67,8 @@ def test_the_stream_of_python_is_needed_only_by_who_draws_from_it(drawn: bool) -
 def test_torch_s_stream_is_needed_by_who_draws_before_it_seeds(
     torch_moves: bool, seeded: bool, refused: bool
 ) -> None:
-    state = State(at(4), torch_unknown="it was seeded anew")
-    moved = Moved(torch=torch_moves, seeded=seeded, hosts=(), generators=())
+    state = KnownState(at(4), torch_unknown="it was seeded anew")
+    moved = StreamMoves(torch=torch_moves, seeded=seeded, hosts=(), generators=())
 
     if refused:
         with pytest.raises(NotReplayable, match="it was seeded anew"):
@@ -78,18 +78,18 @@ def test_torch_s_stream_is_needed_by_who_draws_before_it_seeds(
 
 
 def test_a_generator_that_it_never_made_cannot_be_drawn_from_in_its_place() -> None:
-    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    moved = StreamMoves(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
     ours = at(4, generators={MADE_AT: b"ours"})
 
     with pytest.raises(NotReplayable, match=MADE_AT):
-        require(State(at(4)), ours, moved, anything)
-    require(State(at(4, generators={MADE_AT: b"state"})), ours, moved, anything)
+        require(KnownState(at(4)), ours, moved, anything)
+    require(KnownState(at(4, generators={MADE_AT: b"state"})), ours, moved, anything)
 
 
 def test_a_generator_that_the_microbatch_itself_makes_is_not_needed() -> None:
-    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    moved = StreamMoves(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
 
-    require(State(at(4)), at(4), moved, anything)
+    require(KnownState(at(4)), at(4), moved, anything)
 
 
 def test_what_a_microbatch_drew_from() -> None:
@@ -97,14 +97,14 @@ def test_what_a_microbatch_drew_from() -> None:
     random.seed(1)
     generators = [{MADE_AT: b"one", "other": b"x"}, {MADE_AT: b"two", "other": b"x", "new": b"y"}]
     top = at(4, generators=generators[0])
-    rested = Moved.between(top, at(4, 0, "after", generators=generators[0]), False)
-    assert rested == Moved(torch=False, seeded=False, hosts=(), generators=())
+    rested = StreamMoves.between(top, at(4, 0, "after", generators=generators[0]), False)
+    assert rested == StreamMoves(torch=False, seeded=False, hosts=(), generators=())
 
     draw(1)
     random.random()
     after = at(4, 0, "after", generators=generators[1])
 
-    moved = Moved.between(top, after, seeded=True)
+    moved = StreamMoves.between(top, after, seeded=True)
     assert (moved.torch, moved.seeded) == (True, True)
     assert (moved.hosts, moved.generators) == ((host("python"),), (MADE_AT, "new"))
 
@@ -112,7 +112,7 @@ def test_what_a_microbatch_drew_from() -> None:
 def test_what_a_microbatch_makes_of_unknown_values_is_not_known_either() -> None:
     keys = frozenset({"rests", "set", "gone", host("python")})
     names = {"rests": 1, "set": 2, "gone": 3}
-    start = State(at(4, names=names, streams=stream(7, 5)), keys, torch_unknown="seeded anew")
+    start = KnownState(at(4, names=names, streams=stream(7, 5)), keys, torch_unknown="seeded anew")
 
     after = at(4, 0, "after", names={"rests": 1, "set": 9}, streams=stream(7, 5))
 
@@ -120,7 +120,7 @@ def test_what_a_microbatch_makes_of_unknown_values_is_not_known_either() -> None
 
 
 def test_where_a_microbatch_has_seeded_torch_s_stream_it_is_known_at_its_end() -> None:
-    start = State(at(4, streams=stream(7, 5)), torch_unknown="seeded anew")
+    start = KnownState(at(4, streams=stream(7, 5)), torch_unknown="seeded anew")
 
     after = at(4, 0, "after", streams=stream(3, 1))
 

@@ -12,13 +12,7 @@ import torch
 from recoverrun.worker.context.slot_context import STREAM, Context
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.known_state import (
-    UNTOLD,
-    Moved,
-    generator_key,
-    merged,
-    require,
-)
+from recoverrun.worker.replay.known_state import UNTOLD, StreamMoves, generator_key, merged, require
 from recoverrun.worker.replay.lost_rank import LostRank, host
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import Streams, read_streams
@@ -142,7 +136,7 @@ def test_where_one_stands_that_was_made_here_only_now_is_not_known_of_who_has_an
 
     state = lost.at(own[1].point, own)
 
-    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    moved = StreamMoves(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
     with pytest.raises(NotReplayable, match=f"made at {MADE_AT} stands elsewhere"):
         require(state, own[1], moved, anything)
 
@@ -183,10 +177,10 @@ def test_where_another_kind_of_generator_stands_is_not_known_once_it_moved(
 
     state = lost.at(own[1].point, own)
 
-    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    moved = StreamMoves(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
     with pytest.raises(NotReplayable, match=f"made at {MADE_AT} stands elsewhere"):
         require(state, own[1], moved, anything)
-    require(state, own[1], Moved(False, False, (), ()), anything)  # nobody draws from it
+    require(state, own[1], StreamMoves(False, False, (), ()), anything)  # nobody draws from it
 
 
 # --------------------------------------------------------------------------- unequal draws

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.replay.shared_cells import Filled, cells_of, fill, shared
+from recoverrun.worker.replay.shared_cells import FilledCell, cells_of, fill, shared
 from tests.unit.contexts import loop
 
 OWN = frozenset({__name__})
@@ -20,7 +20,7 @@ def top_in(frame: Any, *, module_level: bool = False, **names: Any) -> Any:
     )
 
 
-def put_back(cells: list[Filled]) -> None:
+def put_back(cells: list[FilledCell]) -> None:
     for cell in cells:
         cell.put_back()
 

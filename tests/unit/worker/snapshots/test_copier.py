@@ -6,7 +6,13 @@ import threading
 import pytest
 import torch
 
-from recoverrun.worker.snapshots.copier import PART_BYTES, Copier, Copy, address_of, copy_all
+from recoverrun.worker.snapshots.copier import (
+    PART_BYTES,
+    CopyThread,
+    MemoryCopy,
+    address_of,
+    copy_all,
+)
 
 
 def test_tensors_lie_in_memory_as_they_are() -> None:
@@ -14,9 +20,9 @@ def test_tensors_lie_in_memory_as_they_are() -> None:
     memory = memoryview(mmap.mmap(-1, sum(one.nbytes for one in tensors)))
     first, copies = address_of(memory), []
     for tensor in tensors:
-        copies.append(Copy(tensor, first))
+        copies.append(MemoryCopy(tensor, first))
         first += tensor.nbytes
-    copier = Copier()
+    copier = CopyThread()
 
     copier.ask(lambda: copy_all(copies))
     assert copier.rest(10.0)
@@ -26,7 +32,7 @@ def test_tensors_lie_in_memory_as_they_are() -> None:
 
 
 def test_whoever_waits_is_told_that_it_takes_too_long() -> None:
-    copier, goes_on = Copier(), threading.Event()
+    copier, goes_on = CopyThread(), threading.Event()
     copier.ask(lambda: [None, goes_on.wait(10.0)][0])
 
     assert not copier.rest(0.01)
@@ -35,7 +41,7 @@ def test_whoever_waits_is_told_that_it_takes_too_long() -> None:
 
 
 def test_an_error_is_raised_where_the_script_waits_once() -> None:
-    copier = Copier()
+    copier = CopyThread()
 
     def fail() -> None:
         raise OSError("no memory")
@@ -52,6 +58,8 @@ def test_half_of_the_parts_are_there_when_somebody_is_told_so() -> None:
     memory = memoryview(mmap.mmap(-1, source.nbytes))
     seen: list[int] = []
 
-    copy_all([Copy(source, address_of(memory))], lambda: seen.append(sum(memory[::PART_BYTES])))
+    copy_all(
+        [MemoryCopy(source, address_of(memory))], lambda: seen.append(sum(memory[::PART_BYTES]))
+    )
 
     assert seen == [2]

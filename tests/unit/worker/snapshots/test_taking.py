@@ -9,7 +9,7 @@ import torch
 from recoverrun.worker.arrival import held_tensors
 from recoverrun.worker.snapshots import taking
 from recoverrun.worker.snapshots.begun_snapshot import BegunSnapshot
-from recoverrun.worker.snapshots.copier import Copier
+from recoverrun.worker.snapshots.copier import CopyThread
 from recoverrun.worker.snapshots.memory_ahead import MemoryAhead
 from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
 from recoverrun.worker.snapshots.piece_layout import Layouts
@@ -80,7 +80,7 @@ def test_memory_is_taken_for_a_model_on_the_cpu_and_where_somebody_asked(
 
 
 def test_both_bays_are_made_ready_before_they_are_needed_and_each_once() -> None:
-    keeper, copier = Keeper(), Copier()
+    keeper, copier = Keeper(), CopyThread()
     ahead = MemoryAhead(cast(Any, keeper), copier)
 
     ahead.begin(1000)
@@ -96,7 +96,7 @@ def test_memory_that_is_not_there_ahead_is_no_error_before_it_is_needed() -> Non
         def reserve(self, nbytes: int, **_: object) -> Any:
             raise SnapshotMissed("there is none")
 
-    copier = Copier()
+    copier = CopyThread()
     MemoryAhead(cast(Any, Empty()), copier).follow(1200)
 
     assert copier.rest()

@@ -10,7 +10,7 @@ import torch
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients
-from recoverrun.worker.strategies.ddp_reducer_bypass import Arrivals, Still
+from recoverrun.worker.strategies.ddp_reducer_bypass import BucketArrivals, BypassedGradients
 
 MIB = 1 << 20
 
@@ -58,10 +58,10 @@ class Steps:
         self.runtime.microbatches = [object()] * microbatches
 
 
-def looked(module: Any, *parts: Gradients) -> tuple[Still, Steps]:
+def looked(module: Any, *parts: Gradients) -> tuple[BypassedGradients, Steps]:
     """After the backward of transaction 1, in which DDP has filled these buckets."""
     steps = Steps()
-    still = Still(cast("StrategyHost", steps))
+    still = BypassedGradients(cast("StrategyHost", steps))
     for count in range(1, len(parts) + 1):
         still.look(module, Bucket(last=count == len(parts)), parts[:count])
     steps.has_run(1)
@@ -177,10 +177,10 @@ class Reduced:
     def offer(self, key: tuple[int, ...], generation: int) -> None:
         self.offers.append((self.keys.index(key), generation))
 
-    def serves(self, *parts: Gradients) -> Arrivals:
+    def serves(self, *parts: Gradients) -> BucketArrivals:
         buckets = {tuple(map(id, one.params)): one for one in parts}
         self.keys = list(buckets)
-        return Arrivals(cast("StrategyHost", self), cast("Reducer", self), buckets)
+        return BucketArrivals(cast("StrategyHost", self), cast("Reducer", self), buckets)
 
 
 def backward(*parts: Gradients) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients
-from recoverrun.worker.strategies.ddp_reducer_bypass import Still, why_never_still
+from recoverrun.worker.strategies.ddp_reducer_bypass import BypassedGradients, why_never_still
 from tests.unit.strategy_hosts import Host
 from tests.unit.worker.strategies.test_ddp_reducer_bypass import ddp, part
 
@@ -23,7 +23,7 @@ from tests.unit.worker.strategies.test_ddp_reducer_bypass import ddp, part
 def test_buckets_of_ddp_where_it_has_no_part_in_them_any_more(
     parts: tuple[Gradients, ...], whole: bool
 ) -> None:
-    still = Still(cast("StrategyHost", Host()))
+    still = BypassedGradients(cast("StrategyHost", Host()))
     every = [param for one in parts for param in one.params]
 
     found, divided = still.division(parts)
@@ -34,7 +34,7 @@ def test_buckets_of_ddp_where_it_has_no_part_in_them_any_more(
 
 
 def test_buckets_that_are_ours_already_stay_as_they_are() -> None:
-    still = Still(cast("StrategyHost", Host()))
+    still = BypassedGradients(cast("StrategyHost", Host()))
     still.settle(True)
     still.gradients = [part(1, 2)]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from recoverrun.worker.strategies.manual_first_step import CHANGED, SEVERAL, TWICE, Watch
+from recoverrun.worker.strategies.manual_first_step import CHANGED, SEVERAL, TWICE, ObservedStep
 from recoverrun.worker.strategies.manual_matching import (
     Factor,
     factor_of,
@@ -32,9 +32,9 @@ def flat(of: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([one.grad.reshape(-1) for one in of if one.grad is not None])
 
 
-def watched(world_size: int = 3) -> tuple[list[torch.Tensor], Watch]:
+def watched(world_size: int = 3) -> tuple[list[torch.Tensor], ObservedStep]:
     made = params()
-    return made, Watch(made, world_size)
+    return made, ObservedStep(made, world_size)
 
 
 # --------------------------------------------------------------------------- what is recognised
@@ -163,7 +163,7 @@ def test_gradients_reduced_between_two_backwards_are_refused() -> None:
     made, watch = watched()
     watch.saw(flat(made), None, SUM, None)
 
-    assert Watch(made, 3, watch).conclude(made) == TWICE
+    assert ObservedStep(made, 3, watch).conclude(made) == TWICE
 
 
 def test_a_mark_takes_no_notice_of_the_order_but_of_the_hundredth_part() -> None:

@@ -17,7 +17,7 @@ import torch
 
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.verification import forked_child
-from recoverrun.worker.verification.forked_child import Failed, run
+from recoverrun.worker.verification.forked_child import ChildFailed, run
 
 pytestmark = [
     pytest.mark.usefixtures("streams_put_back"),
@@ -64,14 +64,14 @@ def test_what_is_no_plain_value_is_an_error_of_it() -> None:
     "end", [lambda: os._exit(0), lambda: os.kill(os.getpid(), signal.SIGSEGV)], ids=["exit", "segv"]
 )
 def test_one_that_is_ended_without_a_word_is_told(end: Callable[[], Any]) -> None:
-    with pytest.raises(Failed, match="was ended by it"):
+    with pytest.raises(ChildFailed, match="was ended by it"):
         in_child(end)
 
 
 def test_one_that_waits_for_a_thread_that_it_has_not_runs_into_the_bound() -> None:
     event = threading.Event()
 
-    with pytest.raises(Failed, match="did not end within 0 s"):
+    with pytest.raises(ChildFailed, match="did not end within 0 s"):
         run(lambda: {"found": event.wait()}, SOON_S)
 
 
@@ -81,7 +81,7 @@ def test_where_no_process_can_be_made_that_is_told(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "fork", fork)
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(Failed, match="Cannot allocate memory"):
+    with pytest.raises(ChildFailed, match="Cannot allocate memory"):
         in_child(lambda: 1)
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
@@ -90,7 +90,7 @@ def test_where_no_file_can_be_opened_that_is_told() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
-        with pytest.raises(Failed, match="Too many open files"):
+        with pytest.raises(ChildFailed, match="Too many open files"):
             in_child(int)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -284,7 +284,7 @@ def test_its_signals_are_none_of_the_parent_s() -> None:
     caught: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda *_: caught.append(1))
     try:
-        with pytest.raises(Failed, match="was ended by it"):
+        with pytest.raises(ChildFailed, match="was ended by it"):
             in_child(lambda: os.kill(os.getpid(), signal.SIGTERM))
     finally:
         signal.signal(signal.SIGTERM, before)

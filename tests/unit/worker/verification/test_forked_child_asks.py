@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.worker.verification import forked_child
-from recoverrun.worker.verification.forked_child import Ask, Failed, Plain, run_asking
+from recoverrun.worker.verification.forked_child import Ask, ChildFailed, Plain, run_asking
 
 pytestmark = [
     pytest.mark.usefixtures("streams_put_back"),
@@ -66,7 +66,7 @@ def test_what_is_raised_instead_of_an_answer_comes_out_and_the_child_is_gone(
 
 
 def test_where_nobody_answers_who_asks_fails() -> None:
-    with pytest.raises(Failed, match="asked for what nobody gives it"):
+    with pytest.raises(ChildFailed, match="asked for what nobody gives it"):
         run_asking(lambda ask: ask({}), WITHIN_S, forked_child._refusing)
 
 
@@ -75,7 +75,7 @@ def test_one_that_asks_for_ever_runs_into_the_bound() -> None:
         while True:
             ask({})
 
-    with pytest.raises(Failed, match="did not end within 0 s"):
+    with pytest.raises(ChildFailed, match="did not end within 0 s"):
         run_asking(work, SOON_S, lambda said: said)
 
 
@@ -106,5 +106,5 @@ def unread(said: Plain) -> Plain:
 @pytest.mark.parametrize("answer", [killed, unread])
 def test_one_that_is_ended_as_it_is_answered_is_told(answer: Ask) -> None:
     """By the kernel, say, that is short of memory."""
-    with pytest.raises(Failed, match="was ended by it"):
+    with pytest.raises(ChildFailed, match="was ended by it"):
         run_asking(lambda ask: ask({"pid": os.getpid()}), WITHIN_S, answer)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch.utils.data._utils import signal_handling
 
-from recoverrun.worker.verification.forked_child import ENDED, Failed, Late
+from recoverrun.worker.verification.forked_child import ENDED, ChildFailed, ChildLate
 from recoverrun.worker.verification.held_trials import HeldTrials
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -58,7 +58,7 @@ def test_what_takes_too_long_is_ended(gate: tuple[int, int]) -> None:
     trials = HeldTrials(0.0)
     assert trials.run(waiting(gate), SOON_S) is None
 
-    with pytest.raises(Late):
+    with pytest.raises(ChildLate):
         trials.answer(WITHIN_S)
 
 
@@ -74,7 +74,7 @@ def test_a_child_that_nobody_asks_any_more_ends_by_itself(gate: tuple[int, int])
 
 
 def test_one_that_ends_without_an_answer_has_failed() -> None:
-    with pytest.raises(Failed, match=ENDED):
+    with pytest.raises(ChildFailed, match=ENDED):
         HeldTrials(WITHIN_S).run(lambda: os._exit(1), WITHIN_S)
 
 

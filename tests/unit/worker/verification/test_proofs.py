@@ -15,10 +15,7 @@ from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.verification import forked_child, mutual_proof, proofs
 from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
-from recoverrun.worker.verification.proofs import (
-    UNEQUAL,
-    Proofs,
-)
+from recoverrun.worker.verification.proofs import UNEQUAL, Proofs
 from recoverrun.worker.verification.replay_trial import EMPTY
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.layout import Layout
@@ -276,7 +273,8 @@ def test_all_ranks_execute_from_the_same_loop(
 
 
 @pytest.mark.parametrize(
-    "found", [{"failed": "LookupError: no batch"}, forked_child.Failed("LookupError: no batch")]
+    "found",
+    [{"failed": "LookupError: no batch"}, forked_child.ChildFailed("LookupError: no batch")],
 )
 def test_a_child_of_which_nothing_comes_is_a_reason(
     found: Any, monkeypatch: pytest.MonkeyPatch

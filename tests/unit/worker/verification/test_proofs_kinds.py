@@ -10,13 +10,8 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.step.vote import Tally
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from recoverrun.worker.verification import mutual_proof, proofs
-from recoverrun.worker.verification.proofs import (
-    FIRST,
-    NOTHING,
-    PROVED,
-    SECOND,
-)
-from recoverrun.worker.verification.replay_trial import EMPTY, Trial
+from recoverrun.worker.verification.proofs import FIRST, NOTHING, PROVED, SECOND
+from recoverrun.worker.verification.replay_trial import EMPTY, ReplayTrial
 from rendezvous.protocol.messages import UNSAID
 from tests.unit.contexts import loop
 from tests.unit.worker.verification.test_proofs import GENERATION, Play, microbatch
@@ -52,7 +47,7 @@ class Proving:
         monkeypatch.setattr(play.verification._mutual, "_tried", self.tried)
         play.verification.first()
 
-    def tried(self, made: Trial) -> dict[str, Any]:
+    def tried(self, made: ReplayTrial) -> dict[str, Any]:
         self.made.append((made._step, made._followed))
         self.begins.append(made.outward)
         if self.found is None:
@@ -211,7 +206,7 @@ def test_a_loop_of_several_transactions_is_not_executed_for_each_of_them(
 def test_where_that_is_not_right_the_inner_ones_are_tried_as_before(nested: Proving) -> None:
     nested.play.executor.influence.flows = lambda *loops: True
 
-    def tried(made: Trial) -> dict[str, Any]:
+    def tried(made: ReplayTrial) -> dict[str, Any]:
         nested.begins.append(made.outward)
         return {**EMPTY, "exact": [] if made.outward else [0], "reason": "other data"}
 

@@ -8,8 +8,8 @@ import pytest
 
 from ft_collectives.communicators.gather_objects import Words
 from recoverrun.worker.verification import forked_child, replica_children
-from recoverrun.worker.verification.forked_child import Ask, Late
-from recoverrun.worker.verification.replay_trial import EMPTY, Trial
+from recoverrun.worker.verification.forked_child import Ask, ChildLate
+from recoverrun.worker.verification.replay_trial import EMPTY, ReplayTrial
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.store_messages import StoreAnswer, StoreCall
 from tests.unit.worker.verification.test_proofs import (
@@ -112,7 +112,7 @@ def test_a_child_waits_half_as_long_for_its_mates_as_its_parent_for_it() -> None
     done: list[Words] = []
     keep = play.verification._mutual._done
 
-    def kept(trial: Trial, work: Callable[[], Words]) -> Words:
+    def kept(trial: ReplayTrial, work: Callable[[], Words]) -> Words:
         done.append(keep(trial, work))
         return done[-1]
 
@@ -233,7 +233,7 @@ def test_mates_find_the_loop_where_nobody_comes_to_the_door_alone(
 
     keep = play.verification._mutual._done
 
-    def kept(trial: Trial, work: Callable[[], Words]) -> Words:
+    def kept(trial: ReplayTrial, work: Callable[[], Words]) -> Words:
         done = keep(trial, work)
         course.extend(done["different"])
         return done
@@ -303,7 +303,7 @@ def test_where_any_child_is_late_all_are_tried_once_more(
     def run(work: Any, within_s: float) -> Words:
         tries.append(within_s)
         if late == "this rank" and len(tries) == 1:
-            raise Late("it did not end within 10 s in a copy of this process")
+            raise ChildLate("it did not end within 10 s in a copy of this process")
         return {**EMPTY, "exact": [0]}
 
     monkeypatch.setattr(forked_child, "run", run)

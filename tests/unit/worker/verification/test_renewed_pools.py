@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.verification.forked_child import Late, run
+from recoverrun.worker.verification.forked_child import ChildLate, run
 
 BOUND_S = 20.0
 
@@ -51,7 +51,7 @@ def test_what_it_has_not_begun_is_done_there_and_what_it_is_at_is_not(
 
     try:
         found = run(lambda: {"items": [pool.submit(doubled, 3).result(), waits.result()]}, BOUND_S)
-        with pytest.raises(Late):
+        with pytest.raises(ChildLate):
             run(lambda: {"items": [at[0].result()]}, 0.5)
     finally:
         held.set()

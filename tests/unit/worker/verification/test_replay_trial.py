@@ -12,7 +12,7 @@ from recoverrun.worker.replay.executed import TALKS, Executed
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.tracking.microbatches import Microbatch
 from recoverrun.worker.verification import replica_children
-from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
+from recoverrun.worker.verification.replay_trial import EMPTY, ReplayTrial, bulk_of
 from recoverrun.worker.verification.trial_words import LOSS, NUMBERS
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop
@@ -44,8 +44,8 @@ def _trial(
     *,
     there: Holdings | None = None,
     outward: int = 0,
-) -> Trial:
-    return Trial(
+) -> ReplayTrial:
+    return ReplayTrial(
         *parts(play),
         partner=PARTNER,
         said=said,
@@ -59,7 +59,7 @@ def _trial(
 
 def trial(
     play: Play, *, whole: bool = True, meets: bool = True, threads: int = 1, **said: Any
-) -> Trial:
+) -> ReplayTrial:
     first, there = play.runtime.microbatches[0], Holdings()
     outward = play.runtime.outward.get(first.places[0].top.loop.id, 0)
     made = _trial(play, {**TRUTH, **said}, first, there=there, outward=outward)

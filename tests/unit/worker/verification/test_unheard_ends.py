@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from recoverrun.worker.verification.forked_child import Failed, Plain, run, run_asking
+from recoverrun.worker.verification.forked_child import ChildFailed, Plain, run, run_asking
 from recoverrun.worker.verification.unheard_ends import unheard_ends
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -27,7 +27,7 @@ def heard() -> Iterator[list[int]]:
 
 def test_a_script_that_watches_its_children_is_not_told_of_its_end(heard: list[int]) -> None:
     assert run(lambda: {"answer": 1}, WITHIN_S) == {"answer": 1}
-    with pytest.raises(Failed):
+    with pytest.raises(ChildFailed):
         run(lambda: os._exit(1), WITHIN_S)
 
     assert heard == []
