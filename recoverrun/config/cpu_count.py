@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from recoverrun.config.kernel_files import content_of
+from rendezvous.protocol.control_groups import memberships, upwards
 
 
 def cores(root: Path = Path("/")) -> int:
@@ -29,18 +30,12 @@ def physical(cpus: Collection[int], root: Path = Path("/")) -> int:
 
 def _quotas(root: Path) -> Iterator[float]:
     """The limits, in cores, of every cgroup around us that limits its share of CPU time."""
-    for line in content_of(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        unified = not controllers
-        if not unified and "cpu" not in controllers.split(","):
+    for group in memberships(content_of(root / "proc/self/cgroup")):
+        if not group.unified and "cpu" not in group.controllers:
             continue
-        top = root / "sys/fs/cgroup" / ("" if unified else "cpu")
-        below = top / path.lstrip("/")
-        # A container may see its own group at the top, under a path that it does not have.
-        for folder in (below, *below.parents):
-            if folder == top.parent:
-                break
-            quota = _unified(folder) if unified else _classic(folder)
+        top = root / "sys/fs/cgroup" / ("" if group.unified else "cpu")
+        for folder in upwards(top, group.path):
+            quota = _unified(folder) if group.unified else _classic(folder)
             if quota > 0:
                 yield quota
 

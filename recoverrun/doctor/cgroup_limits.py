@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recoverrun.config.kernel_files import content_of
+from rendezvous.protocol.control_groups import Membership, memberships, upwards
 
 UNLIMITED = -1
 UNLIMITED_FROM = 1 << 60  # The classic hierarchy writes "no limit" as a number.
@@ -21,15 +22,14 @@ class CgroupLimits:
 def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
     """The tightest limits on the way to the top. `root` is where /sys and /proc are."""
     memory, pids, group, unit = [], [], False, ""
-    for controller, folder in _folders(root):
-        unified = controller == ""
+    for within, folder in _folders(root):
         if folder.suffix == ".service":
             unit = unit or folder.name
-        if unified or "memory" in controller.split(","):
-            name = "memory.max" if unified else "memory.limit_in_bytes"
+        if within.unified or "memory" in within.controllers:
+            name = "memory.max" if within.unified else "memory.limit_in_bytes"
             memory += _numbers(folder / name)
             group |= content_of(folder / "memory.oom.group") == "1"
-        if unified or "pids" in controller.split(","):
+        if within.unified or "pids" in within.controllers:
             for most in _numbers(folder / "pids.max"):
                 pids.append(max(0, most - sum(_numbers(folder / "pids.current"))))
     return CgroupLimits(
@@ -40,16 +40,11 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
     )
 
 
-def _folders(root: Path) -> Iterator[tuple[str, Path]]:
-    for line in content_of(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        top = root / "sys/fs/cgroup" / controllers
-        below = top / path.lstrip("/")
-        # A container may see its own group at the top, under a path that it does not have.
-        for folder in (below, *below.parents):
-            if folder == top.parent:
-                break
-            yield controllers, folder
+def _folders(root: Path) -> Iterator[tuple[Membership, Path]]:
+    for group in memberships(content_of(root / "proc/self/cgroup")):
+        top = root / "sys/fs/cgroup" / ",".join(group.controllers)
+        for folder in upwards(top, group.path):
+            yield group, folder
 
 
 def _numbers(path: Path) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rendezvous.bays.allowance import Allowance
+from rendezvous.protocol.control_groups import memberships, upwards
 
 UNLIMITED = 1 << 60
 """A limit above that is none."""
@@ -51,30 +52,23 @@ def _machine(root: Path) -> int:
 def _groups(root: Path) -> Iterator[int]:
     """The memory left in the control groups of this process, of version 1 and 2."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        text = (root / "proc/self/cgroup").read_text()
     except OSError:
         return
-    for line in lines:
-        number, _, rest = line.partition(":")
-        kinds, _, path = rest.partition(":")
-        if number == "0" and not kinds:
-            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current")
-        elif "memory" in kinds.split(","):
+    for group in memberships(text):
+        if group.unified:
+            yield from _left(root / "sys/fs/cgroup", group.path, "memory.max", "memory.current")
+        elif "memory" in group.controllers:
             names = "memory.limit_in_bytes", "memory.usage_in_bytes"
-            yield from _left(root / "sys/fs/cgroup/memory", path, *names)
+            yield from _left(root / "sys/fs/cgroup/memory", group.path, *names)
 
 
 def _left(base: Path, path: str, limit: str, usage: str) -> Iterator[int]:
-    """The memory left to the group at `path` and to those that it lies in; in a container `path`
-    may not exist.
-    """
-    inner = base / path.strip("/")
-    for group in (inner, *inner.parents):
+    """The memory left to the group at `path` and to those that it lies in."""
+    for group in upwards(base, path):
         try:
             most, used = ((group / name).read_text().strip() for name in (limit, usage))
             if most.isdigit() and int(most) < UNLIMITED:
                 yield max(0, int(most) - int(used))
         except (OSError, ValueError):
             pass  # The root has no limit, or it is another group's to see.
-        if group == base:
-            return

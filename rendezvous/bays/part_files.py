@@ -16,6 +16,7 @@ from pathlib import Path
 from zlib import crc32
 
 from rendezvous.bays import memory
+from rendezvous.protocol.folder_sync import sync_folder
 from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
 from rendezvous.snapshots.identity import SnapshotId
@@ -89,8 +90,8 @@ def write(folder: str, parts: Mapping[int, int], told: str) -> int:
             nbytes += _copy_bay(fd, to.fd)
     with _appearing(there / MANIFEST) as to:
         os.write(to.fd, told.encode())
-    _settle(there)
-    _settle(there.parent)
+    sync_folder(there)
+    sync_folder(there.parent)
     return nbytes
 
 
@@ -152,14 +153,6 @@ def _copy(fd: int, to: int, end: int) -> None:
         if not sent:
             raise OSError(0, "it ended too soon")
         at += sent
-
-
-def _settle(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # ------------------------------------------------------------------------------------- reading

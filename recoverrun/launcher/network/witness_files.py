@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.consensus.witness import DamagedVote, Witness
+from rendezvous.protocol.folder_sync import sync_folder
 
 NAME = "witness"
 """The file that says in which directory the votes are."""
@@ -114,13 +115,4 @@ def _publish(path: Path, text: str) -> bool:
     finally:
         with suppress(OSError):
             os.unlink(draft)
-        _settle(path.parent)
-
-
-def _settle(folder: Path) -> None:
-    """Have the names in a directory outlive a machine."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync_folder(path.parent)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recoverrun.config.kernel_files import content_of
+from rendezvous.protocol.control_groups import memberships
 
 
 def is_frozen(pid: int, root: Path = Path("/")) -> bool:
@@ -18,12 +19,10 @@ def is_frozen(pid: int, root: Path = Path("/")) -> bool:
 def _sources(pid: int, root: Path) -> Iterator[tuple[Path, str]]:
     """The files that may tell, each with the line that says so."""
     top = root / "sys/fs/cgroup"
-    for line in content_of(root / "proc" / str(pid) / "cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        kinds, _, path = rest.partition(":")
-        below = path.lstrip("/")
-        if not kinds:  # v2, alone or beside v1
+    for group in memberships(content_of(root / "proc" / str(pid) / "cgroup")):
+        below = group.path.lstrip("/")
+        if group.unified:  # alone or beside v1
             yield top / below / "cgroup.events", "frozen 1"
             yield top / "unified" / below / "cgroup.events", "frozen 1"
-        elif "freezer" in kinds.split(","):
+        elif "freezer" in group.controllers:
             yield top / "freezer" / below / "freezer.state", "FROZEN"

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from recoverrun.config.kernel_files import content_of
+from rendezvous.protocol.control_groups import memberships
 
 FIELD = "oom_kill"
 
@@ -101,14 +102,12 @@ def _sources(root: Path, group: str) -> Iterator[Path]:
     exist, and its own is at the top.
     """
     top = root / "sys/fs/cgroup"
-    for line in group.splitlines():
-        _, _, rest = line.partition(":")
-        kinds, _, path = rest.partition(":")
-        if not kinds:
-            yield from (place / "memory.events" for place in _upwards(top, path))
-        elif "memory" in kinds.split(","):
-            base = top / "memory"
-            yield from (base / path.lstrip("/") / "memory.oom_control", base / "memory.oom_control")
+    for one in memberships(group):
+        if one.unified:
+            yield from (place / "memory.events" for place in _upwards(top, one.path))
+        elif "memory" in one.controllers:
+            base, below = top / "memory", one.path.lstrip("/")
+            yield from (base / below / "memory.oom_control", base / "memory.oom_control")
     yield root / "proc/vmstat"
 
 

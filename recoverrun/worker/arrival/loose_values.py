@@ -49,8 +49,9 @@ from recoverrun.worker.arrival.value_marks import (
 )
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
-from recoverrun.worker.context.object_views import array_kinds, named_in
+from recoverrun.worker.context.object_views import named_in
 from recoverrun.worker.data.batch_substitution import holds_part
+from recoverrun.worker.data.numpy_arrays import array_kinds
 from recoverrun.worker.errors import NotReachable
 
 LOOSE_BYTES = 1 << 12

@@ -23,9 +23,10 @@ from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_marks import is_of_training
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import DICTS, is_defined_in, slots_of
-from recoverrun.worker.context.object_views import PLAIN, array_kinds, named_in
+from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.data.batch_substitution import holds_part
+from recoverrun.worker.data.numpy_arrays import array_kinds
 from recoverrun.worker.data.object_copy import attributes_of
 
 CONTAINERS: tuple[type, ...] = (list, deque, set, *DICTS)

@@ -41,9 +41,10 @@ from recoverrun.worker.arrival.value_marks import is_of_training
 from recoverrun.worker.context.iterator_copy import SEQUENCES as SEQUENCE_ITERATORS
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import DICTS, FRAMEWORKS, is_defined_in
-from recoverrun.worker.context.object_views import PLAIN, array_kinds, named_in
+from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.context.slot_context import belongs_to_process
 from recoverrun.worker.data.batch_substitution import holds_part
+from recoverrun.worker.data.numpy_arrays import array_kinds
 from recoverrun.worker.data.object_copy import attributes_of
 from recoverrun.worker.errors import NotReachable
 

@@ -10,7 +10,6 @@ A mark is kept under the name of what it marks and `#`, which no variable has.
 """
 
 import struct
-import sys
 import weakref
 import zlib
 from collections import deque
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.context.object_members import DICTS
+from recoverrun.worker.data.numpy_arrays import is_array, is_plain_array
 
 SAMPLES = 64
 FEW = 64
@@ -84,21 +84,10 @@ def is_bulk(value: Any, beyond_bytes: int) -> bool:
             return False
         plain = value.layout is torch.strided and not value.is_quantized
         return plain and not value.requires_grad and value.device.type == "cpu"
-    if _is_array(value):
+    if is_array(value):
         least = min(beyond_bytes, SMALL_ARRAY_BYTES)
         return value.nbytes > least or value.dtype.kind not in "biufc" or not is_plain_array(value)
     return type(value) in LONG_KINDS and len(value) > FEW
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-def is_plain_array(value: Any) -> bool:
-    """True of an array in memory: one that maps a file is written to where it is changed."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray
 
 
 def mark_of(value: Any) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ft_collectives.communicators.tensor_bits import bits_of
-from recoverrun.worker.context.object_views import PLAIN, RAW, is_array, named_in
+from recoverrun.worker.context.object_views import PLAIN, RAW, named_in
+from recoverrun.worker.data.numpy_arrays import is_array
 
 Content = tuple[list[Any], list[Any]] | bytes | torch.Tensor
 """Keys, if there are any, and values; or what an array holds."""

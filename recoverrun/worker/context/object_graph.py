@@ -38,13 +38,13 @@ from recoverrun.worker.context.object_views import (
     RAW,
     Function,
     Variables,
-    array_kinds,
     behind_cache,
     behind_proxy,
     is_view,
     items_in,
 )
 from recoverrun.worker.context.passed_over import NOTHING, PassedOver
+from recoverrun.worker.data.numpy_arrays import array_kinds
 
 MOST = 40_000
 """Objects that are walked through: what hangs on the frames first, then on the main module."""

@@ -9,7 +9,6 @@ import contextvars
 import ctypes
 import functools
 import gc
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, MutableMapping
 from contextvars import ContextVar
@@ -244,15 +243,3 @@ class Variables(MutableMapping[Any, Any]):
 
     def __delitem__(self, name: ContextVar[Any]) -> None:
         """It was given no value before; there is no way to take one away."""
-
-
-def array_kinds() -> tuple[Any, ...]:
-    """The array types of numpy, if it is there. One that maps a file has to be put right where it
-    is written to.
-    """
-    numpy = sys.modules.get("numpy")
-    return () if numpy is None else (numpy.ndarray, numpy.memmap)
-
-
-def is_array(value: Any) -> bool:
-    return isinstance(value, array_kinds())

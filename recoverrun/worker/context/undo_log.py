@@ -20,9 +20,9 @@ from typing import Any, TextIO
 import torch
 from torch import nn
 
-from recoverrun.worker.context.fingerprints import is_plain_array
 from recoverrun.worker.context.object_members import is_own
 from recoverrun.worker.context.slot_context import CODE
+from recoverrun.worker.data.numpy_arrays import is_plain_array
 
 SMALL_BYTES = 1 << 20
 """Tensors and arrays up to here are put back; larger ones are data, which nobody changes."""

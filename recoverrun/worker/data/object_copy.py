@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.data.numpy_arrays import is_plain_array
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import tensor_bytes
 
@@ -84,7 +85,7 @@ def position_digest(owner: Any) -> bytes:
         elif object_generators.is_generator(value):
             state = object_generators.state_of(value)
             digest.update(tensor_bytes(state) if isinstance(state, torch.Tensor) else state)
-        elif kind is torch.Tensor or _is_array(value):
+        elif kind is torch.Tensor or is_plain_array(value):
             digest.update(str(value.shape).encode() + repr(value).encode())
         elif isinstance(value, set) and set(map(type, value)) <= IMMUTABLE:
             digest.update(repr(sorted(map(repr, value))).encode())
@@ -157,7 +158,7 @@ class ObjectCopier:
             value
         ):
             return _refuse
-        if kind is torch.Tensor or _is_array(value):
+        if kind is torch.Tensor or is_plain_array(value):
             return self._simply(_array)
         if kind.__flags__ & _HEAP and not is_foreign(kind):
             return self._object
@@ -299,11 +300,6 @@ def _generator(value: torch.Generator) -> torch.Generator:
     clone = torch.Generator(value.device)
     clone.set_state(value.get_state())
     return clone
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is getattr(numpy, "ndarray", None)
 
 
 def _array(value: Any) -> Any:

@@ -4,7 +4,6 @@ To pass the items of a loader again runs code of its sampler and data set, which
 take items out of a container. What that changes in them is no part of the place that is sought.
 """
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.data.loader_keepers import CONTAINERS, refilled
+from recoverrun.worker.data.numpy_arrays import is_array
 from recoverrun.worker.data.object_copy import (
     ARRAY_BYTES,
     IMMUTABLE,
@@ -59,7 +59,7 @@ class Contents:
         if object_generators.is_generator(one):
             state = object_generators.state_of(one)
             self._undo.append(partial(object_generators.put_state, one, state))
-        elif isinstance(one, torch.Tensor) or _is_array(one):
+        elif isinstance(one, torch.Tensor) or is_array(one):
             if _may_be_written(one) and one.nbytes <= min(ARRAY_BYTES, self._left):
                 self._left -= one.nbytes
                 self._undo.append(_undoing_array(one))
@@ -115,8 +115,3 @@ def _may_be_written(array: Any) -> bool:
         return bool(array.flags.writeable)
     plain = array.layout == torch.strided and array.device.type == "cpu"
     return plain and not array.is_inference()
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from ft_collectives.communicators.script_modes import aside
-from recoverrun.worker.context.fingerprints import is_mark, is_plain_array, mark_of
+from recoverrun.worker.context.fingerprints import is_mark, mark_of
 from recoverrun.worker.context.member_views import MOST_ENTRIES
 from recoverrun.worker.context.namespaces import modules_in
 from recoverrun.worker.context.object_members import contents
 from recoverrun.worker.context.slot_context import AFTER, Context, Key, last, owners_of
 from recoverrun.worker.context.values import same
+from recoverrun.worker.data.numpy_arrays import is_plain_array
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import ABSENT, KnownState, differing, named
 from recoverrun.worker.replay.lost_rank import LostRank

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.context.fingerprints import is_mark, is_plain_array, mark_of
+from recoverrun.worker.context.fingerprints import is_mark, mark_of
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Key, key_of, told, unmarked
+from recoverrun.worker.data.numpy_arrays import is_plain_array
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.known_state import named, parted
 from recoverrun.worker.rng.streams import tensor_bytes

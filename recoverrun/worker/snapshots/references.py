@@ -29,7 +29,8 @@ from recoverrun.worker.arrival.structure import variable_of
 from recoverrun.worker.arrival.value_kinds import is_value, named
 from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, Holdings, inside
 from recoverrun.worker.context.object_members import is_defined_in
-from recoverrun.worker.context.object_views import PLAIN, is_array, named_in
+from recoverrun.worker.context.object_views import PLAIN, named_in
+from recoverrun.worker.data.numpy_arrays import is_array
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.snapshots import library_objects
 from recoverrun.worker.snapshots.library_objects import is_makeable

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rendezvous.protocol.control_groups import memberships, upwards
+
 WORTH_MS = 1.0
 """Less of a step is everybody's."""
 
@@ -64,20 +66,13 @@ def throttled_ms(cpu_stat: bytes) -> float:
 def _limits(root: Path) -> Iterator[Path]:
     """The `cpu.stat` of the groups that this process is in, from its own up to the top."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        text = (root / "proc/self/cgroup").read_text()
     except OSError:
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / controllers
-        below = top / path.lstrip("/")
-        # A container may see its own group at the top, under a path that it does not have.
-        for folder in (below, *below.parents):
-            if folder == top.parent:
-                break
-            yield folder / "cpu.stat"
+    for group in memberships(text):
+        if group.unified or "cpu" in group.controllers:
+            top = root / "sys/fs/cgroup" / ",".join(group.controllers)
+            yield from (folder / "cpu.stat" for folder in upwards(top, group.path))
 
 
 def _opened(path: Path) -> int:
