@@ -10,6 +10,7 @@ import msgpack
 from recoverrun.worker.arrival import loose_values, made_places, plain_values, structure
 from recoverrun.worker.arrival.contents import Before
 from recoverrun.worker.arrival.packing import Packing, unpack
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.passed_over import NOTHING, PassedOver
 
@@ -41,7 +42,7 @@ class Script:
             structure.seen(there, spaces, own),
         )
 
-    def look(self, passed: PassedOver = NOTHING) -> tuple[Holdings, loose_values.Spaces]:
+    def look(self, passed: PassedOver = NOTHING) -> tuple[Holdings, Spaces]:
         there = holdings([self.variables], self.own, idle_hooks=False, passed=passed)
         seen = {name: one for name, one in self.variables.items() if name not in passed.variables}
         return there, [(SPACE, seen)]

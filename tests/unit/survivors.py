@@ -27,7 +27,7 @@ from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import KnownState
 from recoverrun.worker.step.forward_sync import Buffers, ForwardSync
 from recoverrun.worker.step.guarantee import Guarantee
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import LostContexts
 from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check
@@ -176,8 +176,8 @@ class Survivor:
         for index in range(microbatches):
             top = at(self.step, index, names={"x": 0})
             captures.points += [top, at(self.step, index, "after", names={"x": 0})]
-            loop = SimpleNamespace(id="train.py:9")
-            place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
+            began: Any = SimpleNamespace(context=top, loop=SimpleNamespace(id="train.py:9"))
+            place: Any = MicrobatchPlace(began, 0)
             self.runtime.microbatches.append(
                 Microbatch(index, (place,), noted=((OWN, IterationEvidence()),), inputs=OWN[0])
             )

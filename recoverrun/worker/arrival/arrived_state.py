@@ -22,8 +22,8 @@ from recoverrun.worker.arrival import (
 from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.slot_sources import SlotSources
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.namespaces import reachable
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import Context, key_of

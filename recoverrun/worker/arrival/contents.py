@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival.loose_values import Key
-from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
+from recoverrun.worker.arrival.value_places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Before:
 
     digests: Mapping[Place, int] = field(default_factory=dict)  # of plain values
     modules: frozenset[str] = frozenset()  # their paths
-    marks: Mapping[Key, Mark] = field(default_factory=dict)  # of what changes in place
+    marks: Mapping[Place, Mark] = field(default_factory=dict)  # of what changes in place
     structure: Structure = field(default_factory=Structure)
 
 

@@ -8,8 +8,8 @@ import torch
 
 from recoverrun.worker.arrival import frame_variables, other_names, plain_values
 from recoverrun.worker.arrival.frame_variables import FrameVariables
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.passed_over import PassedOver
 from recoverrun.worker.data.batch_substitution import holds_part

@@ -47,6 +47,7 @@ from recoverrun.worker.arrival.value_marks import (
     is_of_training,
     mark_of_tensor,
 )
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import named_in
@@ -65,12 +66,6 @@ GONE = "{}, which has changed since the run began, is not there"
 
 _FIRST = re.compile(r"[.\[]")
 
-Key = tuple[str, Any]
-"""The path of a holder, and a name or place there; or the path of a list, and None."""
-
-Spaces = Sequence[tuple[str, Mapping[str, Any]]]
-"""Variables, by the name of their function or module."""
-
 
 def spaces_of(frames: Sequence[FrameType], own: frozenset[str]) -> Spaces:
     """The namespaces of functions that run, and of the script's `own` modules."""
@@ -79,12 +74,12 @@ def spaces_of(frames: Sequence[FrameType], own: frozenset[str]) -> Spaces:
     return [*local, *((f"<{name}>", vars(sys.modules[name])) for name in known)]
 
 
-def marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
+def marks(there: Holdings, spaces: Spaces) -> dict[Place, Mark]:
     """The marks of all that may change."""
     return {key: mark for key, _, mark in _all(there, spaces)}
 
 
-def tensor_marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
+def tensor_marks(there: Holdings, spaces: Spaces) -> dict[Place, Mark]:
     """The marks of the tensors among them."""
     return {key: mark for key, _, mark in _tensors(there, spaces)}
 
@@ -93,7 +88,7 @@ def changed_in_place(
     there: Holdings,
     spaces: Spaces,
     *,
-    before: Mapping[Key, Mark],
+    before: Mapping[Place, Mark],
     bound: frozenset[str],
     data: frozenset[int],
     packing: Packing,
@@ -138,7 +133,7 @@ def put_in_place(
     there: Holdings,
     spaces: Spaces,
     told: Iterable[tuple[str, Any, Any]],
-    lie: Container[Key] | None = None,
+    lie: Container[Place] | None = None,
 ) -> list[tuple[str, Any, Any]]:
     """Put them where they were found. One that nothing here holds is another rank's own. Tensors
     and arrays get their elements where they lie, those at the places `lie` alone if it is given.
@@ -165,7 +160,7 @@ def put_in_place(
 def told(
     there: Holdings,
     spaces: Spaces,
-    before: Mapping[Key, Mark],
+    before: Mapping[Place, Mark],
     bound: frozenset[str],
     packing: Packing,
     *,
@@ -217,7 +212,7 @@ def told(
     return found
 
 
-def _kinds(there: Holdings, before: Mapping[Key, Mark]) -> dict[str, Plain]:
+def _kinds(there: Holdings, before: Mapping[Place, Mark]) -> dict[str, Plain]:
     """Dicts that are no plain ones, of which nothing was there `before`: an empty one by path."""
     known = {path for path, _ in before}
     return {
@@ -231,7 +226,7 @@ def put(
     there: Holdings,
     spaces: Spaces,
     told: Sequence[tuple[str, Any, Any]],
-    lie: Container[Key] | None = None,
+    lie: Container[Place] | None = None,
 ) -> list[tuple[str, Any, Any]]:
     """Put values where they were found, and return those of variables, as `put_in_place` does.
     Raises NotReachable where nothing would hold them.
@@ -264,7 +259,7 @@ def put(
     return anew
 
 
-def _fill(key: Key, named: Mapping[Any, Any], value: Any, lie: Container[Key] | None) -> bool:
+def _fill(key: Place, named: Mapping[Any, Any], value: Any, lie: Container[Place] | None) -> bool:
     moved = lie is not None and key not in lie and memory_places.of(value) is not None
     return not moved and fill_elements(named.get(key[1]), value)
 
@@ -308,7 +303,7 @@ def _last(path: str) -> str:
 
 def _all(
     there: Holdings, spaces: Spaces, mark_of: Callable[[Any], Mark] | None = None
-) -> Iterator[tuple[Key, Any, Mark]]:
+) -> Iterator[tuple[Place, Any, Mark]]:
     """A value that may change, with its mark."""
     mark_of = mark_of or value_marks.mark_of
     for space, variables in spaces:
@@ -376,7 +371,7 @@ def _may_change(kind: Any) -> bool:
     return issubclass(kind, (torch.Tensor, *raw_memory.KINDS, *array_kinds()))
 
 
-def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
+def _tensors(there: Holdings, spaces: Spaces) -> Iterator[tuple[Place, Any, Mark]]:
     """The tensors that may change."""
     found = _all(there, spaces, mark_of_tensor)
     return (one for one in found if isinstance(one[1], torch.Tensor))

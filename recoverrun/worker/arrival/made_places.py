@@ -18,9 +18,10 @@ from recoverrun.worker.arrival import dict_kinds
 from recoverrun.worker.arrival.container_contents import SEQUENCES
 from recoverrun.worker.arrival.named_functions import by_code, by_name
 from recoverrun.worker.arrival.packing import Packing, Plain, unpack
-from recoverrun.worker.arrival.plain_values import KEYS, Place, entry_of
+from recoverrun.worker.arrival.plain_values import KEYS, entry_of
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_marks import is_of_training
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import DICTS, is_defined_in, slots_of
 from recoverrun.worker.context.object_views import PLAIN, named_in
@@ -30,9 +31,6 @@ from recoverrun.worker.data.numpy_arrays import array_kinds
 from recoverrun.worker.data.object_copy import attributes_of
 
 CONTAINERS: tuple[type, ...] = (list, deque, set, *DICTS)
-
-Spaces = Sequence[tuple[str, Mapping[str, Any]]]
-"""As of `loose_values`."""
 
 Bind = Callable[[str, str, Any], None]
 

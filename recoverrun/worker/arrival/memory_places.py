@@ -12,16 +12,12 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival.elements import fill_elements
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_views import named_in
 
-Key = tuple[str, Any]
-"""The path of a holder, or the space of a variable, and a name there."""
 
-Spaces = Sequence[tuple[str, Mapping[str, Any]]]
-
-
-def seen(there: Holdings, spaces: Spaces) -> dict[Key, int]:
+def seen(there: Holdings, spaces: Spaces) -> dict[Place, int]:
     """The addresses of all plain ones."""
     held: list[tuple[str, Iterable[tuple[Any, Any]]]] = [
         *((space, list(variables.items())) for space, variables in spaces),
@@ -49,7 +45,7 @@ def of(value: Any) -> int | None:
 
 
 def unmoved(
-    told: Iterable[Sequence[Any]], before: Mapping[Key, int], now: Mapping[Key, int]
+    told: Iterable[Sequence[Any]], before: Mapping[Place, int], now: Mapping[Place, int]
 ) -> list[list[Any]]:
     """The places of what lies where it lay `before`: of those that are `told`, and of variables."""
     keys = {(path, name) for path, name, *_ in told if isinstance(name, str | int)}
@@ -57,7 +53,7 @@ def unmoved(
     return [[*key] for key in sorted(keys, key=str) if key in now and before.get(key) == now[key]]
 
 
-def held(lie: Iterable[Key], there: Holdings, spaces: Spaces) -> dict[Key, Any]:
+def held(lie: Iterable[Place], there: Holdings, spaces: Spaces) -> dict[Place, Any]:
     """The tensors and arrays that this process has at these places, before anything is put."""
     holders = _holders(there, spaces)
     found = {key: holders[key[0]].get(key[1]) for key in lie if key[0] in holders}
@@ -65,7 +61,7 @@ def held(lie: Iterable[Key], there: Holdings, spaces: Spaces) -> dict[Key, Any]:
 
 
 def put_back(
-    held: Mapping[Key, Any], there: Holdings, spaces: Spaces
+    held: Mapping[Place, Any], there: Holdings, spaces: Spaces
 ) -> list[tuple[str, Any, Any]]:
     """Give what was `held` the elements of what is in its place by now, and put it there again.
     Returns the values of variables, by their spaces and names.

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival.frame_variables import FrameVariables
-from recoverrun.worker.arrival.loose_values import Key, Spaces
 from recoverrun.worker.arrival.value_kinds import is_value
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import CONTAINERS, Holdings
 from recoverrun.worker.context.object_views import PLAIN, named_in
 
@@ -27,7 +27,7 @@ def told(
     """Tell of each frame the variables of loops, as they were `read`; `bound` are all of these."""
     frames = [(one, [*_objects(one.local, False), *_objects(one.module, True)]) for one in read]
     wanted = {id(value) for _, objects in frames for _, _, value in objects}
-    places: dict[int, Key] = {}
+    places: dict[int, Place] = {}
     for key, value in _places(there, spaces) if wanted else ():
         if id(value) in wanted and not (key[0].startswith("<") and key[1] in bound):
             places.setdefault(id(value), key)
@@ -74,7 +74,7 @@ def _is_object(value: Any) -> bool:
     return not hasattr(kind, "__next__")
 
 
-def _places(there: Holdings, spaces: Spaces) -> Iterable[tuple[Key, Any]]:
+def _places(there: Holdings, spaces: Spaces) -> Iterable[tuple[Place, Any]]:
     for space, variables in spaces:
         yield from (((space, name), value) for name, value in list(variables.items()))
     for path, _, _, objects in there.holders:

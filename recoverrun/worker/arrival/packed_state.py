@@ -41,8 +41,8 @@ from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
 from recoverrun.worker.arrival.generator_trials import GeneratorTrials
 from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.namespaces import module_paths
 from recoverrun.worker.context.object_graph import Holdings

@@ -20,10 +20,9 @@ from recoverrun.worker.arrival.contents import Before, PackedState
 from recoverrun.worker.arrival.frame_variables import FrameVariables
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold, at_path
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
-from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.sharded_tensors import LocalShard, is_distributed
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.namespaces import module_paths

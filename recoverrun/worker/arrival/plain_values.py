@@ -27,6 +27,7 @@ from recoverrun.worker.arrival.elements import fill_elements
 from recoverrun.worker.arrival.new_objects import DICT
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.value_kinds import is_value
+from recoverrun.worker.arrival.value_places import Place
 from recoverrun.worker.context.object_graph import (
     LONG,
     OF_HOOKS,
@@ -79,10 +80,6 @@ DEPTH = 8
 """Dicts within dicts that are looked into."""
 
 NOT_OURS = ("os.environ", "context variables")
-
-Place = tuple[str, Any]
-"""The path of a list or a dict and None, or of a holder and the name that it has for the value."""
-
 
 Holder = str | tuple[str, str, int]
 """The holder of a value: "dict", or module and name of an object's class and how many attributes it

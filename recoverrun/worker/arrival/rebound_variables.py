@@ -16,16 +16,16 @@ import torch
 
 from recoverrun.worker.arrival import frame_variables
 from recoverrun.worker.arrival.container_contents import WHOLE
-from recoverrun.worker.arrival.loose_values import Key, Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
 from recoverrun.worker.arrival.plain_values import LONG_CONTAINER, PackedValue, entry_of
 from recoverrun.worker.arrival.value_kinds import is_value
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import PLAIN
 from recoverrun.worker.context.slot_context import belongs_to_process
 
 
-def digests(spaces: Spaces, *, of_process: bool = False) -> dict[Key, int]:
+def digests(spaces: Spaces, *, of_process: bool = False) -> dict[Place, int]:
     """The digest of each, by its space and its name; with `of_process` also of what belongs to this
     process alone.
     """
@@ -34,7 +34,7 @@ def digests(spaces: Spaces, *, of_process: bool = False) -> dict[Key, int]:
 
 def changed(
     spaces: Spaces,
-    before: Mapping[Key, int],
+    before: Mapping[Place, int],
     bound: Container[str],
     apart: Container[Any] = (),
     *,
@@ -55,7 +55,7 @@ def changed(
 
 
 def containers(
-    spaces: Spaces, before: Mapping[Key, int], bound: Container[str], packing: Packing
+    spaces: Spaces, before: Mapping[Place, int], bound: Container[str], packing: Packing
 ) -> list[list[Any]]:
     """The same of lists, dicts and sets in place of a plain value (`best = None`): `plain_values`
     tells only of those that are there in each process. Very long ones are data.

@@ -26,18 +26,12 @@ import torch
 from recoverrun.worker.arrival import lost_entries
 from recoverrun.worker.arrival.container_contents import SEQUENCES
 from recoverrun.worker.arrival.iterator_places import items_given
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.made_places import MadePlaces
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
-from recoverrun.worker.arrival.plain_values import (
-    HOOKS,
-    LONG_CONTAINER,
-    NOT_OURS,
-    OF_MODULES,
-    Place,
-)
+from recoverrun.worker.arrival.plain_values import HOOKS, LONG_CONTAINER, NOT_OURS, OF_MODULES
 from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_marks import is_of_training
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.iterator_copy import SEQUENCES as SEQUENCE_ITERATORS
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import DICTS, FRAMEWORKS, is_defined_in

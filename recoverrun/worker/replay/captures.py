@@ -30,7 +30,7 @@ from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rng.private_draws import draw_sites
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
-from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
@@ -38,11 +38,13 @@ KEPT_STEPS = 2
 """Transactions whose points are kept: a lost rank may have stopped one before."""
 
 
-Rest = Callable[[Place, Mapping[str, Any], Set[Key]], Mapping[Key, Any]]
+Rest = Callable[[MicrobatchPlace, Mapping[str, Any], Set[Key]], Mapping[Key, Any]]
 """Takes the place of a microbatch, the variables as its backward ends, and the unknown ones."""
 
 
-def no_rest(place: Place, names: Mapping[str, Any], unknown: Set[Key]) -> Mapping[Key, Any]:
+def no_rest(
+    place: MicrobatchPlace, names: Mapping[str, Any], unknown: Set[Key]
+) -> Mapping[Key, Any]:
     """Nothing is known of the rest of an iteration."""
     return {}
 
@@ -79,7 +81,9 @@ class Captures:
         index, place = microbatch.index, microbatch.place
         return self.keep(self.present(step, index, place, look_again=look_again))
 
-    def present(self, step: int, index: int, place: Place, *, look_again: bool = True) -> Context:
+    def present(
+        self, step: int, index: int, place: MicrobatchPlace, *, look_again: bool = True
+    ) -> Context:
         """The context now, after the backward of the microbatch of that `place`."""
         top = place.top
         frame = find_frame(top.frame_id, sys._getframe(1))

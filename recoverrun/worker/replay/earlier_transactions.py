@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, MicrobatchPlace, Top
 
 MOST = 4
 """Transactions of an iteration that leave gradients here; a whole epoch's are not kept."""
@@ -90,7 +90,7 @@ class EarlierTransactions:
         ]
         self._left.append((last, kept))
 
-    def _places(self, microbatch: Microbatch) -> Sequence[Place]:
+    def _places(self, microbatch: Microbatch) -> Sequence[MicrobatchPlace]:
         """The places of which iteration it may be executed again."""
         places = microbatch.places[:LEVELS]
         if self._ended <= SETTLED:

@@ -24,7 +24,7 @@ from recoverrun.worker.context.object_members import DICTS, identifier
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, CARRIED_TENSOR_BYTES, Key
 from recoverrun.worker.context.values import is_kept, is_simple, is_small_tensor
 from recoverrun.worker.replay.influence import Influence
-from recoverrun.worker.tracking.microbatches import Place
+from recoverrun.worker.tracking.microbatches import MicrobatchPlace
 
 ABSENT = object()
 
@@ -44,7 +44,9 @@ class Tails:
         self._influence = influence
 
     @aside
-    def behind(self, place: Place, names: Mapping[str, Any], unknown: Set[Key]) -> dict[Key, Any]:
+    def behind(
+        self, place: MicrobatchPlace, names: Mapping[str, Any], unknown: Set[Key]
+    ) -> dict[Key, Any]:
         """The values that the rest of the iteration will give to variables; `names` are those that
         the body sees at the end of its backward. None that come of `unknown` ones.
         """

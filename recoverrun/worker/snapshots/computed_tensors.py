@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival import rebound_variables
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack, unsendable
 from recoverrun.worker.arrival.plain_values import KEYS, OF_MODULES
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_views import named_in
 

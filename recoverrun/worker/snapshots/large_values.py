@@ -12,9 +12,9 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from recoverrun.worker.arrival import content_marks, plain_values
-from recoverrun.worker.arrival.loose_values import Key, Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import LONG_CONTAINER
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.errors import NotReachable
@@ -32,14 +32,14 @@ Mark = tuple[Any, ...]
 """A text or tuple itself, or a number that the entries of a dict or set give."""
 
 
-def marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
+def marks(there: Holdings, spaces: Spaces) -> dict[Place, Mark]:
     return {key: _mark_of(value) for key, value in _all(there, spaces)}
 
 
 def told(
     there: Holdings,
     spaces: Spaces,
-    before: Mapping[Key, Mark],
+    before: Mapping[Place, Mark],
     bound: Container[str],
     packing: Packing,
     *,
@@ -76,7 +76,7 @@ def told(
     return held, rebound
 
 
-def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
+def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Place, Any]]:
     for space, variables in spaces:
         for name, value in list(variables.items()):
             if _is_long(value) and not name.startswith("__"):

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_members import slots_of
 from recoverrun.worker.context.object_views import named_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from recoverrun.worker.arrival.loose_values import Spaces
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.context.object_graph import Holdings
 
 

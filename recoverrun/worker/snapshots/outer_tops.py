@@ -14,7 +14,7 @@ from recoverrun.worker.arrival import passed_bodies, plain_values
 from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.iterator_places import Hold
 from recoverrun.worker.arrival.packing import Packing
-from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.value_places import Place
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.snapshots import script_values
 from recoverrun.worker.tracking.microbatches import LoopFrame

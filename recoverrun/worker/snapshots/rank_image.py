@@ -30,6 +30,7 @@ from recoverrun.worker.arrival.iterator_places import held_iterator
 from recoverrun.worker.arrival.learned import PlaceParts
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.sharded_tensors import local
+from recoverrun.worker.arrival.value_places import Spaces
 from recoverrun.worker.arrival.winding import standing
 from recoverrun.worker.context.made_objects import MadeObjects, state_of
 from recoverrun.worker.context.object_graph import Holdings
@@ -124,7 +125,7 @@ def made(
 
 def _tell_others(
     manifest: dict[str, Any],
-    held: tuple[Holdings, loose_values.Spaces],
+    held: tuple[Holdings, Spaces],
     before: ValuesAtStart,
     bound: frozenset[str],
     packing: Packing,
@@ -145,7 +146,7 @@ def _tell_others(
 
 def _tell_of_memory(
     manifest: dict[str, Any],
-    held: tuple[Holdings, loose_values.Spaces],
+    held: tuple[Holdings, Spaces],
     before: ValuesAtStart,
     bound: frozenset[str],
     packing: Packing,
@@ -163,7 +164,7 @@ def _tell_of_memory(
 
 
 def _loose(
-    held: tuple[Holdings, loose_values.Spaces],
+    held: tuple[Holdings, Spaces],
     before: ValuesAtStart,
     bound: frozenset[str],
     packing: Packing,
@@ -175,7 +176,7 @@ def _loose(
     return loose_values.told(*held, before.marks, bound, packing, whole=whole, data=data)
 
 
-def _require(top: Top, there: Holdings, spaces: loose_values.Spaces, later: str) -> None:
+def _require(top: Top, there: Holdings, spaces: Spaces, later: str) -> None:
     """Raises NotReachable if there is a module `later` than the first lines, or a collective is
     under way.
     """

@@ -21,12 +21,12 @@ import torch
 
 from recoverrun.worker.arrival import dict_kinds, frame_variables
 from recoverrun.worker.arrival.generator_states import OF_LOOPS
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.named_functions import by_code, by_name, lookup
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain, unpack
 from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.arrival.structure import variable_of
 from recoverrun.worker.arrival.value_kinds import is_value, named
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, Holdings, inside
 from recoverrun.worker.context.object_members import is_defined_in
 from recoverrun.worker.context.object_views import PLAIN, named_in
@@ -53,9 +53,6 @@ NO_OBJECTS = frozenset({*PLAIN, *CONTAINERS, torch.Tensor, torch.nn.Parameter})
 Groups = Sequence[Sequence[str | None]]
 """Of an optimizer: names of the parameters of each, None where one is in no module."""
 
-Key = tuple[str, Any]
-"""The path of a holder and a name there, or the space of a variable and its name."""
-
 Token = tuple[Any, ...]
 """Tells one from another, alike in each process of the job: a word, and names."""
 
@@ -77,20 +74,20 @@ class References:
     ) -> None:
         """The variables of a loop, `bound`, are no places of what has another one."""
         self._own = own
-        self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}
+        self._known: dict[int, tuple[weakref.ref[Any], Place]] = {}
         found = sorted(_all(there, spaces), key=lambda one: variable_of(one[0]) in bound)
         for key, value in found:
             if id(value) not in self._known:
                 with suppress(TypeError):  # a kind without weak references has no place
                     self._known[id(value)] = weakref.ref(value), key
         self._modules = {path for path, _ in there.held if path.endswith(MODULE)}
-        self._before: dict[Key, Token] = {}
-        self._rest: dict[Key, weakref.ref[Any]] = {}  # the very objects
+        self._before: dict[Place, Token] = {}
+        self._rest: dict[Place, weakref.ref[Any]] = {}  # the very objects
         for key, value, token in self._tokens(there, spaces):
             self._before[key] = token
             if (known := self._known.get(id(value))) is not None:
                 self._rest[key] = known[0]
-        self._doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
+        self._doubtful: dict[Place, tuple[Any, Sequence[int]]] = {}
         self._groups = [[len(one["params"]) for one in opt.param_groups] for opt in optimizers]
         self._grouped: tuple[list[list[int]], list[int]] | None = None  # others, and since when
 
@@ -118,8 +115,8 @@ class References:
         bound = {name for one in stack for name in one.loop.assigned | one.loop.targets}
         live = {name for one in stack for name in one.loop.live_in}
         said: list[list[Plain]] = []
-        doubtful: dict[Key, tuple[Any, Sequence[int]]] = {}
-        hooks: set[Key] = set()
+        doubtful: dict[Place, tuple[Any, Sequence[int]]] = {}
+        hooks: set[Place] = set()
         anew: set[str] = set()  # the paths of objects that are made
         for key, value, token in self._tokens(there, spaces, anew):
             if _is_hook(key):
@@ -157,7 +154,7 @@ class References:
 
     def _tokens(
         self, there: Holdings, spaces: Spaces, anew: Container[str] = ()
-    ) -> Iterator[tuple[Key, Any, Token]]:
+    ) -> Iterator[tuple[Place, Any, Token]]:
         """Left out is what rests where it was, but for hooks, and for what is in objects `anew`."""
         for key, value in _all(there, spaces):
             rests = self._rest.get(key)
@@ -212,7 +209,7 @@ class References:
         return True
 
 
-def places(there: Holdings, spaces: Spaces) -> dict[Key, Any]:
+def places(there: Holdings, spaces: Spaces) -> dict[Place, Any]:
     """Values by their places."""
     return dict(_all(there, spaces))
 
@@ -224,7 +221,7 @@ class Putting:
         self,
         look: Look,
         frames: Sequence[FrameType],
-        first: Mapping[Key, Any],
+        first: Mapping[Place, Any],
         tensors: Sequence[torch.Tensor],
         own: frozenset[str],
     ) -> None:
@@ -257,7 +254,7 @@ class Putting:
     def _put(
         self,
         one: Sequence[Any],
-        here: Mapping[Key, Any],
+        here: Mapping[Place, Any],
         holders: dict[str, Any],
         spaces: Spaces,
     ) -> bool:
@@ -282,7 +279,7 @@ class Putting:
             holders[_inside(key)] = vars(value)
         return self._set(key, value, holders, spaces)
 
-    def _set(self, key: Key, value: Any, holders: Mapping[str, Any], spaces: Spaces) -> bool:
+    def _set(self, key: Place, value: Any, holders: Mapping[str, Any], spaces: Spaces) -> bool:
         path, name = key
         of_frames = {space: one for (space, _), one in zip(spaces, self._frames, strict=False)}
         variables = dict(spaces).get(path)
@@ -299,7 +296,7 @@ class Putting:
 
 
 def _found(
-    way: str, told: Sequence[Any], first: Mapping[Key, Any], tensors: Sequence[torch.Tensor]
+    way: str, told: Sequence[Any], first: Mapping[Place, Any], tensors: Sequence[torch.Tensor]
 ) -> Any:
     """None if there is none."""
     if way == "name":
@@ -317,7 +314,7 @@ def _found(
     return made
 
 
-def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any]]:
+def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Place, Any]]:
     """Variables, entries and attributes by their places. Hooks are numbered in their order."""
     for space, variables in spaces:
         for name, value in list(variables.items()):
@@ -358,17 +355,17 @@ def _shape(value: Any, own: frozenset[str]) -> Token | None:
     return library_objects.token(kind)
 
 
-def _is_hook(key: Key) -> bool:
+def _is_hook(key: Place) -> bool:
     return key[0].endswith(HOOKS)
 
 
-def _inside(key: Key) -> str:
+def _inside(key: Place) -> str:
     """The path of the attributes of an object."""
     path, name = key
     return str(name) if path.startswith("<") else inside(path, name)
 
 
-def _written(key: Key) -> str:
+def _written(key: Place) -> str:
     path, name = key
     return str(name) if path.startswith("<") else f"{dict_kinds.path_of(path)}[{name!r}]"
 

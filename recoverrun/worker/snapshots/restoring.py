@@ -30,10 +30,10 @@ from recoverrun.worker.arrival.frame_variables import frames_of
 from recoverrun.worker.arrival.generator_states import is_own_iterator
 from recoverrun.worker.arrival.iterator_places import HeldIterator, Hold
 from recoverrun.worker.arrival.learned import PlaceParts
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.packing import unpack
 from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.arrival.state_source import StateLost
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.arrival.winding import SurvivorPosition, Winding
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.namespaces import reachable
@@ -289,7 +289,7 @@ class Restoring:
             there = script_values.found(frames, known, stack=runtime.stack)
             return there, loose_values.spaces_of(frames, own)
 
-        places: dict[references.Key, Any] = {}
+        places: dict[Place, Any] = {}
         if packed_state.manifest["references"]:  # to look through all takes long
             there = script_values.found(first, known, stack=runtime.stack[:1])
             places = references.places(there, loose_values.spaces_of(first, known))

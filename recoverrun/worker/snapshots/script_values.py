@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from recoverrun.worker.arrival import generator_states, plain_values
 from recoverrun.worker.arrival.generator_states import OF_LOOPS
 from recoverrun.worker.arrival.iterator_places import BETWEEN
-from recoverrun.worker.arrival.loose_values import Key
+from recoverrun.worker.arrival.value_places import Place
 from recoverrun.worker.context.object_graph import LONG, SMALL_BYTES, Holdings, Resting
 from recoverrun.worker.context.values import is_numpy
 from recoverrun.worker.data.generator_source import GeneratorSource
@@ -92,7 +92,7 @@ def _may_count(below: LoaderIterator) -> bool:
     return True
 
 
-def data_of_headers(there: Holdings, known: Container[Key]) -> frozenset[int]:
+def data_of_headers(there: Holdings, known: Container[Place]) -> frozenset[int]:
     """The ids of large values on which loaders of headers hang, and of which it is not `known` what
     they were before: they are taken for data that rest.
     """

@@ -11,13 +11,11 @@ from typing import Any
 
 from recoverrun.worker.arrival.container_contents import WHOLE
 from recoverrun.worker.arrival.generator_states import OF_LOOPS
-from recoverrun.worker.arrival.loose_values import Spaces
 from recoverrun.worker.arrival.plain_values import HOOKS, KEYS, NOT_OURS, OF_MODULES
+from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import Holdings, inside
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import named_in
-
-Place = tuple[str, Any]
 
 
 def told(there: Holdings, spaces: Spaces, own: frozenset[str]) -> list[list[Any]]:

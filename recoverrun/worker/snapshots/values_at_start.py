@@ -18,10 +18,9 @@ from recoverrun.worker.arrival import (
     structure,
 )
 from recoverrun.worker.arrival.contents import Before
-from recoverrun.worker.arrival.loose_values import Key
-from recoverrun.worker.arrival.plain_values import Place
 from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
+from recoverrun.worker.arrival.value_places import Place
 from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.snapshots import large_values, moved_sources, script_values
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
@@ -36,9 +35,9 @@ class ValuesAtStart:
 
     digests: Mapping[Place, int]  # of plain values
     names: ModuleNames
-    marks: Mapping[Key, Mark]  # of loose values
-    addresses: Mapping[Key, int]  # of tensors and arrays
-    large: Mapping[Key, large_values.Mark]  # marks of those that are no plain values
+    marks: Mapping[Place, Mark]  # of loose values
+    addresses: Mapping[Place, int]  # of tensors and arrays
+    large: Mapping[Place, large_values.Mark]  # marks of those that are no plain values
     sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
     keys: lost_entries.Keys  # of dicts
     references: References

@@ -96,7 +96,7 @@ LEVELS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MicrobatchPlace:
     """A microbatch's place: an iteration, and the number of backward passes before it there."""
 
     top: Top
@@ -118,7 +118,7 @@ class Microbatch:
     """One microbatch of the present transaction as this rank ran it."""
 
     index: int
-    places: tuple[Place, ...]  # the innermost iteration first
+    places: tuple[MicrobatchPlace, ...]  # the innermost iteration first
     chosen: int = 0  # index in `places` of the iteration that is executed again for it
     noted: "tuple[tuple[Mark, IterationEvidence], ...]" = ()  # as each place ended
     inputs: int = 0  # digest of what entered the model since the backward before
@@ -126,7 +126,7 @@ class Microbatch:
     reduces: bool | None = None  # `Strategy.asked_to_reduce` as it ended
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MicrobatchPlace:
         return self.places[min(self.chosen, len(self.places) - 1)]
 
     @property

@@ -18,7 +18,7 @@ from recoverrun.worker.tracking.draw_log import DrawLog
 from recoverrun.worker.tracking.idle_loops import IdleLoops
 from recoverrun.worker.tracking.loop_frames import LoopStack, line_of
 from recoverrun.worker.tracking.loop_winder import LoopWinder
-from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, MicrobatchPlace, Top
 from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.tracking.own_sources import OwnSources
 from recoverrun.worker.tracking.process_observer import Observer
@@ -202,7 +202,9 @@ class ScriptRuntime:
                 loop_frame.top.drew = len(loop_frame.draws) > len(loop_frame.top.draws)
                 loop_frame.top.seeded = loop_frame.seeded
                 places.append(
-                    Place(loop_frame.top, loop_frame.backwards, line_of(loop_frame, frame))
+                    MicrobatchPlace(
+                        loop_frame.top, loop_frame.backwards, line_of(loop_frame, frame)
+                    )
                 )
             loop_frame.backwards += 1
         if not places:

@@ -24,7 +24,7 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import StreamMoves, differing, parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, MicrobatchPlace
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.partners import blamed, partner_of
@@ -330,7 +330,9 @@ class MutualProof:
             "anew": anew,
         }
 
-    def _end(self, step: int, microbatch: Microbatch, place: Place, after: Context | None) -> bytes:
+    def _end(
+        self, step: int, microbatch: Microbatch, place: MicrobatchPlace, after: Context | None
+    ) -> bytes:
         """This rank's context at the end of the microbatch, as the loop of `place` sees it."""
         if microbatch is self._worker.runtime.microbatches[-1]:
             after = self._executor.captures.present(step, microbatch.index, place)

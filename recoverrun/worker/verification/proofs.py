@@ -22,7 +22,7 @@ from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, MicrobatchPlace, Top
 from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import UNSAID, Promise
@@ -188,7 +188,7 @@ class Proofs:
         known = program in self._begun and (program, crossed) in self._followed
         return None if known else (program, crossed)
 
-    def _crossed(self, places: tuple[Place, ...]) -> int:
+    def _crossed(self, places: tuple[MicrobatchPlace, ...]) -> int:
         """The number of loops around a microbatch that began another iteration since the
         transaction before: the inner ones.
         """

@@ -8,7 +8,7 @@ import pytest
 from ft_collectives.step.vote import Tally
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.make_up.distinct_inputs import DOUBLED, LEAST, DistinctInputs
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 from tests.unit.survivors import LOST, MADE, OWN, STEP, Team, left_at_top
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
@@ -19,7 +19,7 @@ UNLIKE, ALIKE = {0: 7, 1: 8, LOST: 9}, {0: 7, 1: 8, LOST: 7}
 
 def microbatch(index: int = 0, *, loop: str = "train.py:9", line: int = 12, skip: int = 0) -> Any:
     top: Any = SimpleNamespace(loop=SimpleNamespace(id=loop))
-    return Microbatch(index, (Place(top, skip, line),))
+    return Microbatch(index, (MicrobatchPlace(top, skip, line),))
 
 
 def noted(*votes: list[int]) -> DistinctInputs:

@@ -14,7 +14,7 @@ from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.noted_evidence import COMMITTED, own_mismatch
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import Executed
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 from tests.unit.contexts import at
 from tests.unit.survivors import LOST, OWN, STEP, Exchange, Survivor, Team, executed
 
@@ -34,7 +34,7 @@ def went_before(survivor: Survivor, *entered: int, mark: int = 10) -> None:
     evidence = SimpleNamespace(entered=list(entered or (10,)))
     top: Any = SimpleNamespace(context=points[0], evidence=evidence)
     survivor.runtime.previous = Microbatch(
-        0, (Place(top, 0),), noted=(((mark, 12), IterationEvidence()),)
+        0, (MicrobatchPlace(top, 0),), noted=(((mark, 12), IterationEvidence()),)
     )
 
 

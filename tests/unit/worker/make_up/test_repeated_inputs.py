@@ -8,7 +8,7 @@ import pytest
 from ft_collectives.step.vote import INPUTS_MASK
 from recoverrun.worker.make_up.distinct_inputs import LEAST
 from recoverrun.worker.make_up.repeated_inputs import RepeatedInputs
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 
 FIRST = LEAST + 1
 """The first step that none of the votes noted here is of."""
@@ -16,7 +16,7 @@ FIRST = LEAST + 1
 
 def microbatch(index: int = 0) -> Any:
     top: Any = SimpleNamespace(loop=SimpleNamespace(id="train.py:9"))
-    return Microbatch(index, (Place(top, 0, 12),))
+    return Microbatch(index, (MicrobatchPlace(top, 0, 12),))
 
 
 def noted(*votes: dict[int, int]) -> RepeatedInputs:

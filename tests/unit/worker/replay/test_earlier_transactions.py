@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recoverrun.worker.replay.earlier_transactions import MOST, SETTLED, EarlierTransactions
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 from tests.unit.contexts import loop
 
 
@@ -32,7 +32,7 @@ class Script:
         for param, value in zip(self.params, left, strict=True):
             param.grad = torch.full((2,), value)
         microbatches = [
-            Microbatch(n, tuple(Place(top, skip + n) for top, skip in places))
+            Microbatch(n, tuple(MicrobatchPlace(top, skip + n) for top, skip in places))
             for n in range(accumulates)
         ]
         self.last = microbatches[-1]
@@ -239,7 +239,7 @@ def test_parameters_without_a_gradient_have_none_kept() -> None:
     first, second = script.params
     first.grad, second.grad = None, torch.ones(2)
 
-    script.earlier.ended([Microbatch(0, (Place(top, 0),))], script.optimizers)
+    script.earlier.ended([Microbatch(0, (MicrobatchPlace(top, 0),))], script.optimizers)
 
     assert script.given(top, 0) == [1.0] and first.grad is None
 

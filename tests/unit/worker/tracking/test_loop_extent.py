@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.loop_extent import UNSEEN, Extent, extent
-from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, MicrobatchPlace, Top
 from tests.unit.contexts import loop
 
 SIZED = list(range(25))
@@ -35,7 +35,9 @@ def _seen(
         tops = [
             _top(one, *at[index], names or {}) for one, (_, at) in zip(known, loops, strict=True)
         ]
-        microbatches.append(Microbatch(index, tuple(Place(top, 0) for top in reversed(tops))))
+        microbatches.append(
+            Microbatch(index, tuple(MicrobatchPlace(top, 0) for top in reversed(tops)))
+        )
     return extent(microbatches, frames)
 
 

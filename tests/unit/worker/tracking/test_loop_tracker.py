@@ -13,7 +13,7 @@ from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rewriting.loop_transformer import instrument
 from recoverrun.worker.tracking.loop_tracker import LoopTracker
-from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace, Top
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -201,7 +201,7 @@ def test_it_is_executed_again_from_the_iteration_that_was_found_to_give_it() -> 
 
 def test_one_further_out_than_there_are_is_the_outermost() -> None:
     tops: Any = [SimpleNamespace(name="inner"), SimpleNamespace(name="outer")]
-    microbatch = Microbatch(0, tuple(Place(top, 0) for top in tops), chosen=2)
+    microbatch = Microbatch(0, tuple(MicrobatchPlace(top, 0) for top in tops), chosen=2)
 
     assert microbatch.top is tops[1]
 

@@ -11,7 +11,7 @@ import pytest
 from ft_collectives.communicators.limits import TimeLimits
 from recoverrun.worker.replay.data_set_shares import DataSetShares
 from recoverrun.worker.step.guarantee import Guarantee
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.verification import forked_child, mutual_proof, proofs
 from recoverrun.worker.verification.mutual_proof import MutualProof, Proved
@@ -38,7 +38,7 @@ def microbatch(*loops: Any, skip: int = 0) -> Microbatch:
         Iteration(loop=one, names={}, globals={}, context=at(0, attempt=9 - number, loop=one.id))
         for number, one in enumerate(loops or (loop(),))
     ]
-    places = [Place(top, skip) for top in tops]
+    places = [MicrobatchPlace(top, skip) for top in tops]
     return Microbatch(0, tuple(places))
 
 

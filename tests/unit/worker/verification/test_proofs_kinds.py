@@ -8,7 +8,7 @@ import pytest
 
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.step.vote import Tally
-from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, MicrobatchPlace
 from recoverrun.worker.verification import mutual_proof, proofs
 from recoverrun.worker.verification.proofs import FIRST, NOTHING, PROVED, SECOND
 from recoverrun.worker.verification.replay_trial import EMPTY, ReplayTrial
@@ -98,7 +98,7 @@ def test_whoever_is_followed_into_another_iteration_further_out_is_proved_anew(
 
 def test_transactions_of_one_iteration_are_a_kind_too(nested: Proving) -> None:
     (before,) = nested.play.runtime.microbatches
-    other = Microbatch(0, tuple(Place(place.top, 1) for place in before.places))
+    other = Microbatch(0, tuple(MicrobatchPlace(place.top, 1) for place in before.places))
 
     for _ in range(3):
         nested.of(other)
