@@ -41,7 +41,7 @@ from recoverrun.worker.arrival.winding import SurvivorPosition, Winding
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.replay.known_state import from_words
+from recoverrun.worker.replay.known_state import unpack_lacking
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.streams import restore_streams
 from recoverrun.worker.step import take_over
@@ -347,7 +347,7 @@ class Newcomer:
         parts = self._parts
         for rank, packed, apart, assumed, words in self._others:
             lost = LostRank(rank, apart=apart)
-            theirs, lacking = Context.unpack(packed), from_words(words)
+            theirs, lacking = Context.unpack(packed), unpack_lacking(words)
             lost.learn(theirs, context, assumed=assumed, lacking=lacking)
             lost.made = frozenset(theirs.loaders)
             parts.executor.lost[rank] = parts.left.informs(lost)

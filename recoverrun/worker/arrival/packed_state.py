@@ -53,7 +53,7 @@ from recoverrun.worker.context.slot_context import told as key_told
 from recoverrun.worker.data.batch_substitution import parts_of
 from recoverrun.worker.errors import NotReachable, NotReplayable
 from recoverrun.worker.replay.holder_places import first_name
-from recoverrun.worker.replay.known_state import KnownState, differing, in_words
+from recoverrun.worker.replay.known_state import KnownState, differing, pack_lacking
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.script_runtime import changing_modules
@@ -296,7 +296,7 @@ def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:
     for other, one in lost:
         if other != rank:
             state = one.at(here.point, points)
-            words = in_words(state.unknown, state.torch_unknown)
+            words = pack_lacking(state.unknown, state.torch_unknown)
             found.append([other, state.context.pack(), one.apart, state.assumed, words])
     return found
 

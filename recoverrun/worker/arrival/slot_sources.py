@@ -1,8 +1,8 @@
-"""Iterators of a fresh process, brought to where those of its slot stand.
+"""The script's iterators over data in a fresh process, brought to where those of its slot stand.
 
-Each iterator over a loader is known by its number: as the script is run again, it makes the same
-ones in the same order. Those that are made while items of a generator are passed have other
-numbers: of all that it made in earlier passes over its data, the slot has the last one.
+An iterator over a loader is known by its number: the script is run again, and makes the same ones
+in the same order. An iterator that a generator makes while its items are passed has a number below
+0 at first: of all that the generator made in earlier passes over its data, the slot has the last.
 """
 
 import time
@@ -51,27 +51,27 @@ class SlotSources:
         self._settled = self._own_data = False
         self._making: int | None = None
         self._passing = PassedItems(_next.__code__)
-        self._moved: set[int] = set()  # numbers of those that have not given what they count
+        self._moved: set[int] = set()  # numbers of those whose count was set: nobody read the items
         self._unnamed = 0  # iterators that were made as items were passed: they get numbers below 0
-        self.inside: set[str] = set()  # names of generators of random numbers: see `_keep`
-        self.remade = False  # items may draw: what they leave in their generators is put in place
-        self.drew: list[Any] = []  # iterators that did
+        self.inside: set[str] = set()  # names of generators: see `_note_generators`
+        self.remade = False  # items may draw random numbers: the generators are put in place later
+        self.drew: list[Any] = []  # iterators whose items drew some
 
     def restates(self, found: Mapping[int, Found]) -> None:
-        """Iterators of these numbers pass items again, and are given their state thereafter. It is
-        told what the keepers of that held as each began.
+        """The iterators of these numbers are given their state once they have passed their items.
+        `found` tells what the objects with that state held as each iterator began.
         """
         self._passing.restated = found
 
     def restate(self) -> None:
-        """These are about to be given their state. Raises NotReachable."""
+        """Make those of `restates` ready to be given their state. Raises NotReachable."""
         for _, one in loader_iterators(self._runtime.sources):
             if one.number in self._passing.restated and isinstance(one.own, LateItems):
                 one.own.restate()
 
     def take(self, told: Sequence[SourcePlace], *, own_data: bool = False) -> None:
-        """The places are told: the script may have made some of these iterators. With `own_data`
-        items may draw random numbers as they are passed, which are this process's own.
+        """Take the places of the slot's iterators, some of which the script may have made already.
+        With `own_data`, items may draw this process's own random numbers as they are passed.
         """
         self._own_data = own_data
         self._told = {place.number: place for place in told}
@@ -90,7 +90,7 @@ class SlotSources:
         return lambda source: taken(source, place.opening, self._passing)
 
     def settle(self) -> None:
-        """The header of the held iteration begins: each iterator gives its slot's next item."""
+        """The header of the held iteration begins: let each iterator give its slot's next item."""
         self._settled = True
         for _, one in loader_iterators(self._runtime.sources):
             place = self._told.get(one.number)
@@ -100,7 +100,7 @@ class SlotSources:
                 _advance(one, place.before)
 
     def check(self) -> None:
-        """All stand where those of the slot do. Raises NotReachable."""
+        """Raises NotReachable unless all iterators have given as many items as the slot's."""
         for _, one in loader_iterators(self._runtime.sources):
             place = self._told.get(one.number)
             if place is not None and one.count != place.count:
@@ -130,21 +130,21 @@ class SlotSources:
         self._runtime.opened = opened
         if read_streams() != before and not self._own_data:
             self._require_remade(items, kind)
-        self._keep(items, known)
+        self._note_generators(items, known)
         self._name(at_top)
 
-    def _keep(self, items: Iterator[Any], known: Set[str]) -> None:
-        """Generators of random numbers that `items` have made for themselves, unlike those that are
-        `known`, stand where the slot's do. Survivors cannot tell: they make such items anew.
+    def _note_generators(self, items: Iterator[Any], known: Set[str]) -> None:
+        """Note generators of random numbers that `items` have made since those that are `known`:
+        they stand where the slot's do. Survivors cannot tell their states.
         """
         source = source_of(items)
         if isinstance(source, GeneratorSource) and source.again is not None:
             self.inside |= REGISTRY.alive().keys() - known
 
     def bring(self, items: Iterator[Any], count: int) -> None:
-        """Let `items`, which a variable holds, have given `count` items, as there.
+        """Bring `items`, which a variable holds, to where it has given `count` items.
 
-        Raises NotReachable if that cannot be.
+        Raises NotReachable if it cannot be brought there.
         """
         given = items_given(items)
         if given is None or given > count:
@@ -157,7 +157,7 @@ class SlotSources:
             for _, one in loader_iterators(self._runtime.sources)
             if isinstance(one.own, LateItems)
         ]
-        for own, _ in late:  # those below it are where they are to be, and it is not
+        for own, _ in late:  # loaders below `items` are at their places already: begin again
             own.move(own.first)
         self.pass_items(items, count - given, at_top=True)
         for own, at in late:
@@ -168,8 +168,8 @@ class SlotSources:
                 _advance(one, place.count)
 
     def hold(self, told: HeldIterator, present: Any, visible: Mapping[str, Any]) -> Any:
-        """The iterator that a variable is to hold which holds `present` now; `visible` leads to its
-        loader, if it has to be made: the script did so in an iteration that is wound past.
+        """The iterator for a variable that holds `present` now. If the script made it in an
+        iteration that is passed over here, it is made of the loader that `visible` leads to.
 
         For `passes` and `arrived`. Raises NotReachable.
         """
@@ -229,15 +229,15 @@ class SlotSources:
             self._passing.under_way = False
 
     def _forget(self, mark: int) -> None:
-        """Draws since number `mark` were for items that were passed."""
+        """Drop what was noted of the items passed since draw number `mark`."""
         self._runtime.draws.pass_by(mark)
         for source in self._runtime.sources:
             source.begin_step(source.count)
 
     def _begin_unnamed(self, source: LoaderIterator) -> LateItems:
-        """Begin an iterator of the slot before it is known which: that shows as all items are
-        passed. Until then it is taken for the last one, so that an item which is held back when its
-        reader has passed is the slot's.
+        """Begin an iterator before it is known which one of the slot's it is: that shows only when
+        all items are passed (`_name`). Until then it is taken for the last one, so that an item
+        which is held back when its reader has passed it is the slot's.
         """
         self._unnamed += 1
         source.number = source.opening.number = -self._unnamed
@@ -252,7 +252,9 @@ class SlotSources:
         return [place for place in last if place.number not in here]
 
     def _name(self, at_top: bool) -> None:
-        """Those that are left of the ones that were made under way are the slot's last ones."""
+        """Number the iterators that were made while items were passed, as far as they still exist:
+        they are the last ones of the slot.
+        """
         pairs = list(loader_iterators(self._runtime.sources))
         lacking = self._lacking()
         for known, one in reversed(pairs):
@@ -289,7 +291,7 @@ def _has_given(below: LoaderIterator | None, count: int) -> bool:
 
 
 def _stands(items: Iterator[Any], told: HeldIterator) -> bool:
-    """True of a generator that waits where the slot's does."""
+    """True of a generator that waits at the instruction and the item at which the slot's waits."""
     below, frame = loader_below(items), getattr(items, "gi_frame", None)
     if below is None or frame is None:
         return not told.given
@@ -298,7 +300,7 @@ def _stands(items: Iterator[Any], told: HeldIterator) -> bool:
 
 
 def _advance(one: LoaderIterator, count: int) -> None:
-    """Let `one` have given `count` items; none of them is read."""
+    """Set `one` to where it has given `count` items, without reading any of them."""
     if one.count > count:
         raise NotReachable(UNEQUAL.format(number=one.number, here=one.count, there=count))
     if isinstance(one.own, LateItems):

@@ -1,8 +1,9 @@
 """The evidence that a microbatch is the right one: its inputs, and the bits of its loss.
 
-Each rank notes, as it trains, a digest of all that enters its model in a microbatch, and the loss
-with which the backward begins. Who executes that microbatch again must note the same. Large tensors
-are sampled: other samples of a data set differ in more than what lies between.
+Each rank notes, as it trains, a digest of all that enters its model in a microbatch, and one of the
+loss with which the backward begins. A survivor that executes the microbatch again must note the
+same. Of large tensors evenly spread parts are digested: two samples of a data set differ in more
+places than lie between the parts.
 """
 
 import ctypes
@@ -37,14 +38,14 @@ class IterationEvidence:
     def __init__(self) -> None:
         self.inputs = 0
         self.loss = 0
-        self.entered: list[int] = []  # `inputs`, after each forward
+        self.entered: list[int] = []  # the values of `inputs` after each forward
         self.latest = 0  # digest of the inputs since the last backward alone
         self._backward = False  # one has begun since the last forward
         self._first: tuple[int, Streams] | None = None  # of the first forward
         self._door = 0
 
     def enters(self, digest: int, streams: Streams | None) -> None:
-        """Note an input of the model by its digest; the streams matter at the first forward."""
+        """A forward begins with inputs of this digest. `streams` are kept at the first one."""
         self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
         self.entered.append(self.inputs)
@@ -64,8 +65,8 @@ class IterationEvidence:
 
     @property
     def door(self) -> int:
-        """The digest of the first forward's inputs, and of where the random streams stood; 0 if
-        they were not read. Few are ever asked for, and a reading of the streams does not change.
+        """The digest of the state in which the first forward began: its inputs and the random
+        streams; 0 if the streams were not read. It is computed when it is first asked for.
         """
         if self._first is not None and not self._door:
             inputs, streams = self._first
@@ -108,7 +109,7 @@ def _digested(value: Any, crc: int, depth: int) -> int:
 
 
 def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
-    """The checksum of kind and shape, and of the content where it lies in host memory."""
+    """The checksum of dtype and shape, and of the content if that lies in the host's memory."""
     if type(tensor) is torch.Tensor:
         dtype = tensor.dtype
         head, size = _head(dtype, tensor.shape)
@@ -125,16 +126,18 @@ def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _head(dtype: torch.dtype, shape: torch.Size) -> tuple[bytes, int]:
-    """Kind and shape, and the size in bytes of such a tensor, 0 for one that is quantized.
+    """Dtype and shape as text, and the size of such a tensor in bytes, 0 for one that is quantized.
 
-    A script's tensors have few of them; to ask each one takes longer than to digest a loss.
+    It is cached: to write the text takes longer than to digest a loss.
     """
     size = 0 if dtype in QUANTIZED else math.prod(shape) * dtype.itemsize
     return f"{dtype} {tuple(shape)}".encode(), size
 
 
 def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
-    """The checksum of a contiguous tensor of the host; of larger ones of evenly spread parts."""
+    """The checksum of a contiguous tensor in the host's memory; of one that is larger than `most`
+    bytes, of parts with that size in all.
+    """
     assert tensor.is_cpu, f"memory of {tensor.device} has no address here"
     size = tensor.numel() * tensor.element_size()
     return _crc_of_memory(tensor.data_ptr(), size, crc, most) if size else crc
@@ -150,7 +153,7 @@ def _crc_of_memory(address: int, size: int, crc: int, most: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _parts(size: int, most: int) -> tuple[slice, ...]:
-    """Return the places of the parts: evenly spread over `size` bytes, `most` bytes in all."""
+    """`PARTS` slices that are evenly spread over `size` bytes, and have `most` bytes in all."""
     part = most // PARTS
     starts = [number * (size - part) // (PARTS - 1) for number in range(PARTS)]
     return tuple(slice(start, start + part) for start in starts)
@@ -158,7 +161,7 @@ def _parts(size: int, most: int) -> tuple[slice, ...]:
 
 @functools.lru_cache(maxsize=64)
 def memory(size: int) -> "type[ctypes.Array[ctypes.c_char]]":
-    """The class of so many bytes: to make one takes longer than to digest a loss."""
+    """The ctypes class of `size` bytes, cached: to make one takes longer than to digest a loss."""
     return ctypes.c_char * size
 
 
@@ -169,7 +172,9 @@ def crc_of_streams(streams: Streams, crc: int = 0) -> int:
 
 
 def crc_of_named(name: str, gradient: torch.Tensor, dtype: torch.dtype | None) -> int:
-    """The same of one that is about to be reduced in `dtype`, of the parameter of this name."""
+    """The checksum of the gradient of the parameter `name`, as it is to be reduced in `dtype`; 0 if
+    it is zero everywhere.
+    """
     plain = gradient.detach().to(dtype or gradient.dtype)
     if not plain.any():
         return 0  # some torches leave out what is unused, some reduce zeros
@@ -177,9 +182,8 @@ def crc_of_named(name: str, gradient: torch.Tensor, dtype: torch.dtype | None) -
 
 
 def crc_of_gradient(place: int, gradient: torch.Tensor | None, like: torch.Tensor) -> int:
-    """The checksum of a whole gradient, of the parameter at this place; none is as good as zeros.
-
-    Those of several parameters are put together by `^`, in any order.
+    """The checksum of the whole gradient of the parameter number `place`. No gradient counts as one
+    of zeros. Checksums of several parameters are combined by `^`, in any order.
     """
     plain = torch.zeros_like(like) if gradient is None else gradient.detach()
     plain = plain.view_as(like).cpu().contiguous()  # from a device all of it is copied

@@ -1,12 +1,13 @@
-"""The items of one of the script's generators, of which the script gets as many as it would have.
+"""Items of a generator of the script, which others use as well: the script must not miss any.
 
-As a lost rank, or for other data in a lost rank's place, a generator may be asked for items that
-are not the script's own. Ranks that make up unequally many must still leave their loops together:
+A survivor may ask a generator for items that are not the script's own: as a lost rank, or to have
+other samples for a lost microbatch. Ranks that make up unequal numbers of microbatches must still
+leave their loops together, so the script gets as many items as without the loss:
 
-- Other data are read ahead: the script gets these items, too, in their turn.
-- A generator that draws random numbers is resumed as a lost rank, where a proof has shown that its
-  items do not depend on how many it gave. When it has come to its end, the script is owed as many
-  items as others got: another generator of the same call gives these.
+- Items that serve as other samples are read ahead: the script gets them, too, in their turn.
+- A generator that draws random numbers is resumed as a lost rank, if a proof has shown that its
+  items do not depend on how many it has given. These items are lost to the script: once the
+  generator has ended, another one, made by the same call, gives as many to the script instead.
 """
 
 from collections import deque
@@ -30,10 +31,10 @@ class OwedItems:
         self.generator = generator
         self._make = make
         self._unread: deque[Any] = deque()  # read ahead
-        self._raises: Exception | None = None  # once those are read
-        self._others = 0  # items that others got, and the script did not
-        self._ends: StopIteration | None = None  # once the one that the script has made is over
-        self._end = 0  # so many items the script would have got of it
+        self._raises: Exception | None = None  # behind those that were read ahead
+        self._given_away = 0  # items that the script did not get
+        self._exhausted: StopIteration | None = None  # once the script's own generator has ended
+        self._length = 0  # so many items the script would have got of it alone
         self._next_ahead = 0  # the number of the next item to be given as other data
 
     def own(self, count: int, value: Any) -> Any:
@@ -46,14 +47,14 @@ class OwedItems:
         return self._asked(count, count, value)
 
     def of_another(self, count: int, index: int, value: Any) -> Any:
-        """Item `index` as the lost rank gets it as which code runs now; the script got `count`."""
+        """Item `index` of the lost rank as which code runs now; the script itself got `count`."""
         item = self._asked(index, count, value)
-        self._others += 1
+        self._given_away += 1
         return item
 
     def ahead(self, count: int) -> Any:
-        """A copy of an item that the script is still to get after `count`, another one each time.
-        Raises StopIteration if there is none.
+        """A copy of an item that the script, which got `count`, is still to get; each call gives
+        another one. Raises StopIteration if there is none.
         """
         at = max(self._next_ahead - count, 0) % READ_AHEAD
         while len(self._unread) <= at and self._raises is None:
@@ -72,16 +73,17 @@ class OwedItems:
         """The script is owed nothing any more."""
         self.generator.close()
         self._unread.clear()
-        self._raises, self._ends, self._end = None, StopIteration(), 0
+        self._raises, self._exhausted, self._length = None, StopIteration(), 0
 
     def _asked(self, index: int, count: int, value: Any) -> Any:
-        if self._ends is None:
+        if self._exhausted is None:
             try:
                 return self.generator.send(value)
-            except StopIteration as ends:
-                self._ends, self._end = ends, count + len(self._unread) + self._others
-        if index >= self._end or self._make is None:
-            raise self._ends
+            except StopIteration as ending:
+                given = count + len(self._unread) + self._given_away
+                self._exhausted, self._length = ending, given
+        if index >= self._length or self._make is None:
+            raise self._exhausted
         with suppress(StopIteration):
             return next(self.generator)
         self.generator = self._begun(self._make)
@@ -89,7 +91,9 @@ class OwedItems:
 
     @staticmethod
     def _begun(make: Make) -> Generator[Any, Any, Any]:
-        """One that has given its first item: what it draws to begin with is drawn already."""
+        """A fresh generator that has given its first item. What it drew for that is undone: the
+        script's own generator has drawn the same before.
+        """
         streams, generators = read_streams(), REGISTRY.states()
         made = make()
         next(made)

@@ -1,4 +1,4 @@
-"""Reasons not to believe what is executed as a lost rank. Each is checked before it counts:
+"""Checks of a microbatch that was executed as a lost rank, before its gradient counts:
 
 - before anything is executed for a rank that was just lost, our own microbatch is executed once
   more, and must come out as it did;
@@ -24,7 +24,7 @@ from recoverrun.worker.make_up.made_microbatch import Apart, MadeMicrobatch
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executed import TALKS
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import parted
+from recoverrun.worker.replay.known_state import differing_words
 from recoverrun.worker.replay.poison import HIGH, LOW, OURS
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
@@ -32,25 +32,25 @@ from recoverrun.worker.tracking.microbatches import Microbatch
 Pieces = Sequence[tuple[Reducer, Piece]]
 
 IMPOSSIBLE, WANTED, NEEDLESS = range(3)
-"""Of the last committed microbatch of a lost rank, to execute it again, as one survivor says."""
+"""A survivor's answers as to executing the last committed microbatch of a lost rank once more."""
 
 GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
 
 
 class Doubts:
-    """The doubts of one survivor. Each raises NotReplayable where it is justified."""
+    """The checks of one survivor. Each raises NotReplayable if it fails."""
 
     def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
         self._executor = executor
-        self._recalled: dict[int, str] = {}  # by lost rank: what came of our own microbatch
-        self._shown: dict[int, str] = {}  # by lost rank: what came of its committed one
-        self._agreed: dict[int, int] = {}  # by lost rank: the least word of all shard mates
-        self._asked: dict[int, frozenset[Key]] = {}  # by lost rank, up to the last transaction
-        self._asking: dict[int, frozenset[Key]] = {}  # in the present one
+        self._recalled: dict[int, str] = {}  # by lost rank: why our own microbatch differed, or ""
+        self._shown: dict[int, str] = {}  # by lost rank: why its committed one differed, or ""
+        self._agreed: dict[int, int] = {}  # by lost rank: the least answer of all shard mates
+        self._asked: dict[int, frozenset[Key]] = {}  # by lost rank: unknown values already checked
+        self._asking: dict[int, frozenset[Key]] = {}  # the same, in the present transaction
 
     def committed(self) -> None:
-        """The transaction is over: what was asked in it has been answered."""
+        """The transaction is over: unknown values that were checked in it need no other check."""
         for rank, unknown in self._asking.items():
             self._asked[rank] = self._asked.get(rank, frozenset()) | unknown
         self._asking.clear()
@@ -75,13 +75,15 @@ class Doubts:
         return NEEDLESS if noted else WANTED
 
     def agree(self, rank: int, least: int) -> None:
-        """All shard mates execute it together, or none: the `least` of what they have said."""
+        """Shard mates have given their answers, of which `least` is the least: all of them execute
+        the microbatch, or none does.
+        """
         self._agreed[rank] = least
 
     def check_last_committed(
         self, rank: int, step: int, marks: dict[tuple[int, int], Mark]
     ) -> None:
-        """`marks` are what the rank has noted."""
+        """`marks` are the evidence that the lost rank has noted."""
         if rank not in self._shown:
             word = self._agreed.get(rank)
             if word is None:
@@ -106,12 +108,14 @@ class Doubts:
                 )
                 return apart.pieces(carried=not made.identity[1])
 
-        if not indifferent(self._executor, made.pieces, again):
+        if not same_for_all_answers(self._executor, made.pieces, again):
             raise NotReplayable(TALKS)
         self._executor.talked = True
 
     def check_unknown(self, made: MadeMicrobatch, microbatch: Microbatch) -> None:
-        """Shard mates need not lack the same values: they ask together, with audits alone."""
+        """Check unknown values that were not checked before. Shard mates may lack different values:
+        they check together, with audits alone.
+        """
         layout = self._worker.protection.layout
         unknown = self._unknown(made, microbatch)
         if layout.shards > 1 or unknown <= self._asked.get(made.rank, frozenset()):
@@ -134,12 +138,12 @@ class Doubts:
         each: list[Key] = []
         if len(unknown) > 1 and not together:
             each = [key for key in unknown if not self._is_alike(made, microbatch, {key})]
-        return parted(sorted(each or unknown, key=str), "between steps")
+        return differing_words(sorted(each or unknown, key=str), "between steps")
 
     def _is_alike(
         self, made: MadeMicrobatch, microbatch: Microbatch, keys: Collection[Key]
     ) -> bool:
-        """True if it comes out the same with our own values in the place of these.
+        """True if the microbatch comes out the same with our own values in the place of `keys`.
 
         Raises GivenUp.
         """
@@ -166,10 +170,10 @@ class Doubts:
         return frozenset(key for key in unknown if key in ours and not is_mark(last(key)))
 
 
-def indifferent(executor: Executor, first: Pieces, again: Callable[[], Pieces]) -> bool:
-    """True if a microbatch that was executed with the first answer comes out the same with all.
-
-    All ranks of a replica try all answers: their forward passes need each other.
+def same_for_all_answers(executor: Executor, first: Pieces, again: Callable[[], Pieces]) -> bool:
+    """True if a microbatch has the same gradients whatever its collectives are answered: `first`,
+    those with the first answer. All ranks of a replica try all answers together, as the forward
+    passes need each other.
     """
     outcomes = []
     try:

@@ -22,7 +22,7 @@ from recoverrun.worker.make_up.microbatch_maker import MicrobatchMaker
 from recoverrun.worker.make_up.repeated_inputs import STAYED, RepeatedInputs
 from recoverrun.worker.make_up.told_positions import End, Start, ToldPositions
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import from_words
+from recoverrun.worker.replay.known_state import unpack_lacking
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.views import Identity
 
@@ -169,7 +169,7 @@ class MakeUp:
             else:
                 told.add((rank, index))
                 doubled |= self._not_its_own(rank, index, *inputs)
-                self.maker.learn(rank, Context.unpack(packed), from_words(words), assumed=False)
+                self.maker.learn(rank, Context.unpack(packed), unpack_lacking(words), assumed=False)
         # What this rank holds may tell it less of the lost one than the executor knows.
         own = {(made.rank, identity[1]) for identity, made in self.maker.made.items()}
         self._undecided = not wrong <= own

@@ -8,21 +8,21 @@ from recoverrun.worker.make_up.made_microbatch import MadeMicrobatch
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
     ABSENT,
-    Words,
+    PackedLacking,
     digest_of,
-    from_words,
-    in_words,
     lacking,
+    pack_lacking,
+    unpack_lacking,
 )
 from recoverrun.worker.step.worker_state import WorkerState
 
-End = tuple[int, int, bytes, bool, int, Words, tuple[int, bool]]
+End = tuple[int, int, bytes, bool, int, PackedLacking, tuple[int, bool]]
 """Lost rank, microbatch, its context at the end; whether its start was assumed, a digest of the
 start, what is not known at the end, a digest of its inputs, and whether the lost rank had noted
 what entered the model, as here.
 """
 
-Start = tuple[int, bytes, Words]
+Start = tuple[int, bytes, PackedLacking]
 """Lost rank, its context as its first microbatch of the transaction began, what is not known."""
 
 
@@ -45,7 +45,7 @@ class ToldPositions:
             state = lost.states.get(top.point)
             drawn = lost.drawn or lost.drawn_from
             if drawn and state is not None and not state.torch_unknown and not state.assumed:
-                starts.append((rank, state.context.pack(), in_words(state.unknown, "")))
+                starts.append((rank, state.context.pack(), pack_lacking(state.unknown, "")))
         return starts
 
     def begun(self, starts: list[Start]) -> set[int]:
@@ -65,7 +65,7 @@ class ToldPositions:
                 or known.torch_unknown
                 or _draws_otherwise(known.context, theirs, mine)
             ):
-                lost.learn(theirs, mine, lacking=from_words(words))
+                lost.learn(theirs, mine, lacking=unpack_lacking(words))
                 news.add(rank)
         return news
 
@@ -76,7 +76,7 @@ class ToldPositions:
         start, after = made.start.context, made.executed.after
         digest = digest_of(start, self._executor.influence.matters)
         assumed = made.start.assumed and not made.failed
-        words = in_words(*lacking(made.start, after))
+        words = pack_lacking(*lacking(made.start, after))
         rank, index = made.rank, made.identity[1]
         noted, _ = self._left.marks.get(rank, {}).get((self._worker.step, index), (0, 0))
         inputs = made.executed.inputs, noted == made.executed.mark[0]

@@ -5,11 +5,12 @@
         p.add_(0.05 * p.grad / norm)                 # sharpness-aware minimization
     loss(model(x)).backward()                        # another one
 
-Who executes the second microbatch again passes over the first backward, which is over; its code
-goes on to read the gradients that this one left. All ranks have the same, so they are kept until
-the iteration ends, if it is known to have more than one transaction, or not known yet. And it
-changes parameters that have been changed already: in a microbatch of a transaction they are, at
-every forward pass, what they are now (`Weights`).
+To execute the second microbatch again, a survivor passes over the first backward and runs the code
+behind it, which reads the gradients of that backward. All ranks have the same ones, so each rank
+keeps them until the iteration ends, unless the iteration is known to have one transaction alone.
+
+That code also changes parameters which the script has changed already. All microbatches of a
+transaction see the same parameters, so they are put back before each forward pass (`Weights`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -22,15 +23,15 @@ from torch import Tensor
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, MicrobatchPlace, Top
 
 MOST = 4
-"""Transactions of an iteration that leave gradients here; a whole epoch's are not kept."""
+"""Of so many transactions of an iteration gradients are kept; a whole epoch's are not."""
 
 SETTLED = 8
-"""Transactions until it is known of which loop's body microbatches are executed again."""
+"""After so many transactions it is known which loops' bodies are executed again."""
 
 LACKED = "; it may have needed gradients of earlier steps of that iteration, which are not kept"
 
 Gradients = list[tuple[Tensor, Tensor]]
-"""Parameters, and what their `grad` was."""
+"""Pairs of a parameter and its gradient."""
 
 
 @dataclass(slots=True)
@@ -40,9 +41,7 @@ class EarlierTransactions:
     regions: Collection[str] = ()
     """Loops whose bodies are executed again, once that is settled."""
     lacked: str = ""
-    """Words for the end of an error's sentence, if the code that is executed has passed over a
-    backward of which no gradients are kept.
-    """
+    """The end of an error's sentence if a backward was passed over whose gradients are not kept."""
     _left: list[tuple[Microbatch, Gradients]] = field(default_factory=list)
     """By the last microbatch of each."""
     _several: dict[str, bool] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class EarlierTransactions:
     """Parameters, what they had, and what they were given last of an earlier transaction."""
 
     def begins(self, under_way: Collection[Top | None]) -> None:
-        """Another iteration, within these."""
+        """An iteration begins within the iterations `under_way`: forget gradients of all others."""
         if self._left:
             known = {id(top) for top in under_way}
             self._left = [
@@ -67,7 +66,9 @@ class EarlierTransactions:
     def ended(
         self, microbatches: Sequence[Microbatch], optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
-        """A transaction is over; gradients are what it left."""
+        """A transaction is over, and its gradients are still there: keep them if they may be read
+        when a later microbatch of the iteration is executed again.
+        """
         if not microbatches:
             return
         first, self._ended = not self._ended, self._ended + 1
@@ -91,7 +92,7 @@ class EarlierTransactions:
         self._left.append((last, kept))
 
     def _places(self, microbatch: Microbatch) -> Sequence[MicrobatchPlace]:
-        """The places of which iteration it may be executed again."""
+        """The iterations from whose top the microbatch may be executed again."""
         places = microbatch.places[:LEVELS]
         if self._ended <= SETTLED:
             return places
@@ -101,14 +102,14 @@ class EarlierTransactions:
         return [place.top for place in self._places(microbatch)]
 
     def _wanted(self, microbatch: Microbatch) -> bool:
-        """True if one of its iterations is known to have further transactions, and not too many;
-        and if nothing is known yet, as after the first transaction.
+        """True if one of the microbatch's iterations is known to have several transactions, but not
+        too many; as the second transaction ends, also if nothing is known yet.
         """
         known = [self._several.get(top.loop.id) for top in self._tops(microbatch)]
         return True in known or (self._ended == 2 and False not in known)
 
     def give(self, top: Top, passed: int) -> None:
-        """The backward that is number `passed` of the iteration has been passed over."""
+        """Put back the gradients of backward `passed` of the iteration, which was passed over."""
         lacked = LACKED
         for microbatch, kept in self._left:
             if any(place.top is top and place.skip == passed for place in microbatch.places):
@@ -120,7 +121,7 @@ class EarlierTransactions:
         self.lacked = self.lacked or lacked
 
     def take_back(self) -> None:
-        """The execution is over that was given any; what its backward has left stays."""
+        """The execution is over: take back what it was given. Gradients of its own stay."""
         for param, before, given in self._given.values():
             if param.grad is given:
                 param.grad = before
@@ -134,7 +135,7 @@ def trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
 
 
 class Weights:
-    """Parameters that re-executed code may change, and what they are in this transaction."""
+    """The values that parameters have in this transaction, to undo what re-executed code writes."""
 
     def __init__(self, params: Iterable[Tensor]) -> None:
         # Code may change them in place, or give them other memory by way of `data`.
@@ -142,7 +143,7 @@ class Weights:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Afterwards they are what they were."""
+        """Within this, parameters may be changed; afterwards they are what they were."""
         with self._uncounted():
             try:
                 yield
@@ -150,7 +151,7 @@ class Weights:
                 self.restore()
 
     def restore(self) -> None:
-        """They are what they were, also to graphs: those of earlier forward passes hold them."""
+        """Put the values back into the same memory, which graphs of earlier forward passes hold."""
         with torch.no_grad(), self._uncounted():
             for param, memory, value in self._kept:
                 if _at(param) != _at(memory):
@@ -159,7 +160,7 @@ class Weights:
 
     @contextmanager
     def _uncounted(self) -> Iterator[None]:
-        """Write without counting: a backward does not complain of these changes."""
+        """Leave version counters alone: else a backward would refuse parameters written to here."""
         with ExitStack() as counters:
             preserve = vars(torch.autograd)["_unsafe_preserve_version_counter"]
             for param, _, _ in self._kept:  # older versions of torch take them one by one
@@ -181,6 +182,6 @@ def held_weights(
 
 
 def _at(tensor: Tensor) -> int:
-    """The address of this rank's part."""
+    """The address of the memory of this rank's part."""
     local: Tensor = getattr(tensor, "_local_tensor", tensor)
     return local.data_ptr()

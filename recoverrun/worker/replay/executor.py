@@ -226,7 +226,7 @@ class Executor:
         """Compute one more microbatch as ourselves, on our own next data, which the script gets,
         too. Raises NotReplayable where it would not, or comes to no backward on them.
         """
-        top = self.influence.top = (microbatch := self.passing.shorter(microbatch)).top
+        top = self.influence.top = (microbatch := self.passing.within_limit(microbatch)).top
         require_put_back(top, self.influence, self.runtime.own_modules)
         with self._substitution.as_ourselves(top) as names:
             self.fresh = True
@@ -270,7 +270,7 @@ class Executor:
         whole, unknown = not self.fresh and not self.only_inputs, self.executed.unknown
         self._end.begins(whole, lambda now: self.captures.executed(now, microbatch, step, unknown))
         self._asked_to_reduce()
-        self.passing.begins()
+        self.passing.start()
         with self._together():
             self._execute_code(top, names, item)
             if self.runtime.spoiled:
@@ -364,7 +364,7 @@ class Executor:
             return False
         assert self._top is not None, "something is executed"
         if not self.proves:
-            self.passing.look(self._top.loop.id, self._skip + self._passed)
+            self.passing.check(self._top.loop.id, self._skip + self._passed)
         self.earlier.give(self._top, self._passed)
         self._shown.passes()
         self._skip -= 1

@@ -1,8 +1,9 @@
-"""The place where an object was found, looked at again: it may hold another object by now.
+"""A check that an object still lies where it was found when ranks told each other their values.
 
     feed.windows = cut(rows)        # anew in each epoch
 
-The list that was found under `feed.windows` is no longer there: nobody reads what is put into it.
+Another rank's values are put into the list that was found under `feed.windows`. Once the script has
+put another list there, nobody reads the first one any more: that is noticed here.
 """
 
 import ast
@@ -22,13 +23,18 @@ SEGMENT = re.compile(r"\.(\w+)|\[([^\[\]]+)\]")
 LAST_SEGMENT = re.compile(r"(?:\.(\w+)|\[['\"]?([^\[\]]+?)=?['\"]?\])\Z")
 MAIN = "__main__."
 VIEWED = type, FunctionType
+"""Kinds whose attributes are read by `named_in`."""
+
 NOTHING = object()
+"""The outcome of a search along a path: nothing is there any more."""
+
 UNKNOWN = object()
+"""The other outcome: it cannot be told, at least without running code of the script."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedValues:
-    """The part of what ranks told each other that must still be where it was found."""
+    """The values of other ranks that a microbatch may read: their holders must not have moved."""
 
     variables: Mapping[str, Any]  # those that no context holds
     reads: AbstractSet[str] | None  # names of variables and attributes that a microbatch may read
@@ -36,7 +42,7 @@ class RequestedValues:
     gone_over: AbstractSet[str]  # paths that its loop goes over: their items are told with it
 
     def wants(self, names: tuple[str, ...], place: str) -> bool:
-        """True if a value in the object at `place` is a part of it; `names` are its `names_of`."""
+        """True if the microbatch may read a value in the object at `place`, by its `names_of`."""
         root = first_name(place)
         if root not in self.variables and root not in sys.modules:
             return False
@@ -73,9 +79,9 @@ def first_name(path: str) -> str:
 
 
 def names_of(path: str, unnamed: Container[str]) -> tuple[str, ...]:
-    """The names by which the script's text may come to what is found under `path`: its own, and
-    that of what holds it, if that is a container or a function, whose parts need no name. The last
-    one is a variable or an attribute.
+    """The names of which the script's text has to have one to reach the value at `path`: its own,
+    and those of the containers and functions around it (`unnamed`), whose parts can be read without
+    a name. The last one is that of a variable or an attribute.
     """
     names, rest = list[str](), path
     while segment := LAST_SEGMENT.search(rest):
@@ -88,7 +94,7 @@ def names_of(path: str, unnamed: Container[str]) -> tuple[str, ...]:
 
 
 def last_name(path: str) -> str:
-    """The last name on the way that stands in the script's text."""
+    """The last variable or attribute of a path, without indices."""
     return re.sub(r"\[[^\[\]]+\]", "", path).rpartition(".")[2]
 
 
@@ -111,7 +117,7 @@ def _part(found: Any, name: str | None, key: str | None) -> Any:
 
 
 def _attributes(found: Any) -> dict[str, Any] | None:
-    """The attributes, without asking the object's class, which may make up what is not there."""
+    """The attributes, without asking the object's class: it may compute some that are not there."""
     if isinstance(found, VIEWED):
         return None
     if isinstance(found, threading.local):  # has a dict for each thread

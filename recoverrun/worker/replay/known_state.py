@@ -40,13 +40,15 @@ UNTOLD = (
 
 
 ABSENT = object()
+"""Stands for the value of a key that a context does not have."""
+
 OTHER = "other data"
 """The mark of a container that is known to hold other data than ours, and not which."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """The known state of a rank at one of our points."""
+    """The known part of a rank's context at a point that this rank has passed, too."""
 
     context: Context
     unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
@@ -58,7 +60,7 @@ Lacking = tuple[frozenset[Key], str]
 """The unknown parts of a state: `KnownState.unknown` and `KnownState.torch_unknown`."""
 
 
-NONE: Lacking = frozenset(), ""
+NOTHING_LACKING: Lacking = frozenset(), ""
 
 
 def lacking(start: KnownState, after: Context) -> Lacking:
@@ -70,10 +72,12 @@ def lacking(start: KnownState, after: Context) -> Lacking:
     return start.unknown, start.torch_unknown if rested else ""
 
 
-def is_nothing(value: Any) -> bool:
-    """True of what counters begin with, and the state of a recurrent network."""
+def is_zero_or_empty(value: Any) -> bool:
+    """True of a zero, a tensor of zeros and a container of these: counters begin so, and the state
+    of a recurrent network.
+    """
     if type(value) in (tuple, list):
-        return all(map(is_nothing, value))
+        return all(map(is_zero_or_empty, value))
     several = isinstance(value, torch.Tensor) or is_numpy(value)
     return not bool(value.any()) if several else not value
 
@@ -87,14 +91,20 @@ def merged(
     alone: Container[Any] = (),
     restless: Container[Any] = (),
 ) -> tuple[dict[Any, Any], set[Any]]:
-    """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
+    """Follow another rank over a span: our values went from `before` to `after`, its own began as
+    `theirs`. Return its values at the end of the span, and the keys of those that are unknown.
 
-    Returns also the keys of values that are unknown: those that differ between the ranks and moved
-    here; those that are `restless`, which have just parted on that rank and move there whether or
-    not they move here; and those of `alone`, which ranks are known not to have in common, if they
-    moved here. A value that `begins` anew is one that all ranks had when a microbatch began: what
-    is ours again is theirs again. Where a container is known to hold a rank's own values, what it
-    gains is not theirs; nor is it, once it is too large for each of its values to be known.
+    A value that both ranks had in common goes the way that ours went, and one that stayed here
+    stayed there. A value is unknown
+
+    - if it differed between the ranks and moved here;
+    - if its key is in `alone`, which holds what ranks are known not to share, and it moved here;
+    - if its key is in `restless`, wherever it moved: it has just come to differ on that rank, which
+      moves it whether or not this one does.
+
+    A value that `begins` anew is known: all ranks had it as a microbatch began. A container that
+    holds other values there than here gains other entries, too: those of ours are left out, and
+    the mark of one that is too large to be told entry by entry becomes `OTHER`.
     """
     values: dict[Any, Any] = {}
     apart: set[Any] = set()
@@ -123,14 +133,16 @@ def merged(
 
 
 class _Unlike:
-    """The containers of which two ranks are known to hold unlike values."""
+    """Finds containers that hold other values on another rank than here, by the known entries."""
 
     def __init__(self, mine: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
         self._mine, self._theirs = mine, theirs
         self._known: dict[Key, bool] = {}
 
     def gains(self, key: Any, was: Any, now: Any, their: Any) -> bool:
-        """True of a new entry or a new mark of one, and of the list of its keys if that moved."""
+        """True if `key` tells of something that such a container has gained: an entry that was not
+        there, the mark of its content, or another order of its keys.
+        """
         if was is their is ABSENT:
             if is_mark(last(key)):
                 return self._is_unlike(unmarked(key))
@@ -156,8 +168,10 @@ def _is_part(key: Key, whole: Path) -> bool:
     return key == whole or (key[:-1] == whole and key[-1][:1] == "[")
 
 
-def _was_smaller(key: Key, ours: Mapping[Key, Any]) -> bool:
-    """True of the mark of what is small enough here for each of its values to be known."""
+def _is_small_here(key: Key, ours: Mapping[Key, Any]) -> bool:
+    """True if `key` is the mark of a container that is large on another rank, while here it is
+    small enough to be told entry by entry.
+    """
     if not is_mark(last(key)):
         return False
     whole = unmarked(key)
@@ -173,7 +187,7 @@ def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
     return {
         key: value
         for key, value in theirs.values.items()
-        if (key in ours or _is_new(key, ours) or _was_smaller(key, ours))
+        if (key in ours or _is_new(key, ours) or _is_small_here(key, ours))
         and not same(value, ours.get(key, ABSENT))
         and not belongs_to_process(last(key))
     }
@@ -187,11 +201,12 @@ def ended_otherwise(
     *,
     talked: bool,
 ) -> list[Key]:
-    """Values that later microbatches may read, that the rank itself moved between where it `began`
-    and the `truth` at its end, and that ended otherwise here: whoever goes on from what was `told`
-    would go on wrongly. Those that it did not move are what they were believed to be before.
+    """The keys of values that came out wrong where a microbatch was executed for another rank.
 
-    If collectives were answered falsely (`talked`), numbers may only be made of these answers.
+    It `began` at that rank's context and ended at `told`; the rank itself ended at `truth`. A value
+    counts if the rank moved it and a later microbatch may read it (`matters`). What the rank did
+    not move is what it was believed to be before. If collectives were answered with made-up values
+    (`talked`), a number may be wrong for that reason alone, and does not count.
     """
     found = []
     for key, value in differing(truth, told).items():
@@ -217,7 +232,7 @@ def _may_be_an_answer(value: Any) -> bool:
 
 
 def _is_new(key: Key, ours: Mapping[Key, Any]) -> bool:
-    """True of an entry of a dict that is here, and has other entries."""
+    """True if `key` is an entry that this rank lacks, of a dict that it has."""
     return not isinstance(key, str) and (*key[:-1], ORDER) in ours
 
 
@@ -235,16 +250,16 @@ def require(
         if key in values and not is_mark(last(key)) and matters(key, values[key])
     ]
     if apart:
-        raise NotReplayable(parted(apart, "between steps"))
+        raise NotReplayable(differing_words(apart, "between steps"))
     if any(key in state.unknown for key in moved.hosts):
         raise NotReplayable(NUMBERS_MOVE)
     untold = [key for key in moved.generators if generator_key(key) in state.unknown]
     theirs = state.context.generators
     # One that we had not either is made by the microbatch itself.
-    lacking = [key for key in moved.generators if key in mine.generators and key not in theirs]
-    if untold or lacking:
+    missing = [key for key in moved.generators if key in mine.generators and key not in theirs]
+    if untold or missing:
         raise NotReplayable(
-            f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "
+            f"the generator of random numbers made at {(untold or missing)[0]} stands elsewhere on "
             "another rank, and where is unknown"
         )
     if state.torch_unknown and moved.torch and not moved.seeded:
@@ -299,8 +314,8 @@ def generator_key(key: str) -> Key:
     return ("the generator made at", key)
 
 
-def parted(keys: Iterable[Key], where: str) -> str:
-    """A sentence on the first few keys that differ and move."""
+def differing_words(keys: Iterable[Key], where: str) -> str:
+    """The clause that the first few of `keys` differ between ranks and move there, for people."""
     names = [named(key) for key in keys]
     first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
     s = "s" if len(names) == 1 else ""
@@ -311,13 +326,13 @@ def named(key: Key) -> str:
     return key if isinstance(key, str) else spelt(key)
 
 
-Words = tuple[list[str | list[str]], str]
-"""Of `Lacking`, as it travels."""
+PackedLacking = tuple[list[str | list[str]], str]
+"""`Lacking` as plain values for msgpack."""
 
 
-def in_words(unknown: frozenset[Key], torch_unknown: str) -> Words:
+def pack_lacking(unknown: frozenset[Key], torch_unknown: str) -> PackedLacking:
     return [told(key) for key in sorted(unknown, key=str)], torch_unknown
 
 
-def from_words(words: Words) -> Lacking:
-    return frozenset(map(key_of, words[0])), words[1]
+def unpack_lacking(packed: PackedLacking) -> Lacking:
+    return frozenset(map(key_of, packed[0])), packed[1]

@@ -16,7 +16,7 @@ from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Key, key_of, told, unmarked
 from recoverrun.worker.data.numpy_arrays import is_plain_array
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.known_state import named, parted
+from recoverrun.worker.replay.known_state import differing_words, named
 from recoverrun.worker.rng.streams import tensor_bytes
 
 MOST_BYTES = 16 << 20
@@ -98,7 +98,7 @@ class LocalShards:
         for key in theirs:
             value = value_of(visible, key)
             if not travels(value) or mark_of(value) != self._marks[key]:
-                raise NotReplayable(parted([key], "between steps"))
+                raise NotReplayable(differing_words([key], "between steps"))
         return theirs
 
 

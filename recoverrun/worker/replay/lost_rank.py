@@ -24,13 +24,13 @@ from recoverrun.worker.data.iterator_origin import Origin, OriginPairs
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.known_state import (
     ABSENT,
-    NONE,
+    NOTHING_LACKING,
     UNTOLD,
     KnownState,
     Lacking,
     differing,
     generator_key,
-    is_nothing,
+    is_zero_or_empty,
     merged,
 )
 from recoverrun.worker.rng.registry import place_of
@@ -75,7 +75,12 @@ class LostRank:
     """The generators from which we drew in its place, and our last point before that."""
 
     def learn(
-        self, theirs: Context, mine: Context, *, assumed: bool = False, lacking: Lacking = NONE
+        self,
+        theirs: Context,
+        mine: Context,
+        *,
+        assumed: bool = False,
+        lacking: Lacking = NOTHING_LACKING,
     ) -> None:
         """Learn that it stood at `theirs` where we stood at `mine`: as it left, or as its executor
         tells.
@@ -190,7 +195,7 @@ class LostRank:
     def _reset_to(self, theirs: Mapping[Key, Any], mine: Mapping[Key, Any]) -> None:
         """Note what all have at a top. A counter may be zero again only several tops later."""
         self.resets = {k: v for k, v in theirs.items() if same(v, mine.get(k, ABSENT))}
-        self.nothings |= {k: v for k, v in self.resets.items() if is_nothing(v)}
+        self.nothings |= {k: v for k, v in self.resets.items() if is_zero_or_empty(v)}
 
     def _begins(self, key: Key, now: Any) -> bool:
         """True if `now` is what all had at a top, and so what all have again."""

@@ -1,10 +1,10 @@
 """The values that the rest of an iteration gives to variables, computed as its backward ends.
 
-Nobody runs code as a lost rank between a backward and the next iteration. Where the statements
-there only compute variables from others (`tail_slice`), each rank computes these on copies as soon
-as its backward has ended, and so does whoever executes a lost microbatch. As the next iteration
-begins, whoever follows a lost rank goes by what was computed for it if what this rank had computed
-for itself is what there is now (`lost_rank`).
+Between a backward and the next iteration nobody runs code as a lost rank. But some statements there
+only compute variables from others (`tail_slice`). Each rank executes these on copies as soon as its
+backward has ended, and a survivor that executes a lost microbatch does so for the lost rank, too.
+As the next iteration begins, a survivor compares its own variables with what it had computed for
+itself. If they agree, it takes the lost rank's to be what it had computed for that (`lost_rank`).
 """
 
 import ast
@@ -47,8 +47,8 @@ class Tails:
     def behind(
         self, place: MicrobatchPlace, names: Mapping[str, Any], unknown: Set[Key]
     ) -> dict[Key, Any]:
-        """The values that the rest of the iteration will give to variables; `names` are those that
-        the body sees at the end of its backward. None that come of `unknown` ones.
+        """The values that the rest of the iteration will give to variables. `names` are what the
+        body sees at the end of its backward. Empty if the slice reads one of the `unknown` values.
         """
         tail = self._influence.behind(place.top.loop, place.line)
         if tail is None or any(_name_of(key) in tail.reads for key in unknown):
@@ -63,7 +63,7 @@ class Tails:
 
 
 def _executed(tail: TailSlice, module: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables after the slice was executed; none if it cannot be."""
+    """The variables as the slice leaves them; empty if it cannot be executed."""
     made: dict[str, Any] = {}
     there = {**module, **names}
     if not _is_harmless(tail, there):
@@ -86,8 +86,8 @@ def _executed(tail: TailSlice, module: dict[str, Any], names: Mapping[str, Any])
 
 
 def _is_harmless(tail: TailSlice, names: Mapping[str, Any]) -> bool:
-    """True if no code of the script runs in the slice: all that it reads are plain values, and no
-    property gives them.
+    """True if the slice runs no code of the script: all that it reads are plain values, none of
+    which a property computes.
     """
     if not tail.calls.isdisjoint(names):
         return False
@@ -97,7 +97,7 @@ def _is_harmless(tail: TailSlice, names: Mapping[str, Any]) -> bool:
 
 
 def _at(path: Path, names: Mapping[str, Any]) -> Any:
-    """The value at a path, past all code of classes; `ABSENT` if it cannot be read so."""
+    """The value at a path, read without running code of its class; else `ABSENT`."""
     value = names.get(path[0], ABSENT)
     for name in path[1:]:
         value = _part(value, name)

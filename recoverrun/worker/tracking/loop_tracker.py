@@ -200,7 +200,7 @@ class LoopTracker:
         loop_frame.heard = self.script.heard
         assert self.script.observer is not None, "not quiet"
         # Until something has trained, any loop may be the one that does.
-        passed = loop_frame.loop.id not in self.script.training_loops and self.script.idle.passes(
+        passed = loop_frame.loop.id not in self.script.training_loops and self.script.idle.count(
             loop_frame.loop.id, within=self._is_within_training(loop_frame)
         )
         loop_frame.streams = None if passed else self.script.observer.streams()

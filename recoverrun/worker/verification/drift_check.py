@@ -31,7 +31,7 @@ from recoverrun.worker.context.slot_context import (
 )
 from recoverrun.worker.context.values import bits, pack, same, unpack
 from recoverrun.worker.replay.captures import Captures
-from recoverrun.worker.replay.known_state import is_nothing
+from recoverrun.worker.replay.known_state import is_zero_or_empty
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.skip_ahead import draws_between, philox_offset
 from recoverrun.worker.rng.streams import CPU_BYTES, tensor_bytes
@@ -118,7 +118,7 @@ class DriftCheck:
             if all(level):
                 contexts = [Context.unpack(packed) for packed in level]
                 for key, value in contexts[0].values.items():
-                    if is_nothing(value) and all(
+                    if is_zero_or_empty(value) and all(
                         same(value, one.values.get(key, MISSING)) for one in contexts
                     ):
                         self._nothings[key] = value

@@ -21,7 +21,7 @@ from recoverrun.worker.context.slot_context import AFTER, Context, key_of, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.known_state import StreamMoves, differing, parted
+from recoverrun.worker.replay.known_state import StreamMoves, differing, differing_words
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, MicrobatchPlace
@@ -254,7 +254,7 @@ class MutualProof:
         worker = self._worker
         if not worker.protection.vote_group.least(generation, int(trial.has_mates)):
             keys = sorted(map(key_of, found["immaterial"]), key=str)
-            return parted(keys, "between steps") if keys else ""
+            return differing_words(keys, "between steps") if keys else ""
         place = f"recoverrun/proof/{step}/{level}"
         done = self._met(trial, level, generation, place)
         if self._anybody(generation, bool(done["failed"])):

@@ -26,9 +26,9 @@ from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.known_state import (
     KnownState,
     differing,
+    differing_words,
     ended_otherwise,
     named,
-    parted,
 )
 from recoverrun.worker.replay.local_shards import unlike
 from recoverrun.worker.replay.lost_rank import LostRank
@@ -346,7 +346,7 @@ class ReplayTrial:
             return TALKS
         loop = self.microbatch.top.loop.id
         if unknown:
-            return parted(sorted(unknown, key=str), "between steps")
+            return differing_words(sorted(unknown, key=str), "between steps")
         why = CAUSES.get(what, MOVED)
         apart = unlike(self._sources.bulk(), self._said["bulk"])
         if different := sorted(map(named, self._different() or apart)):

@@ -201,7 +201,7 @@ def test_too_many_that_are_passed_over_are_told_and_not_passed_over_again(
     with pytest.raises(NotReplayable, match="pass over the 2 before it") if told else nullcontext():
         rank.executor.execute_fresh(microbatch)
 
-    assert (rank.executor.passing.shorter(microbatch) is microbatch) is not told
+    assert (rank.executor.passing.within_limit(microbatch) is microbatch) is not told
 
 
 def test_fresh_data_without_a_backward_are_told() -> None:

@@ -10,7 +10,7 @@ from recoverrun.worker.replay.known_state import (
     OTHER,
     differing,
     ended_otherwise,
-    is_nothing,
+    is_zero_or_empty,
     merged,
 )
 from recoverrun.worker.replay.poison import LARGE
@@ -35,7 +35,7 @@ from tests.unit.contexts import at
 def test_counters_and_states_of_recurrent_networks_begin_with_nothing(
     value: Any, nothing: bool
 ) -> None:
-    assert is_nothing(value) is nothing
+    assert is_zero_or_empty(value) is nothing
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -44,7 +44,7 @@ def test_the_state_of_a_recurrent_network_is_known_where_it_begins_anew(known: b
     before, anew, theirs = ({"hidden": (torch.full((2,), one),)} for one in (1.0, 0.0, 2.0))
 
     values, unknown = merged(
-        before, anew, theirs, begins=lambda key, now: known and is_nothing(now)
+        before, anew, theirs, begins=lambda key, now: known and is_zero_or_empty(now)
     )
 
     assert unknown == (set() if known else {"hidden"})

@@ -6,7 +6,7 @@ import pytest
 
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.known_state import differing, merged, parted
+from recoverrun.worker.replay.known_state import differing, differing_words, merged
 from recoverrun.worker.replay.lost_rank import LostRank, lost_rank
 from tests.unit.contexts import at
 
@@ -252,9 +252,11 @@ def test_marks_of_large_data_are_among_what_differs() -> None:
 
 
 def test_the_sentence_names_the_first_few() -> None:
-    assert parted(["x"], "between steps") == "x differs between ranks and moves between steps"
     assert (
-        parted(["x", ("meter", "value"), "y", "z"], "between steps")
+        differing_words(["x"], "between steps") == "x differs between ranks and moves between steps"
+    )
+    assert (
+        differing_words(["x", ("meter", "value"), "y", "z"], "between steps")
         == "x, meter.value, y and more differ between ranks and move between steps"
     )
 

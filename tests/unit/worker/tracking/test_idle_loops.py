@@ -16,7 +16,7 @@ BOUND = 20
 
 @pytest.fixture
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_loops, "BOUND", BOUND)
+    monkeypatch.setattr(idle_loops, "BEFORE_TRAINING", BOUND)
 
 
 def trained(trains: Any) -> tuple[Play, list[Top], Callable[[Any], None]]:
@@ -71,7 +71,7 @@ def test_a_loop_that_trains_is_served_after_others_went_on_and_on() -> None:
 def test_a_loop_within_one_that_trains_is_looked_at_for_a_short_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(idle_loops, "WITHIN", 2)
+    monkeypatch.setattr(idle_loops, "WITHIN_TRAINING", 2)
     play, tops = Play(), list[Top]()
     play.runtime.on_top = tops.append
 
