@@ -46,6 +46,7 @@ CASES = (
     GoingBack(shape="micro", layout="ddp"),
     GoingBack(shape="counting", layout="ddp", ranks=2, dies="all@13"),
     GoingBack(shape="fading", layout="ddp", ranks=2, dies="all@13"),
+    GoingBack(shape="averaged", layout="fsdp2", ranks=2, dies="1@13"),
     GoingBack(shape="epochs", layout="fsdp2", ranks=2, dies="1@13"),
     GoingBack(shape="counting", layout="fsdp2", ranks=2, dies="all@13"),
     GoingBack(shape="micro", layout="fsdp2", ranks=2, dies="0@8,1@13,all@22"),

@@ -12,6 +12,7 @@ from recoverrun.worker.arrival.plain_values import NOT_OURS
 from recoverrun.worker.context.object_graph import HOOKS, LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
 from recoverrun.worker.context.object_views import named_in
+from recoverrun.worker.context.tensor_attributes import TensorAttributes
 
 Keys = Mapping[str, frozenset[int | str]]
 """The keys of each dict, by its path."""
@@ -48,12 +49,12 @@ def lost(before: Iterable[int | str], now: Collection[Any]) -> list[int | str]:
 def take_away(told_ones: Iterable[Sequence[Any]], there: Holdings) -> None:
     holders = {path: one for path, one in reversed(there.held) if path}
     for path, key in told_ones:
-        if type(holders.get(path)) in DICTS:
-            named_in(holders[path]).pop(key, None)
+        if _is_looked_into(one := holders.get(path)):
+            named_in(one).pop(key, None)
 
 
 def _is_looked_into(one: Any) -> bool:
-    return type(one) in DICTS and len(one) <= LONG
+    return type(one) in (*DICTS, TensorAttributes) and len(one) <= LONG
 
 
 def _is_told(key: Any) -> bool:

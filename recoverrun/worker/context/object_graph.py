@@ -44,6 +44,7 @@ from recoverrun.worker.context.object_views import (
     items_in,
 )
 from recoverrun.worker.context.passed_over import NOTHING, PassedOver
+from recoverrun.worker.context.tensor_attributes import OF_TENSORS, given_to
 from recoverrun.worker.data.numpy_arrays import array_kinds
 
 MOST = 40_000
@@ -279,8 +280,10 @@ class _Walk:
 
     def _at_tensor(self, path: str, one: torch.Tensor) -> None:
         self._hold_bytes(path, one, one.numel() * one.element_size(), _is_plain(one))
-        if (hooks := one._backward_hooks) is not None:
-            self.todo.append((path and f"{path}._backward_hooks", hooks))
+        self._go(path, _backward_hooks=one._backward_hooks)
+        if (given := given_to(one)) is not None:
+            self._hold(path := path and f"{path}{OF_TENSORS}", given)
+            self._go_on(path, given)
 
     def _at_array(self, path: str, one: Any) -> None:
         can = one.flags.writeable and type(one) in array_kinds()

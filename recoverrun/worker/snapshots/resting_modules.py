@@ -16,6 +16,7 @@ from torch import nn
 
 from recoverrun.worker.context.object_graph import OF_HOOKS
 from recoverrun.worker.context.object_views import PLAIN
+from recoverrun.worker.context.tensor_attributes import has_any
 
 Seen = tuple[str, weakref.ref[nn.Module], list[Any], int]
 """The path, the module, what it holds, and how many objects that is beside plain values."""
@@ -94,7 +95,7 @@ def _add_parameters(params: Mapping[str, Any], found: list[Any]) -> bool:
         found.append(name)
         if param is None:
             found.append(None)
-        elif param.requires_grad and param._backward_hooks is None:
+        elif param.requires_grad and param._backward_hooks is None and not has_any(param):
             found.append(weakref.ref(param))  # the very same one as long as the parameter lives
         else:
             return False

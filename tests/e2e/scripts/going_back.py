@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+import averaged
 import divided
 import drawing
 import fading
@@ -363,6 +364,7 @@ SHAPES = {
     "drawing": lambda: drawing.Drawing(xs, ys, train).run(STEPS),
     "asking": lambda: drawing.Drawing(xs, ys, train).ask(STEPS),
     "keeping": by_keeping,
+    "averaged": lambda: averaged.run(trained, lambda: train(*batch()), STEPS),
     "given": by_given,
     "remembering": lambda: remembering.run(remembering.batches(xs, ys), train, STEPS),
     "noisy": lambda: remembering.run_ahead(xs, ys, train, STEPS),

@@ -71,6 +71,9 @@ CHANGES: list[Callable[[Script], Any]] = [
     lambda one: one.layer.register_buffer("mean", torch.zeros(3)),
     lambda one: one.layer.register_forward_hook(double),
     lambda one: one.layer.weight.register_hook(double),
+    lambda one: setattr(one.layer.weight, "average", torch.zeros(3)),
+    lambda one: setattr(one.layer.weight, "average", torch.zeros(3000)),
+    lambda one: setattr(one.layer.weight, "seen", 1),
     lambda one: one.model.insert(0, nn.Linear(2, 2)),
     lambda one: one.model.__setitem__(0, one.model[3]),
 ]
