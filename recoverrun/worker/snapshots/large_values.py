@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from recoverrun.worker.arrival import content_marks, plain_values
+from recoverrun.worker.arrival.new_objects import DICT
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.plain_values import LONG_CONTAINER
 from recoverrun.worker.arrival.value_places import Place, Spaces
@@ -51,6 +52,7 @@ def told(
     """
     held: list[list[Plain]] = []
     rebound: list[list[Plain]] = []
+    dicts = dicts_of(there)
     for key, value in _all(there, spaces):
         (path, name), is_variable = key, key[0].startswith("<")
         if name is None and path in whole:
@@ -72,8 +74,17 @@ def told(
         if is_variable:
             rebound.append([path, name, plain])
         else:
-            held.append([path, name, "", plain])
+            made = name is not None and path in dicts
+            held.append([path, name, DICT if made else "", plain])
     return held, rebound
+
+
+def dicts_of(there: Holdings) -> frozenset[str]:
+    """The paths of dicts, which a process that has none there makes."""
+    known = there.owners
+    return frozenset(
+        path for path, one in there.held if type(one) in DICTS and id(one) not in known
+    )
 
 
 def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Place, Any]]:

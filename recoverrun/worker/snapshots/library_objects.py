@@ -68,12 +68,12 @@ def lacking(told: Sequence[Sequence[Any]], there: Holdings, spaces: Spaces) -> l
         f"{name if path.startswith('<') else f'{path}[{name!r}]'} ({'.'.join(names)})"
         for path, name, how, names in told
         if how == ONLY_TOLD
-        and list(token(type(_at(variables.get(path), holders.get(path), name)))[1:]) != names
+        and list(token(type(at(variables.get(path), holders.get(path), name)))[1:]) != names
     ]
 
 
-def _at(variables: Any, holder: Any, name: Any) -> Any:
-    """None if there is none."""
+def at(variables: Any, holder: Any, name: Any) -> Any:
+    """The value of this name among variables, or in a holder; None if there is none."""
     held = variables if variables is not None else holder
     if held is None:
         return None

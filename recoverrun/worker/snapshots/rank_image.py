@@ -114,7 +114,7 @@ def made(
         }
     except CannotTravel as why:
         raise NotReachable(str(why)) from why
-    _tell_others(manifest, (there, spaces), before, bound, packing, whole=whole)
+    _tell_others(manifest, (there, spaces), before, stack, packing, whole=whole)
     manifest["references"] = before.references.told(there, spaces, stack, packing)
     manifest["loose"] = _loose((there, spaces), before, bound, packing, whole=whole)
     _tell_of_memory(manifest, (there, spaces), before, bound, packing, own=own)
@@ -127,21 +127,24 @@ def _tell_others(
     manifest: dict[str, Any],
     held: tuple[Holdings, Spaces],
     before: ValuesAtStart,
-    bound: frozenset[str],
+    stack: Sequence[LoopFrame],
     packing: Packing,
     *,
     whole: set[str],
 ) -> None:
     """Tell of variables that functions have rebound, and of values that are too large for plain
-    ones, but for what is told as a `whole`. Raises NotReachable.
+    ones, or have no places in them, but for what is told as a `whole`. Raises NotReachable.
     """
+    bound = plain_values.bound_by(stack)
     rebound = rebound_variables.changed(
         held[1], before.digests, bound, of_process=True, packing=packing
     )
     rebound += rebound_variables.containers(held[1], before.digests, bound, packing)
     values, variables = large_values.told(*held, before.large, bound, packing, whole=whole)
-    manifest["values"] += values
-    manifest["rebound"] = [*rebound, *variables]
+    passed = before.references.is_of_new_module
+    others, rest = before.whole.told(held, stack, packing, whole=whole, passed=passed)
+    manifest["values"] += [*values, *others]
+    manifest["rebound"] = [*rebound, *variables, *rest]
 
 
 def _tell_of_memory(

@@ -28,11 +28,11 @@ from recoverrun.worker.arrival.structure import variable_of
 from recoverrun.worker.arrival.value_kinds import is_value, named
 from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import CONTAINERS, HOOKS, Holdings, inside
-from recoverrun.worker.context.object_members import is_defined_in
+from recoverrun.worker.context.object_members import DICTS, is_defined_in
 from recoverrun.worker.context.object_views import PLAIN, named_in
 from recoverrun.worker.data.numpy_arrays import is_array
 from recoverrun.worker.errors import NotReachable
-from recoverrun.worker.snapshots import library_objects
+from recoverrun.worker.snapshots import library_objects, new_dicts
 from recoverrun.worker.snapshots.library_objects import is_makeable
 from recoverrun.worker.tracking.microbatches import LoopFrame
 
@@ -81,6 +81,8 @@ class References:
                 with suppress(TypeError):  # a kind without weak references has no place
                     self._known[id(value)] = weakref.ref(value), key
         self._modules = {path for path, _ in there.held if path.endswith(MODULE)}
+        self._variables = {(space, name) for space, names in spaces for name in list(names)}
+        self._dicts = new_dicts.paths_of(there)
         self._before: dict[Place, Token] = {}
         self._rest: dict[Place, weakref.ref[Any]] = {}  # the very objects
         for key, value, token in self._tokens(there, spaces):
@@ -125,9 +127,9 @@ class References:
                 continue
             if variable_of(key) in bound - live:
                 continue
-            if self._is_of_new_module(key[0]):
+            if self.is_of_new_module(key[0]):
                 continue  # it holds no tensor: the library that has made it does so again
-            if key[0].startswith("<") and key not in self._before and key[1] not in bound:
+            if key[0].startswith("<") and key not in self._variables and key[1] not in bound:
                 continue  # of a function that was called since: it is called again
             if token[0] == library_objects.OF_LIBRARY:
                 said.append([*key, *library_objects.way(value)])
@@ -146,9 +148,12 @@ class References:
             said.append([*key, *way])
         self._doubtful = doubtful
         gone = [key for key in self._before if _is_hook(key) and key not in hooks]
-        return [*said, *([*key, "there", []] for key in gone)]
+        paths = {str(one[0]) for one in said}
+        dicts = new_dicts.told(paths, there, spaces, self._dicts)
+        return [*dicts, *said, *([*key, "there", []] for key in gone)]
 
-    def _is_of_new_module(self, path: str) -> bool:
+    def is_of_new_module(self, path: str) -> bool:
+        """True of what a module holds that was made since."""
         module, within, _ = path.rpartition(MODULE)
         return bool(within) and module + within not in self._modules
 
@@ -263,6 +268,9 @@ class Putting:
         if way == library_objects.ONLY_TOLD:
             return True
         key = path, name
+        if way == new_dicts.NEW_DICT:
+            present = library_objects.at(dict(spaces).get(path), holders.get(path), name)
+            return type(present) in DICTS or self._set(key, unpack(told, ()), holders, spaces)
         shape = _shape(here.get(key), self._own)
         if way == "there":
             if list(shape or ()) != told:

@@ -26,6 +26,7 @@ from recoverrun.worker.snapshots import large_values, moved_sources, script_valu
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.snapshots.resting_modules import RestingModules
+from recoverrun.worker.snapshots.whole_values import WholeValues
 from recoverrun.worker.tracking.script_runtime import ScriptRuntime, changing_modules
 
 
@@ -38,6 +39,7 @@ class ValuesAtStart:
     marks: Mapping[Place, Mark]  # of loose values
     addresses: Mapping[Place, int]  # of tensors and arrays
     large: Mapping[Place, large_values.Mark]  # marks of those that are no plain values
+    whole: WholeValues
     sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
     keys: lost_entries.Keys  # of dicts
     references: References
@@ -63,6 +65,7 @@ class ValuesAtStart:
             marks=loose_values.marks(there, spaces),
             addresses=memory_places.seen(there, spaces),
             large=large_values.marks(there, spaces),
+            whole=WholeValues(there, spaces),
             sources=moved_sources.marks(there),
             keys=lost_entries.keys_of(there),
             references=References(
