@@ -16,7 +16,7 @@ def fill_elements(present: Any, value: Any) -> bool:
         present, value = local(present), local(value)
     if raw_memory.fill(present, value):
         return True
-    if type(present) is not type(value) or type(value) in raw_memory.KINDS:
+    if not _are_alike(present, value) or type(value) in raw_memory.KINDS:
         return False
     if present.shape != value.shape or present.dtype != value.dtype:
         return False
@@ -25,3 +25,10 @@ def fill_elements(present: Any, value: Any) -> bool:
     else:
         present[...] = value
     return True
+
+
+def _are_alike(present: Any, value: Any) -> bool:
+    """True of two of one kind: a parameter that is not trained comes as a plain tensor."""
+    if type(present) is torch.nn.Parameter and type(value) is torch.Tensor:
+        return not (present.requires_grad or value.requires_grad)
+    return type(present) is type(value)

@@ -322,10 +322,12 @@ def _all(
             kind = type(value)
             if not _may_change(kind) or type(name) not in (str, int):
                 continue
+            if kind is torch.nn.Parameter and path.endswith(plain_values.OF_MODULES):
+                continue  # it comes with its module
             mark = mark_of(value)
             if not mark:
                 continue
-            if is_distributed(value) or _is_large(value):
+            if is_distributed(value) or _is_large(value) or kind is torch.nn.Parameter:
                 yield (path, name), value, mark
     for path, held in there.tuples:
         for place, value in enumerate(held if path else ()):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.arrival.elements import fill_elements
+from recoverrun.worker.arrival.value_marks import TENSORS
 from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.object_views import named_in
@@ -35,7 +36,7 @@ def seen(there: Holdings, spaces: Spaces) -> dict[Place, int]:
 def of(value: Any) -> int | None:
     """None of anything else."""
     kind = type(value)
-    if kind is torch.Tensor:
+    if kind in TENSORS:
         plain = value.layout is torch.strided and not (value.is_meta or value.is_inference())
         return value.data_ptr() if plain and not value.requires_grad else None
     numpy = sys.modules.get("numpy")

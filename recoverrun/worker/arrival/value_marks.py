@@ -19,6 +19,9 @@ MOST_BYTES = 1 << 28
 larger one is data.
 """
 
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+"""Kinds of plain ones: a parameter that is not trained is an average of weights, say."""
+
 Mark = tuple[Any, ...]
 
 
@@ -50,7 +53,7 @@ def mark_of_tensor(value: Any) -> Mark:
     if is_distributed(value) and not value.requires_grad:
         value, number = value._local_tensor, time.monotonic_ns()
     # Asking a view in a graph for its function may raise an error.
-    if type(value) is torch.Tensor and not value.requires_grad:
+    if type(value) in TENSORS and not value.requires_grad:
         plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
         version = value._version if plain and number < 0 else number
         return (value.data_ptr(), value.nbytes, version) if plain else ()
