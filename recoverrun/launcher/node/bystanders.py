@@ -31,6 +31,7 @@ class Bystanders:
         self._pids = others | self._guardian.pids
         self.keeper: NodeSnapshots | None = None
         self._directory: SnapshotDir | None = None
+        self._refusal = ""  # why there is none though one was given
         self._drained = False
 
     @property
@@ -62,6 +63,7 @@ class Bystanders:
 
         found = SnapshotDir(config.snapshots, script, arguments)
         if found.refusal:
+            self._refusal = found.refusal
             return [f"no snapshots are written: {found.refusal}"]
         self._directory = found
         return found.notes
@@ -94,7 +96,13 @@ class Bystanders:
         path = f"{self._mark.rpartition('/')[0]}/{KEEPER}"
         try:
             self.keeper = NodeSnapshots(
-                path, config, self._key, station=station, record=record, directory=self._directory
+                path,
+                config,
+                self._key,
+                station=station,
+                record=record,
+                directory=self._directory,
+                undirected=self._refusal,
             )
         except (OSError, RecoverrunError) as error:
             record(notice(f"snapshots are off: no keeper can be started: {error}"))

@@ -58,6 +58,8 @@ HOUR_S = 3600.0
 
 FAREWELL_S = 2.0
 
+NO_DIRECTORY = "this node has no --snapshot-dir"
+
 CALLERS = 64
 """Processes that may wait to be heard."""
 
@@ -73,18 +75,20 @@ class NodeKeeper:
         unwatch: Callable[[int], None],
         record: Callable[[Record], None],
         directory: SnapshotDir | None = None,
+        undirected: str = "",
         allowance: Allowance = USUAL,
         at_once: bool = True,
     ) -> None:
         """Listen at `path`, and start the first keeper `at_once`, or else as somebody calls.
         Raises OSError, RecoverrunError.
 
-        `directory`: where snapshots are written to, and come from as a job begins;
+        `directory`: where snapshots are written to, and come from as a job begins; `undirected`:
+        the reason for which that is none though one was given;
         `allowance`: how much memory they may have.
         """
         self.path = path
         self._watch, self._unwatch, self._record = watch, unwatch, record
-        self._directory = directory
+        self._directory, self._undirected = directory, undirected or NO_DIRECTORY
         self._allowance = allowance
         self._world = 0
         self._ranks = range(0)  # of this node
@@ -185,7 +189,7 @@ class NodeKeeper:
     def persist(self, order: Persist) -> list[Message]:
         """Have the keeper write its parts of this snapshot; what there is to say of it now."""
         if self._directory is None or self._line is None:
-            words = "this node has no --snapshot-dir" if self._line else "it has no keeper"
+            words = "it has no keeper" if self._directory else self._undirected
             return [_unwritten(order, words)]
         wanted = order.attempt, order.step
         parts = {held[3]: held[4] for held in self._kept.held if held[:2] == wanted}

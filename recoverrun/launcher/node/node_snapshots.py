@@ -30,11 +30,13 @@ class NodeSnapshots:
         station: Station,
         record: Callable[[Record], None],
         directory: SnapshotDir | None = None,
+        undirected: str = "",
     ) -> None:
         """Start the keeper, which listens at `path`; where snapshots go without saying, as soon as
         a worker calls it. Raises OSError, RecoverrunError.
 
-        `directory`: where snapshots are written to, and come from as a job begins.
+        `directory`: where snapshots are written to, and come from as a job begins; `undirected`:
+        the reason for which that is none though one was given.
         """
         self._config, self._key, self._station, self._record = config, key, station, record
         self._start: Start | None = None
@@ -46,6 +48,7 @@ class NodeSnapshots:
             unwatch=station.unwatch,
             record=record,
             directory=directory,
+            undirected=undirected,
             allowance=config.snapshots.memory,
             at_once=config.recovery_policy.snapshot_every != UNASKED,
         )

@@ -10,10 +10,17 @@ import pytest
 
 from recoverrun.config.options import read
 from recoverrun.config.run_config import RunConfig, parse_options
+from recoverrun.config.snapshot_options import SnapshotOptions
 from recoverrun.launcher.node.bystanders import Bystanders
+from recoverrun.launcher.node.snapshot_dir import SnapshotDir
+from rendezvous.bays import memory, part_files
 from rendezvous.bays.client import KeeperClient
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.records import Record
+from rendezvous.protocol.snapshot_messages import Persist, Persisted
+from rendezvous.snapshots import bay_header
+from rendezvous.snapshots.bay_header import BayHeader
+from rendezvous.snapshots.identity import SnapshotId
 from rendezvous.transport.station import Station
 
 pytestmark = pytest.mark.rest
@@ -98,5 +105,34 @@ def test_with_0_there_is_none(tmp_path: Path) -> None:
 
     assert bystanders.begin(_config("--snapshot-every=0"), START, station, [].append) is None
     assert (bystanders.held, bystanders.read(set())) == ((), [])
+    bystanders.end()
+    station.close()
+
+
+def test_where_the_directory_is_another_script_s_that_is_why_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    options = SnapshotOptions(tmp_path / "kept", "auto")
+    kept = SnapshotDir(options, "another.py", "a")
+    write = kept.order(Persist(attempt=0, step=3, start=1), 1, {0: 1})
+    header = BayHeader(
+        rank=0, world=1, id=SnapshotId(0, 3), pieces=0, table=0, image=0, notes_sum=0
+    )
+    fd = memory.make(bay_header.bay_bytes(0))
+    os.pwrite(fd, bay_header.pack_sums([], header.id), bay_header.PAGE)
+    os.pwrite(fd, header.pack(), 0)
+    part_files.write(part_files.folder_of(write.directory, 1, 3), {0: fd}, write.manifest)
+    os.close(fd)
+    bystanders, station = Bystanders(str(tmp_path / "s")), Station()
+    config = _config("--snapshot-every", "3", "--snapshot-dir", str(options.directory))
+    notes = bystanders.look(config, "x.py", "a")
+    keeper = bystanders.begin(config, START, station, lambda record: None)
+    assert keeper is not None
+
+    (unwritten,) = keeper.persist(Persist(attempt=0, step=6, start=2))
+
+    assert isinstance(unwritten, Persisted)
+    assert "are of another.py, and this job runs x.py" in unwritten.failed
+    assert notes == [f"no snapshots are written: {unwritten.failed}"]
     bystanders.end()
     station.close()
