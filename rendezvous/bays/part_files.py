@@ -21,7 +21,7 @@ from rendezvous.snapshots import bay_header
 from rendezvous.snapshots.bay_header import BayHeader
 from rendezvous.snapshots.identity import SnapshotId
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 
 _FOLDER = re.compile(r"start-(\d{6,12})-step-(\d{12})", re.ASCII)

@@ -18,6 +18,7 @@ from recoverrun.worker.arrival.packing import Packing, unpack
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.snapshots import (
     computed_tensors,
+    key_orders,
     large_values,
     references,
     shared_objects,
@@ -44,6 +45,7 @@ class Process:
         self.digests |= rebound_variables.digests(spaces, of_process=True)
         self.marks, self.large = loose_values.marks(*held), large_values.marks(*held)
         self.addresses, self.keys = memory_places.seen(*held), lost_entries.keys_of(there)
+        self.orders = key_orders.orders_of(there)
         self.references, self.whole = References(there, spaces, OWN), WholeValues(*held)
         self.places = references.places(*held)
 
@@ -78,6 +80,7 @@ class Process:
             "lie": memory_places.unmoved([*values, *loose], self.addresses, now),
             "lost": lost_entries.told(there, self.keys),
             "shared": shared_objects.told(*held, OWN),
+            "keys": key_orders.told(there, self.orders, packing),
             "computed": computed_tensors.told(*held, NONE, packing),
         }
         packed = msgpack.packb(manifest, use_bin_type=True)
@@ -99,6 +102,7 @@ class Process:
         computed_tensors.put(told["computed"], tensors, (there, spaces), [], here=[])
         anew = shared_objects.put(told["shared"], *self.look(), OWN)
         rebound_variables.bind(anew, spaces, [])
+        key_orders.put(told["keys"], self.look()[0])
 
 
 def gone_back(text: str, train: Callable[[Any], None]) -> tuple[Any, Any]:

@@ -162,7 +162,7 @@ def put(said: Sequence[Any], mine: Structure, look: Look, own: frozenset[str], b
     holders = {path: one for path, one in reversed(there.held) if path}
     for path, order in orders:
         if type(holders.get(path)) in DICTS:
-            _arrange(holders[path], order)
+            arrange(holders[path], order)
     rows = [
         ((path, name), was, tag)
         for path, name, was, tag in told_tags
@@ -179,7 +179,8 @@ def put(said: Sequence[Any], mine: Structure, look: Look, own: frozenset[str], b
         )
 
 
-def _arrange(one: dict[Any, Any], order: Sequence[Any]) -> None:
+def arrange(one: dict[Any, Any], order: Sequence[Any]) -> None:
+    """Have a dict give what it holds in this order of its keys, and then the rest."""
     named = named_in(one)
     present = [(key, named[key]) for key in order if key in named]
     present += [(key, named[key]) for key in list(named) if key not in set(order)]

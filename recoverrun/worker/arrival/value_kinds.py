@@ -15,11 +15,13 @@ from fractions import Fraction
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import torch
+
 CALLED: dict[str, Any] = {
     one.__qualname__: one
     for one in (
         timedelta, date, time, datetime, timezone, Fraction, Decimal, range, slice,
-        PosixPath, PurePosixPath, PureWindowsPath,
+        PosixPath, PurePosixPath, PureWindowsPath, torch.Size,
     )
 }  # fmt: skip
 """Kinds that say by `__reduce_ex__` what they are to be called with."""

@@ -40,6 +40,7 @@ from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.snapshots import (
     computed_tensors,
+    key_orders,
     large_values,
     loader_states,
     moved_sources,
@@ -157,12 +158,13 @@ def _tell_of_memory(
     own: frozenset[str],
 ) -> None:
     """Tell which tensors and arrays lie where they lay, of tensors that require a gradient, in
-    which order sets give what they hold, and what several places hold.
+    which order sets and dicts give what they hold, and what several places hold.
     """
     told = [*manifest["values"], *manifest["loose"]]
     manifest["lie"] = memory_places.unmoved(told, before.addresses, memory_places.seen(*held))
     manifest["shared"] = shared_objects.told(*held, own)
     manifest["orders"] = set_orders.told(held[0])
+    manifest["keys"] = key_orders.told(held[0], before.orders, packing)
     manifest["computed"] = computed_tensors.told(*held, bound, packing)
 
 

@@ -283,9 +283,10 @@ class Putting:
         value = _found(way, told, self._first, self._tensors)
         if value is None:
             raise NotReachable(GONE.format(_written(key), NOTHING, _in_words((way, *told))))
-        if way == "made":
+        is_held = self._set(key, value, holders, spaces)
+        if is_held and way == "made":
             holders[_inside(key)] = vars(value)
-        return self._set(key, value, holders, spaces)
+        return is_held
 
     def _set(self, key: Place, value: Any, holders: Mapping[str, Any], spaces: Spaces) -> bool:
         path, name = key

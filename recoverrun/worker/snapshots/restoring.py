@@ -44,6 +44,7 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.snapshots import (
     computed_tensors,
+    key_orders,
     library_objects,
     loader_states,
     moved_sources,
@@ -217,6 +218,8 @@ class Restoring:
         held = self._held(frames)
         anew = shared_objects.put(told["shared"], *held, runtime.own_modules)
         rebound_variables.bind(anew, spaces, frames)
+        if told["keys"]:  # to look through all takes long
+            key_orders.put(told["keys"], self._held(frames)[0])
         rank_image.learn(parts, told["learned"])
         REGISTRY.restore(here.generators)
         # What making modules and iterators drew is nobody's, nor is what an item drew that was

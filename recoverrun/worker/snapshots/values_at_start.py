@@ -22,7 +22,12 @@ from recoverrun.worker.arrival.structure import Structure
 from recoverrun.worker.arrival.value_marks import Mark
 from recoverrun.worker.arrival.value_places import Place
 from recoverrun.worker.context.made_objects import MadeObjects
-from recoverrun.worker.snapshots import large_values, moved_sources, script_values
+from recoverrun.worker.snapshots import (
+    key_orders,
+    large_values,
+    moved_sources,
+    script_values,
+)
 from recoverrun.worker.snapshots.rank_tensors import ModuleNames
 from recoverrun.worker.snapshots.references import References
 from recoverrun.worker.snapshots.resting_modules import RestingModules
@@ -42,6 +47,7 @@ class ValuesAtStart:
     whole: WholeValues
     sources: Mapping[moved_sources.Key, moved_sources.Mark]  # marks of them
     keys: lost_entries.Keys  # of dicts
+    orders: key_orders.Orders
     references: References
     resting: RestingModules
     structure: Structure
@@ -68,6 +74,7 @@ class ValuesAtStart:
             whole=WholeValues(there, spaces),
             sources=moved_sources.marks(there),
             keys=lost_entries.keys_of(there),
+            orders=key_orders.orders_of(there),
             references=References(
                 there,
                 spaces,

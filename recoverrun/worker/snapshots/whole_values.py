@@ -19,6 +19,7 @@ from recoverrun.worker.arrival.new_objects import DICT
 from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
 from recoverrun.worker.arrival.sharded_tensors import local
 from recoverrun.worker.arrival.structure import variable_of
+from recoverrun.worker.arrival.value_kinds import is_value
 from recoverrun.worker.arrival.value_places import Place, Spaces
 from recoverrun.worker.context.object_graph import LONG, Holdings
 from recoverrun.worker.context.object_members import DICTS
@@ -120,7 +121,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_plain(value: tuple[Any, ...]) -> bool:
-    if _PLAIN.issuperset(map(type, value)):
+    if _PLAIN.issuperset(map(type, value)) and is_value(type(value)):
         return True
     entry = plain_values.entry_of(("", None), value)
     return entry is not None and not entry.tensors

@@ -102,3 +102,14 @@ def test_a_long_text_in_a_new_dict_is_there_again() -> None:
     _, found = _back(lambda module: {"text": "a" * (1 << 20)}, "attribute")
 
     assert found["text"] == "a" * (1 << 20)
+
+
+def test_an_object_in_a_new_dict_that_holds_itself_does_so_again() -> None:
+    def make(module: Any) -> Any:
+        one = module.Best()
+        one.itself, one.owner = one, module.own
+        return {"best": one}
+
+    other, found = _back(make, "attribute")
+
+    assert found["best"].itself is found["best"] and found["best"].owner is other.own

@@ -22,6 +22,8 @@ Best = namedtuple("Best", "loss weights")
 
 class Held: pass
 
+class Pair(tuple): pass
+
 class Own:
     def __init__(self):
         self.best, self.pair, self.held = None, (torch.zeros(300, 300), 1), {}
@@ -88,10 +90,13 @@ def test_another_figure_beside_a_tensor_is_there_again() -> None:
         lambda one: {one.Held()},
         lambda one: frozenset([one.Held()]),
         lambda one: {(1, 2): one.Held()},
+        lambda one: one.Pair((1, 2)),
     ],
 )
 def test_what_holds_objects_cannot_be_told(make: Callable[[Any], Any], where: str) -> None:
-    with pytest.raises(NotReachable, match="has changed since the run began, and .* a Held cannot"):
+    with pytest.raises(
+        NotReachable, match="has changed since the run began, and .* a (Held|Pair) cannot"
+    ):
         gone_back(TEXT, lambda module: PUTS[where](module, make(module)))
 
 
@@ -113,3 +118,10 @@ def test_what_code_between_loops_made_is_told_of_once_it_should_have_been_made_a
         told(1)
     variables["pair"] = (object(), 1)
     assert told(1) == ([], [])
+
+
+@pytest.mark.parametrize("where", PUTS)
+def test_the_shape_of_a_tensor_is_there_again(where: str) -> None:
+    _, other = gone_back(TEXT, lambda module: PUTS[where](module, torch.ones(3, 4).shape))
+
+    assert GETS[where](other) == torch.Size((3, 4)) and type(GETS[where](other)) is torch.Size
