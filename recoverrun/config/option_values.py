@@ -215,7 +215,7 @@ def endpoint(text: str, default_port: int, option: str = "--rdzv-endpoint") -> E
     """host, host:port, [v6], [v6]:port."""
     if text.count(":") > 1 and "[" not in text:
         raise usage(f"{option}: an IPv6 address needs brackets, [{text}] or [{text}]:PORT")
-    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s]+)(?::([0-9]+))?", text)
+    match = re.fullmatch(r"(\[[\w:.]+(?:%[\w.-]+)?\]|[^:\[\]\s]+)(?::([0-9]+))?", text)
     if match is None:
         raise usage(f"{option} must be host:port, not {text!r}")
     number = port(int(match[2]) if match[2] else default_port, option)

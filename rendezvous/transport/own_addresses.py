@@ -1,5 +1,8 @@
 """Addresses of this host: that of an interface, the one by which others reach it, and that of its
 own name.
+
+A link-local address of IPv6 means nothing without its interface (fe80::1%eth0). Python's sockets
+keep that as a number beside the text, and do not read it from the text.
 """
 
 import fcntl
@@ -10,6 +13,21 @@ from contextlib import suppress
 LOOPBACK = "127.0.0.1"
 
 _SIOCGIFADDR = 0x8915
+
+SocketName = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+"""The address of a socket of Python's: of IPv4, of IPv6, of a family that it does not know."""
+
+
+def socket_name(address: str, port: int) -> SocketName:
+    """The name for a socket of this place. Raises OSError for what is no address."""
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags)
+    return found[0][4]
+
+
+def address_in(name: SocketName) -> str:
+    """The address in a socket's name, with its interface where it means nothing without."""
+    return socket.getnameinfo(name, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
 
 
 def address_of(interface: str) -> str:
@@ -27,8 +45,8 @@ def address_towards(host: str, port: int) -> str:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, port))  # Nothing is sent by that.
-            return str(probe.getsockname()[0])
+            probe.connect(socket_name(host, port))  # Nothing is sent by that.
+            return address_in(probe.getsockname())
     except OSError:
         return "*"
 
@@ -41,5 +59,5 @@ def own_name_leads_to() -> str:
         ):
             with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.bind(place)
-                return str(place[0])
+                return address_in(place)
     return LOOPBACK

@@ -9,6 +9,8 @@ import errno
 import socket
 from contextlib import suppress
 
+from rendezvous.transport.own_addresses import socket_name
+
 
 class Probe:
     """One question, asked without waiting; `fd` becomes readable, or in error, with the answer."""
@@ -18,7 +20,7 @@ class Probe:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            self._error = self._socket.connect_ex((host, port))
+            self._error = self._socket.connect_ex(socket_name(host, port))
         except OSError as error:  # what is no address
             self._error = error.errno or errno.EINVAL
 

@@ -42,12 +42,12 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
     def install(table: dict[str, list[str]]) -> None:
         def lookup(
-            host: str, port: int | None, family: int = 0, type: int = 0
+            host: str, port: int | None, family: int = 0, type: int = 0, flags: int = 0
         ) -> list[tuple[Any, ...]]:
             found = table.get(host, [host])
             if not found:
                 raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-            return [info for each in found for info in real(each, port, family, type)]
+            return [info for each in found for info in real(each, port, family, type, 0, flags)]
 
         monkeypatch.setattr(socket, "getaddrinfo", lookup)
 
@@ -56,8 +56,8 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 def test_row_58_hosts_and_families_as_users_write_them() -> None:
     assert _written("--rdzv-endpoint=a:1") == ["a:1"]
-    assert _written("--rdzv-endpoint=a:1,b,[fe80::1%eth0]:2", "--rdzv-backend=c10d") == [
-        "a:1", "b:29400", "[fe80::1%eth0]:2",
+    assert _written("--rdzv-endpoint=a:1,b,[fe80::1%br-0.7]:2", "--rdzv-backend=c10d") == [
+        "a:1", "b:29400", "[fe80::1%br-0.7]:2",
     ]  # fmt: skip
     assert _written("--rdzv-endpoint=[::1]") == ["[::1]:29500"]
     assert _written("--master-addr=::1", "--master-port=7") == ["[::1]:7"]
@@ -81,6 +81,18 @@ def test_row_58_what_cannot_be_an_endpoint_is_a_usage_error(text: str, words: st
     with pytest.raises(RecoverrunError, match=words) as refusal:
         _config(f"--rdzv-endpoint={text}")
     assert refusal.value.exit_code == 2
+
+
+def test_row_58_a_link_local_address_keeps_its_interface() -> None:
+    assert addresses.addresses("fe80::1%lo") == ["fe80::1%lo"]
+
+
+@pytest.mark.parametrize("host", ["fe80::1", "fe80::1%none-such"])
+def test_row_58_a_link_local_address_without_an_interface_is_explained(host: str) -> None:
+    with pytest.raises(RecoverrunError, match=r"needs an interface of this node, as in \[fe80::1%"):
+        addresses.open_hub(opened(), _config(f"--rdzv-endpoint=[{host}]:{free_port()}"))
+
+    close_stations()
 
 
 def test_row_58_an_unknown_name_is_named(names: Names) -> None:

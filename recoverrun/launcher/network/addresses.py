@@ -6,6 +6,7 @@ that a user did not write: nodes reach each other under the name that is in thei
 """
 
 import errno
+import ipaddress
 import os
 import socket
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from rendezvous.protocol.exit_codes import ExitCode
 from rendezvous.protocol.formation_messages import Join, Refusal, Running
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub, Incoming
-from rendezvous.transport.own_addresses import address_towards
+from rendezvous.transport.own_addresses import address_in, address_towards
 from rendezvous.transport.station import Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
@@ -111,7 +112,7 @@ def addresses(host: str) -> list[str]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return [host]
-    unique = dict.fromkeys(str(info[4][0]) for info in found)
+    unique = dict.fromkeys(address_in(info[4]) for info in found)
     return sorted(unique, key=lambda address: ":" in address) or [host]
 
 
@@ -171,4 +172,14 @@ def located(message: Message, address: str) -> Message:
 
 def _unable(endpoint: Endpoint, error: OSError) -> RecoverrunError:
     why = os.strerror(error.errno).lower() if error.errno else str(error)
+    if error.errno == errno.EINVAL and _is_link_local(endpoint.host):
+        address = endpoint.host.partition("%")[0]
+        why = f"a link-local address needs an interface of this node, as in [{address}%eth0]"
     return RecoverrunError(f"cannot listen at {endpoint}: {why}", ExitCode.NEVER_FORMED)
+
+
+def _is_link_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False  # a name
