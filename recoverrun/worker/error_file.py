@@ -5,6 +5,11 @@ import os
 import time
 import traceback
 
+MOST = 1 << 15
+"""Characters of a text in the file. JSON needs up to twelve bytes for one, and the launcher reads
+no more than 1 MiB of both texts.
+"""
+
 
 def file_age(path: str) -> int:
     """Return when a file was written (ns), 0 if there is none."""
@@ -29,9 +34,9 @@ def write_error_file(path: str, error: BaseException, instead: str = "") -> None
     """
     stack = "".join(traceback.format_exception(error))
     message = {
-        "message": words_of(error),
+        "message": _bounded(words_of(error)),
         "extraInfo": {
-            "py_callstack": stack,
+            "py_callstack": _bounded(stack),
             "timestamp": str(int(time.time())),
             "monotonic": time.monotonic(),  # A wall clock may be set before anybody reads it.
         },
@@ -44,3 +49,11 @@ def write_error_file(path: str, error: BaseException, instead: str = "") -> None
         except OSError:
             continue  # The traceback that is printed next tells the same.
         return
+
+
+def _bounded(text: str) -> str:
+    """`text` without its middle, if it is long: a traceback begins and ends with what matters."""
+    left_out = len(text) - MOST
+    if left_out <= 0:
+        return text
+    return f"{text[: MOST // 2]}\n... {left_out} characters ...\n{text[-(MOST // 2) :]}"

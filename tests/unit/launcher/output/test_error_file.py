@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from recoverrun.launcher.node.endings import _age_s
-from recoverrun.launcher.output.error_file import NONE, LastWords, hand_on, last_words
+from recoverrun.launcher.output.error_file import (
+    LIMIT_BYTES,
+    NONE,
+    LastWords,
+    hand_on,
+    last_words,
+)
 from recoverrun.worker.error_file import write_error_file
 
 
@@ -117,3 +123,22 @@ def test_the_age_of_an_exception_does_not_follow_the_wall_clock(tmp_path: Path) 
     os.utime(path, (hour_ago, hour_ago))  # as if the clock had been set since
 
     assert _age_s(last_words(str(path)), 0.01) < 60.0
+
+
+@pytest.mark.parametrize("letter", ["y", "\udcff", "\U0001f600"])
+def test_an_exception_that_says_very_much_is_named_all_the_same(
+    letter: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "error.json"
+
+    def fails() -> None:
+        raise ValueError("boom " + letter * 2_000_000)
+
+    with pytest.raises(ValueError, match="boom") as raised:
+        fails()
+    write_error_file(str(path), raised.value)
+
+    words = last_words(str(path))
+    assert words.error.startswith("ValueError: boom ")
+    assert any("in fails" in line for line in words.traceback)
+    assert path.stat().st_size < LIMIT_BYTES
