@@ -9,7 +9,8 @@ Rules, in this order; each can be explained to a person from the journal alone:
    sees them in the order of the kernel; between nodes only as far as wall clocks agree, after those
    that are wrong by seconds have been set right (`rendezvous.journal.clock_alignment`), so ends of
    other nodes within CLOCK_S are named as tied.
-4. A silent node is one fault; its ranks are never blamed one by one.
+4. A silent node is one fault; its ranks are never blamed one by one, nor if they have come to the
+   end of the script meanwhile.
 5. With nothing but cascades the first stands in, and the confidence says so.
 6. Where the coordinator has named a rank as it ended the run, that rank is the root: it has judged
    by the same rules, heard all nodes, and every console has said so already. The exception is an
@@ -174,6 +175,8 @@ def losses_of(facts: History, *, blind: str = "") -> tuple[LossCause, ...]:
             and set(death.ranks) & set(loss.ranks)
         ]
         mine = _of_one_loss([facts.deaths[place] for place in places])
+        if any(death.kind == "node-lost" and death.ts <= loss.ts for death in mine):
+            mine = [death for death in mine if not is_early_end(death)]  # rule 4
         used |= {(loss.slot, place) for place in places if facts.deaths[place] in mine}
         named = next((d for d in mine if d.rank == loss.root_rank and not is_cascade(d)), None)
         root = (
