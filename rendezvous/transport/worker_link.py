@@ -35,6 +35,10 @@ ANSWER_MARGIN_S = 10.0
 """What an answer may take longer than the call's own timeout, before the caller gives up."""
 
 
+CONNECT_S = 2.0
+"""The most that a connection made ahead is waited for, beside what an answer may be late."""
+
+
 SERIAL_BITS = 32
 """A process has so many serials of its own; the rest of the number says which process it is."""
 
@@ -51,6 +55,20 @@ class OwnSocket(zmq.Socket[bytes]):
             self.close()
 
 
+class _Held:
+    """The store socket of one thread. One from the `reserve` goes back there with the thread."""
+
+    __slots__ = ("_reserve", "socket")
+
+    def __init__(self, socket: Socket, reserve: list[Socket] | None = None) -> None:
+        self.socket = socket
+        self._reserve = reserve
+
+    def __del__(self) -> None:
+        if self._reserve is not None:
+            self._reserve.append(self.socket)
+
+
 class WorkerLink:
     """A worker's connections to the launcher of its node."""
 
@@ -65,6 +83,7 @@ class WorkerLink:
         self._threads = itertools.count()
         self._local = threading.local()
         self._lock = threading.Lock()
+        self._reserve: list[Socket] = []
         self._open = True
         self._context = zmq.Context(io_threads=1)
         # A context of its own: only this one is waited for at the end, because a thread that is
@@ -96,7 +115,22 @@ class WorkerLink:
         The serial is chosen here, that in `call` is ignored. Without an answer in time the status
         is "timeout", as if the store had said so; `values[0]` then is a sentence.
         """
-        socket = self._store_socket()
+        return self._ask(self._store_socket(), call, timeout_s)
+
+    def connect_ahead(self, sockets: int) -> None:
+        """Connect for so many threads that will call the store at a time, also if this process may
+        not connect any more by then. Waits a bounded time for each.
+        """
+        nothing = StoreCall(
+            rank=self._rank, serial=0, generation=0, op="check", keys=(), values=(), amount=0,
+            timeout_s=CONNECT_S,
+        )  # fmt: skip
+        for _ in range(sockets - len(self._reserve)):
+            socket = self._connect_store()
+            self._ask(socket, nothing, CONNECT_S)  # ZeroMQ connects in a thread of its own
+            self._reserve.append(socket)
+
+    def _ask(self, socket: Socket, call: StoreCall, timeout_s: float) -> StoreAnswer:
         call = replace(call, serial=next(self._serials), timeout_s=timeout_s)
         frame = encode(call)
         give_up_at = time.monotonic() + timeout_s + ANSWER_MARGIN_S
@@ -146,11 +180,19 @@ class WorkerLink:
     def _store_socket(self) -> Socket:
         if not self._here():
             raise LocalProtocolError("a forked child cannot use its parent's store")
-        socket: Socket | None = getattr(self._local, "socket", None)
-        if socket is None:
-            socket = self._connect(self._context, f"s{self._name}.{next(self._threads)}")
-            self._local.socket = socket
-        return socket
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None:
+            with self._lock:
+                kept = self._reserve.pop() if self._reserve else None
+            if kept is None:
+                held = _Held(self._connect_store())
+            else:
+                held = _Held(kept, self._reserve)
+            self._local.held = held
+        return held.socket
+
+    def _connect_store(self) -> Socket:
+        return self._connect(self._context, f"s{self._name}.{next(self._threads)}")
 
     def _here(self) -> bool:
         """False in a fork, which has this object, but not the threads that move its frames."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.worker.boot import new_program, run_script
+from recoverrun.worker.boot import given_up_rights, new_program, run_script
 from recoverrun.worker.boot.children import (
     call_handlers_for_the_scripts_forks,
     forget_in_children,
@@ -41,6 +41,11 @@ SHUT_OUT = (
     "where it meets its launcher"
 )
 
+CALLERS = 4
+"""Threads that call the store at the same time: the script's, those that connect ranks, and those
+that fetch or send the state of one that comes back.
+"""
+
 Assemble = Callable[[WorkerEnv, "WorkerLink", ScriptRuntime], "Driver"]
 """Puts recovery together, once the script has imported torch."""
 
@@ -59,6 +64,7 @@ def start(environ: Mapping[str, str], assemble: Assemble) -> Started:
     call_handlers_for_the_scripts_forks()
     hide_threads()
     hold_exceptions(lambda: worker.runtime.mode.acting_rank is not None)
+    given_up_rights.watch(worker.connect_ahead)
     new_program.watch(lambda: worker.driver is not None, worker.replaced)
     return Started(
         runtime=LoopTracker(worker.runtime),
@@ -105,6 +111,12 @@ class _Worker:
         version = str(getattr(module, "__version__", ""))
         link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
         self.driver = self._assemble(env, link, self.runtime)
+
+    def connect_ahead(self) -> None:
+        """The script is about to become another user, who may not meet the launcher."""
+        if self.driver is not None:
+            self.driver.worker.link.connect_ahead(CALLERS)
+            self.driver.worker.left_buffers.open()
 
     def replaced(self, words: str) -> None:
         """Another program takes the place of this process: say so, while it can."""

@@ -32,11 +32,18 @@ class LeftBuffers:
 
     def leave(self, step: int, buffers: Mapping[int, Values]) -> None:
         """Leave those with which transaction `step` ends, unless they are too many."""
-        if not self._path:
+        self.open()
+        if self._writer is not None:
+            self._writer.write(_packed(step, buffers))
+
+    def open(self) -> None:
+        """Make the file, unless that is done. Where it cannot be made, nothing is left."""
+        if not self._path or self._writer is not None:
             return
-        if self._writer is None:
+        try:
             self._writer = Writer(self._path)
-        self._writer.write(_packed(step, buffers))
+        except OSError:
+            self._path = ""
 
     def hear(self, left: LostContexts) -> None:
         """Take what lost ranks have left, on the control thread."""

@@ -69,3 +69,13 @@ def test_who_took_part_again_has_left_nothing_yet(tmp_path: Path) -> None:
     survivor.hear(LostContexts(generation=3, contexts=((4, ()),)))
 
     assert survivor.of(4, 8) == {}
+
+
+def test_nothing_is_left_where_no_file_can_be_made(tmp_path: Path) -> None:
+    buffers = LeftBuffers(str(tmp_path / "closed" / "context"))
+
+    buffers.leave(8, BUFFERS)
+    (tmp_path / "closed").mkdir()
+    buffers.leave(9, BUFFERS)
+
+    assert not list((tmp_path / "closed").iterdir())

@@ -1,0 +1,30 @@
+"""A script may give up the rights of the user that started it (`os.setuid`). From then on the
+launcher cannot be reached anew, as its folder is that user's alone. What is connected and open by
+then stays so: all that may be needed later is connected and opened before.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from recoverrun.worker.patches.monkeypatch import replace
+
+NAMES = "setuid", "seteuid", "setreuid", "setresuid"
+
+
+def watch(before: Callable[[], None]) -> None:
+    """Have `before` called as the script is about to become another user."""
+    for name in NAMES:
+        replace(os, name, functools.partial(_preceded, before))
+
+
+def _preceded(before: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
+    own = os.getpid()
+
+    def wrapper(*ids: int) -> Any:
+        if os.getpid() == own:  # no child of the script's, which has no launcher
+            before()
+        return original(*ids)
+
+    return wrapper
