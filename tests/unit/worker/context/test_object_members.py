@@ -24,6 +24,7 @@ from recoverrun.worker.context.object_members import (
     resolve,
     spelt,
 )
+from tests.unit.parameter_ids import without_address
 
 OWN = frozenset({__name__})
 
@@ -159,7 +160,7 @@ def test_an_owner_that_takes_any_name_is_given_new_ones(make: Callable[[], Any])
         (nn, False), ([], False), (1, False), (None, False), (math.sin, False),
         (ModuleType("m"), False), (Exception(), False), (SimpleNamespace(), True),
     ],
-    ids=str,
+    ids=without_address,
 )  # fmt: skip
 def test_owners_are_of_the_script_or_of_kinds_that_keep_nothing_of_others(
     value: Any, owner: bool
@@ -167,7 +168,9 @@ def test_owners_are_of_the_script_or_of_kinds_that_keep_nothing_of_others(
     assert is_owner(value, OWN) == owner
 
 
-@pytest.mark.parametrize("value", [Plain(), Slotted(), Plain, closure(), attributed()], ids=str)
+@pytest.mark.parametrize(
+    "value", [Plain(), Slotted(), Plain, closure(), attributed()], ids=without_address
+)
 def test_what_other_modules_define_is_no_owner(value: Any) -> None:
     assert not is_owner(value, frozenset({"train"}))
 

@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 from recoverrun.worker.context import slot_context
 from recoverrun.worker.context.slot_context import DEPTH, attributes_of, owners_of
+from tests.unit.parameter_ids import without_address
 
 OWN = frozenset({__name__})
 
@@ -65,7 +66,7 @@ def paths(names: dict[str, Any]) -> list[str]:
         ((Slotted(1),), ("x", "[0]", "at")),
         (Node(callbacks=[Node(at=1)]), ("x", "callbacks", "[0]", "at")),
     ],
-    ids=str,
+    ids=without_address,
 )
 def test_a_value_is_found_by_its_path_through_whatever_holds_it(
     held: Any, path: tuple[str, ...]

@@ -28,6 +28,7 @@ from recoverrun.worker.context.values import (
     same,
     unpack,
 )
+from tests.unit.parameter_ids import without_address
 
 
 class Color(enum.Enum):
@@ -278,7 +279,7 @@ def test_digests_of_a_set_are_those_of_its_elements_in_whatever_order() -> None:
         ([numpy.zeros(2)], lambda one: one[0].fill(1)),
         ((deque([1]),), lambda one: one[0].clear()),
     ],
-    ids=repr,
+    ids=without_address,
 )
 def test_what_is_put_may_change_without_changing_what_was_captured(
     value: Any, change: Callable[[Any], None]
