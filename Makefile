@@ -34,8 +34,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## a training run with and without a killed replica, side by side
 	$(BIN)/recoverrun demo
 
-test: $(INSTALLED)  ## a sample of every kind of test: 20 minutes on two cores
-	$(PYTEST) $(if $(WITHIN),--within $(WITHIN))
+test: $(INSTALLED)  ## a sample of every kind of test: 15 minutes on two cores
+	$(PYTEST) $(if $(WITHIN),--within $(WITHIN),--warm --numprocesses 2 --dist loadfile)
 
 test-all: $(INSTALLED)  ## every test, and a sample of the matrix: an hour
 	$(PYTEST) --all

@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -27,6 +28,13 @@ def interruptible() -> Iterator[None]:
 def warm(request: pytest.FixtureRequest) -> Iterator[None]:
     """With --warm launchers and workers are forks of one process that has torch."""
     with LAUNCHERS.forked(request.config.getoption("warm")):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def cold(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test with the mark looks at a process as a user starts it."""
+    with LAUNCHERS.anew() if request.node.get_closest_marker("cold") else nullcontext():
         yield
 
 

@@ -103,6 +103,15 @@ def test_what_is_named_or_asked_for_runs_whole(project: Project, argument: str) 
     assert project.ran(argument) == names("test_slow", 0, 1, 2)
 
 
+@pytest.mark.parametrize(("arguments", "passed"), [((), 1), (("--all",), 3), (("tests",), 3)])
+def test_so_it_is_in_processes_that_share_the_tests(
+    project: Project, arguments: tuple[str, ...], passed: int
+) -> None:
+    project.file("e2e/test_slow", NUMBERS.format(count=3))
+
+    project.run("--numprocesses=2", *arguments).assert_outcomes(passed=passed)
+
+
 def test_the_first_case_is_the_first_that_other_options_leave(project: Project) -> None:
     project.file("e2e/test_slow", NUMBERS.format(count=3))
 

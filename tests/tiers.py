@@ -9,14 +9,18 @@ and `--within SECONDS` as much of the rest as there is time for: half of these s
 least, also where a busy machine has needed them all to find the tests.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
 QUICK = frozenset({"conformance", "integration", "scenarios", "unit"})
 """Folders whose tests take milliseconds."""
+
+SAMPLE = "sample"
+"""The name by which a process of pytest-xdist is told whether it takes the sample."""
 
 OUT_OF_TIME = "out of time: make test-all runs it"
 
@@ -38,8 +42,21 @@ def pytest_configure(config: pytest.Config) -> None:
     seconds = config.getoption("within")
     if seconds is not None:
         config.pluginmanager.register(Deadline(seconds))
-    elif not config.getoption("all") and config.args_source != config.ArgsSource.ARGS:
+    elif _is_sample(config):
         config.pluginmanager.register(Sample())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist names what its processes run: they would take it for the command line's."""
+    node.workerinput[SAMPLE] = _is_sample(node.config)
+
+
+def _is_sample(config: pytest.Config) -> bool:
+    of_process: Mapping[str, Any] | None = getattr(config, "workerinput", None)
+    if of_process is not None:
+        return bool(of_process[SAMPLE])
+    return not config.getoption("all") and config.args_source != config.ArgsSource.ARGS
 
 
 class Sample:

@@ -42,6 +42,7 @@ def _cost_s(*words: str) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+@pytest.mark.cold
 def test_help_is_there_at_once_and_a_launcher_never_loads_torch(launcher: Launcher) -> None:
     """Check 1: what help costs, and no torch in a launcher."""
     bare, help_ = (min(_cost_s(*words) for _ in range(5)) for words in (("-c", ""), HELP))

@@ -98,6 +98,7 @@ def test_a_kill_after_the_last_step_takes_nothing_back(job: Job, rank: int, tmp_
 
 
 @pytest.mark.quick
+@pytest.mark.cold
 def test_a_run_that_hangs_is_shown_and_ended(tmp_path: Path) -> None:
     with running(HANG, tmp_path / "run") as run:
         run.await_output(" hangs\n", times=HANG.ranks)

@@ -385,6 +385,7 @@ def test_a_worker_that_cannot_be_started_ends_the_job(launcher: Launcher, tmp_pa
     assert "cannot start" in job.output
 
 
+@pytest.mark.cold
 def test_the_launcher_stays_small(launcher: Launcher) -> None:
     job = launcher.fake("*:hello hang", nproc=4)
     for rank in range(4):

@@ -290,6 +290,7 @@ def test_signals_end_the_job_with_their_code(
     assert job.finish() == code
 
 
+@pytest.mark.cold
 def test_row_10_a_launcher_may_have_more_connections_than_its_workers(launcher: Launcher) -> None:
     port = free_port()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

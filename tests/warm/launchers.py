@@ -56,6 +56,15 @@ class Launchers:
             finally:
                 self._template = former
 
+    @contextmanager
+    def anew(self) -> Iterator[None]:
+        """Within the block each is a new process, as a user starts it."""
+        former, self._template = self._template, None
+        try:
+            yield
+        finally:
+            self._template = former
+
     @property
     def starter(self) -> "Starter | None":
         """For `recoverrun.fault_injection.trial.launch`."""
