@@ -20,10 +20,11 @@ def watch(before: Callable[[], None]) -> None:
 
 
 def _preceded(before: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
-    own = os.getpid()
+    own, user = os.getpid(), os.geteuid()
 
     def wrapper(*ids: int) -> Any:
-        if os.getpid() == own:  # no child of the script's, which has no launcher
+        # A child of the script's has no launcher; who is another user already cannot connect.
+        if (os.getpid(), os.geteuid()) == (own, user):
             before()
         return original(*ids)
 

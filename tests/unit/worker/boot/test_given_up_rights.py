@@ -30,3 +30,19 @@ def test_a_child_of_the_scripts_connects_nothing(monkeypatch: pytest.MonkeyPatch
     os.setuid(1)
 
     assert done == [1]
+
+
+def test_who_is_another_user_already_connects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script may go to and fro with `seteuid`: it would wait for each connection."""
+    done: list[object] = []
+    monkeypatch.setattr(os, "seteuid", lambda uid: done.append(uid))
+    given_up_rights.watch(lambda: done.append("before"))
+    first = os.geteuid()
+
+    os.seteuid(65534)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    os.seteuid(first)
+    monkeypatch.setattr(os, "geteuid", lambda: first)
+    os.seteuid(65534)
+
+    assert done == ["before", 65534, first, "before", 65534]
